@@ -3,7 +3,7 @@
 Both builds of a kernel run in turn in one process, on the same tensors; each time is the median of
 rounds of launches between two CUDA events. Needs a GPU, and a torch for it.
 
-    python bench/native_checks.py [--only matmul] [--rounds 9]
+    python bench/native_checks.py [--only matmul] [--rounds 3] [--markdown bench/RESULTS.md]
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ sys.argv[1:1] = ["--with", "tkdebug"]
 import native_worker  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
+from sections import replace_section  # noqa: E402
 
 from tkdebug.compiler.probes.bounds import byte_bounds  # noqa: E402
 from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
@@ -109,7 +112,9 @@ def spy() -> None:
     CudaPlatform.load = loading  # type: ignore[method-assign]
 
 
-def checked_build(kernel: Any, passed: tuple[Any, ...]) -> tuple[Any, Any, dict[str, float]]:
+def checked_build(
+    kernel: Any, passed: tuple[Any, ...], limited: bool = False
+) -> tuple[Any, Any, dict[str, float]]:
     """A function that launches the checked build of `kernel`, its table, and compile times."""
     from tkdebug.compiler.targets.nvptx.compile import generate_code, lower_to_llvm
     from tkdebug.runtime.compile.compilation import compile_tile_ir
@@ -120,10 +125,14 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> tuple[Any, Any, dict[
     from tkdebug.runtime.cuda.packing import Slot, kernel_slots
 
     source, seconds = kernel.src, dict[str, float]()
+    blocks = 65536 // (-(-kernel.binary.registers // 8) * 8 * kernel.binary.threads)
+    limit = min(255, 65536 // (blocks * kernel.binary.threads) // 8 * 8) if limited else None
     for name, probes in (("bare", None), ("checked", ProbeOptions())):
         started = time.perf_counter()
         module = compile_tile_ir(source).module
         options = replace(native_options(source), probes=probes)
+        if probes is not None and limit is not None:
+            options = replace(options, max_registers=limit)
         with KNOBS.scope(always_compile=True):
             lowered = lower_to_llvm(module, options, target_for(source.options))
             binary = generate_code(lowered).binary()
@@ -134,7 +143,7 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> tuple[Any, Any, dict[
         devices.device(0), binary.cubin, binary.entry, binary.threads, binary.shared_bytes
     )
     names = [f"v{parameter.num}" for parameter in source.fn.params if not parameter.is_constexpr]
-    slots = kernel_slots(source.fn.arg_names, source.specs, binary)
+    slots = kernel_slots(source.fn.arg_names, source.specs, replace(binary, probes=None))
     table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
     hidden = [table.data_ptr()]
     found = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.is_cuda]
@@ -180,39 +189,101 @@ def median_us(run: Callable[[], Any], rounds: int) -> float:
     return statistics.median(times)
 
 
+@dataclass(frozen=True)
+class Build:
+    """What a checked build costs.
+
+    Attributes:
+        ratio: of its time to the bare build's.
+        registers: of a thread.
+        compile_ratio: of its compile time to the bare build's.
+    """
+
+    ratio: float
+    registers: int
+    compile_ratio: float
+
+
 def measure(row: Row, rounds: int) -> str:
-    """The row as it is printed."""
+    """A line of the table.
+
+    Raises:
+        AssertionError: the checked build computes something else, or reports a fault.
+    """
     run = row.make()
-    run()
+    out = run()
     kernel, bare, passed = LAST
-    checked, table, seconds = checked_build(kernel, passed)
-    pairs = [
-        (median_us(lambda: bare(*passed), rounds), median_us(checked, rounds)) for _ in range(3)
-    ]
-    found = [(report.site, report.count) for report in reports(bytes(table.cpu().numpy()))]
-    a, b = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
-    return (
-        f"{row.name:22} bare {a:9.1f} us, checked {b:9.1f} us: {b / a:5.3f}x (at most {row.limit}x)"
-        f"; {kernel.binary.registers} -> {int(seconds['registers'])} registers"
-        f"; compile {seconds['checked'] / seconds['bare']:.2f}x"
-        + (f"; faults {found}" if found else "")
+    wanted = out.clone() if isinstance(out, torch.Tensor) else None
+    builds, bare_us = [], 0.0
+    for limited in (False, True):
+        checked, table, seconds = checked_build(kernel, passed, limited)
+        pairs = [
+            (median_us(lambda: bare(*passed), rounds), median_us(checked, rounds)) for _ in range(3)
+        ]
+        bare_us, checked_us = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
+        builds.append(
+            Build(
+                checked_us / bare_us,
+                int(seconds["registers"]),
+                seconds["checked"] / seconds["bare"],
+            )
+        )
+        if wanted is not None:
+            out.zero_()
+            checked()
+            assert torch.equal(out, wanted), f"{row.name}: other bits"
+        found = list(reports(bytes(table.cpu().numpy())))
+        assert not found, f"{row.name}: {found}"
+    first, second = builds
+    cells = (
+        row.name,
+        f"{bare_us:.1f}",
+        f"{first.ratio:.3f}x",
+        f"<= {row.limit}x",
+        "pass" if first.ratio <= row.limit else "miss",
+        f"{second.ratio:.3f}x",
+        f"{kernel.binary.registers} / {first.registers} / {second.registers}",
+        f"{first.compile_ratio:.1f}x",
     )
+    return f"| {' | '.join(cells)} |"
+
+
+HEAD = """# Costs of native checks
+
+Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels of the native
+benchmark, and two gathers, bare and with bounds, assertions and assumptions checked on every
+launch, in turn in one process; medians. "Same blocks" is the checked build with few enough
+registers for as many blocks on a multiprocessor as the bare one has; it is no option. Registers are
+those of the three builds. Compile times are of code that is not on the disk.
+
+- date: {date}
+- machine: {machine}
+
+| work | bare us | checked | target |  | same blocks | registers | compile |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
 
 
 def main() -> None:
+    """Measure all rows, print them, and put them into a file if asked to."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--with", dest="compiler")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--with", dest="compiler", help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="parts of names, by commas")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     spy()
+    lines = []
     for row in ROWS:
-        if arguments.only in row.name:
-            try:
-                print(measure(row, arguments.rounds), flush=True)
-            except Exception as error:
-                print(f"{row.name:22} {type(error).__name__}: {error}", flush=True)
+        if any(part in row.name for part in arguments.only.split(",")):
+            lines.append(measure(row, arguments.rounds))
+            print(lines[-1], flush=True)
             torch.cuda.empty_cache()
+    if arguments.markdown is not None:
+        head = HEAD.format(
+            date=datetime.now(timezone.utc).date(), machine=torch.cuda.get_device_name()
+        )
+        replace_section(arguments.markdown, head + "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,14 @@ def pytest_configure(config):
     os.environ.setdefault("TKDEBUG_MODE", "interpret" if has_gpu() else "auto")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow; run it with --slow"))
     if has_gpu():
         return
     for item in items:

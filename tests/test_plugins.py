@@ -144,7 +144,8 @@ def test_installed_check_finds_a_planted_fault(site: Path, tmp_path: Path) -> No
 def test_doctor_lists_plugins_with_their_distribution(site: Path) -> None:
     lines = tkdebug(site, "doctor").stdout.splitlines()
     found = {line.split()[1]: line for line in lines if line.startswith("plugin ")}
-    assert set(found) == {"double-negation", "infinity", "markdown", "launch-count"}
+    ours = {"double-negation", "infinity", "markdown", "launch-count", "large-block"}
+    assert set(found) == ours
     assert all(" ok " in line and "tkdebug-example 0.1.0" in line for line in found.values())
 
 

@@ -45,6 +45,8 @@ FaultKind = Literal[
     "stack-overflow",
     "gpu-exception",
     "cuda-error",
+    # Of one that does not end.
+    "hang",
     "compile-error",
 ]
 # Of these the launch itself fails, so there is nothing that could be lived with.
@@ -57,6 +59,7 @@ ENDING_KINDS: frozenset[FaultKind] = frozenset(
         "stack-overflow",
         "gpu-exception",
         "cuda-error",
+        "hang",
         "compile-error",
     }
 )

@@ -64,7 +64,7 @@ def telling() -> Iterator[ToldFaults]:
             is_seen = True
         return is_seen and told.claim(fault)
 
-    teller = FaultTeller(claims, "further faults are told at the end")
+    teller = FaultTeller(claims, "further faults are reported at the end")
     hook = Hook(fault=teller.on_fault)
     os.environ[VARIABLE] = f"{file or ''}:{folder}"
     HOOKS.add(hook)
@@ -85,7 +85,7 @@ def tell_from_environment() -> None:
     told = ToldFaults(Path(folder))
     teller = FaultTeller(
         lambda fault: _stderr_file() == file and told.claim(fault),
-        "further faults are told at the end",
+        "further faults are reported at the end",
     )
     HOOKS.add(Hook(fault=teller.on_fault))
 

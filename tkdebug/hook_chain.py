@@ -152,6 +152,7 @@ class HookChain:
     Attributes:
         launch: what is called around launches; None where nothing is.
         packer: who is all that is called around launches, and needs no record of them.
+        profiler_has_cupti: whether torch's profiler has CUPTI now; None where it was never used.
     """
 
     def __init__(self) -> None:
@@ -162,6 +163,7 @@ class HookChain:
         self.packer: LaunchPacker | None = None
         self._packers: tuple[tuple[Hook, LaunchPacker], ...] = ()
         self._make_buffers: Callable[[], ActivityBuffers] | None = None
+        self.profiler_has_cupti: bool | None = None
         self.recorders: tuple[Hook, ...] = ()
         self.recorder_ids: tuple[int, ...] = ()
         self._reported: set[int] = set()
@@ -221,6 +223,7 @@ class HookChain:
 
     def profiler(self, is_taken: bool) -> None:
         """Tell that torch's profiler takes CUPTI now, or has given it back."""
+        self.profiler_has_cupti = is_taken
         for hook in self._hooks:
             if hook.profiler is not None:
                 self._guarded(hook.profiler, is_taken)

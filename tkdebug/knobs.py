@@ -128,7 +128,12 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return names
 
 
-def _parse_seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
+    """A length of time.
+
+    Raises:
+        ValueError: `text` is no positive number.
+    """
     try:
         seconds = float(text)
     except ValueError:
@@ -370,7 +375,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "codegen_timeout_s",
-        {"TKDEBUG_CODEGEN_TIMEOUT": _parse_seconds},
+        {"TKDEBUG_CODEGEN_TIMEOUT": parse_seconds},
         300.0,
         (float, int),
         "seconds that LLVM and ptxas may take for one kernel",

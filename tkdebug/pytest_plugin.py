@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tkdebug.compat import Installed, install
+from tkdebug.compat.checked_synchronisations import conclude_checked_launches
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import Fault
 from tkdebug.fault_text import describe
@@ -173,6 +174,8 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, None]:
     """Add the phase's faults to its report, and fail it where it passed."""
+    # Faults of a phase's own native launches, which come up once those have ended.
+    conclude_checked_launches()
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     collector = item.config.stash[_COLLECTOR]

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import corpus
+import advised_kernels as corpus
 import pytest
 
 from tkdebug.cli import main
@@ -90,6 +90,10 @@ def test_the_command_ranks_remarks_by_predicted_gain(script, capfd):
     gains = [r["predicted_gain"] for r in remarks]
     assert gains == sorted(gains, reverse=True)
     assert all(0 <= gain < 1 for gain in gains)
+    columns = next(r for r in remarks if r["kind"] == "uncoalesced")
+    assert "load and store of `x` and `out`" in columns["message"]
+    # Of one kernel it saves no more than that becomes faster by.
+    assert columns["predicted_gain"] <= 1 - 1 / columns["speedup"] + 1e-3
     places = {(Path(r["file"]).name, r["line"], r["kind"]) for r in remarks}
     assert ("script.py", 7, "uncoalesced") in places
     assert ("script.py", 10, "launch-bound") in places

@@ -93,7 +93,8 @@ def test_check_of_an_unknown_kind_is_a_usage_error(script, run_main):
 
 def test_check_of_native_kernels_is_a_usage_error(script, run_main):
     status, _, err = run_main("run", "--no-tui", "--mode", "native", "--check", "race", script)
-    assert (status, err) == (2, "tkdebug: --check race: native kernels are not checked\n")
+    text = "--check race: native kernels are not checked for it; run with --mode interpret"
+    assert (status, err) == (2, f"tkdebug: {text}\n")
 
 
 def test_fresh_memory_is_on_the_default_device(tmp_path):

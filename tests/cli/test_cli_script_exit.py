@@ -58,3 +58,21 @@ if __name__ == "__main__":
     done = tkdebug("run", "--no-tui", write_script(body))
     assert (done.returncode, done.stdout) == (3, "end\n")
     assert done.stderr.endswith(f"tkdebug: 1 launch of 1 kernel, 1 fault{NOT_LOOKED_FOR}\n")
+
+
+def test_ctrl_c_that_comes_behind_an_error_is_reported(write_script, run_main):
+    """As where it was pressed while the script waited for the GPU, which then failed."""
+    body = """
+import signal, sys
+
+def hook(kind, error, trace):
+    sys.excepthook = sys.__excepthook__
+    signal.raise_signal(signal.SIGINT)
+
+sys.excepthook = hook
+raise RuntimeError("the GPU failed")
+"""
+    status, _, err = run_main("run", "--no-tui", write_script(body))
+    assert status == 130
+    assert "KeyboardInterrupt" in err
+    assert "no kernels were launched" in err

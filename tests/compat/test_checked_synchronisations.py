@@ -2,7 +2,10 @@
 
 import torch
 
-from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+from tkdebug.compat.checked_synchronisations import (
+    collect_at_synchronisations,
+    conclude_checked_launches,
+)
 from tkdebug.runtime.probes.checked_launches import CHECKED
 
 
@@ -16,3 +19,10 @@ def test_synchronisations_report_checked_launches(monkeypatch):
     undo()
     assert done == ["waited", "collected"]
     assert torch.cuda.synchronize is mine
+
+
+def test_end_reports_what_is_left(monkeypatch):
+    done = []
+    monkeypatch.setattr(CHECKED, "conclude", lambda: done.append("concluded"))
+    conclude_checked_launches()
+    assert done == ["concluded"]

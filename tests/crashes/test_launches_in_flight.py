@@ -44,7 +44,7 @@ def flying(*launches):
     flights = InFlight()
     for number, (what, grid, values, settled_s) in enumerate(launches, start=1):
         span = SimpleNamespace(settled_ns=settled_s and settled_s * 1_000_000_000)
-        flights.add(what, SimpleNamespace(id=number, grid=grid, device_ns=span), values)
+        flights.add(what, SimpleNamespace(id=number, grid=grid, device_ns=span, stream=0), values)
     return flights
 
 
@@ -92,7 +92,7 @@ def test_arguments_behind_a_tensor_map_are_found(far):
     dims = struct.pack("<4q2i2q", 8, 32, 32, 1, 8, 32, 32, 1)
     parameters = struct.pack("<i60x128s", 5, b"map") + dims + struct.pack("<q", 77)
     flights = InFlight()
-    record = SimpleNamespace(id=1, grid=GRID.size, device_ns=None)
+    record = SimpleNamespace(id=1, grid=GRID.size, device_ns=None, stream=0)
     flights.add(made, record, (5, object(), far))
     (flight,) = flights.latest
     assert could_be(flight, replace(GRID, parameters=parameters)) is (far == 77)

@@ -26,6 +26,7 @@ def gpu(fake, buffers, monkeypatch):
     monkeypatch.setattr(gpu_recording.GpuRecording, "_open_nvml", lambda self: None)
     monkeypatch.setattr(cupti_recording.Collection, "synchronize", lambda self: None)
     monkeypatch.setattr(HOOKS, "_make_buffers", None)
+    monkeypatch.setattr(HOOKS, "profiler_has_cupti", None)
     fake.use = lambda: HOOKS.device_used(lambda: buffers)
     return fake
 
@@ -56,8 +57,9 @@ def deliver_kernel(gpu, launch, call, duration_ns=864):
     )
 
 
-def test_launch_has_cuptis_time_and_others_are_activities(gpu, path):
-    with Recorder(path, output=False):
+@pytest.mark.parametrize("apart", [True, False])
+def test_launch_has_cuptis_time_and_others_are_activities(gpu, path, apart):
+    with KNOBS.scope(recording_process=apart), Recorder(path, output=False):
         gpu.use()
         launch = native_launch("add")
         deliver_kernel(gpu, launch, 5)
@@ -203,6 +205,55 @@ def test_cupti_that_forgot_of_us_is_asked_again(gpu, path, monkeypatch):
         ("early", "events"),
         ("late", "cupti"),
     }
+
+
+def test_recording_after_torch_profiler_has_cupti(gpu, path, capsys):
+    HOOKS.profiler(True)
+    HOOKS.profiler(False)
+    gpu.statuses(subscribe=39)
+    with Recorder(path, output=False):
+        gpu.use()
+        first = native_launch("one", span=lambda wait=False: 3000)
+        deliver_kernel(gpu, first, 1)
+        wait_for(lambda: not HOOKS.timed)
+        deliver_kernel(gpu, native_launch("two"), 2)
+    assert [one.time_source for one in launches_of(path)] == ["events", "cupti"]
+    assert capsys.readouterr().err == ""
+
+
+def test_recording_that_begins_beside_torch_profiler_says_so(gpu, path, capsys):
+    HOOKS.profiler(True)
+    with Recorder(path, output=False):
+        gpu.use()
+        assert HOOKS.timed
+        assert gpu.enabled == set()
+        HOOKS.profiler(False)
+        assert gpu.enabled
+    err = capsys.readouterr().err
+    assert "torch.profiler uses CUPTI; while it does" in err
+    assert err.count("\n") == 1
+
+
+def test_cupti_that_stays_silent_is_one_line_and_events_go_on(gpu, path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_recording, "TRIAL_S", 0.01)
+    monkeypatch.setattr(gpu_recording, "SILENCE_S", 0.01)
+    with Recorder(path, output=False):
+        gpu.use()
+        HOOKS.profiler(True)
+        HOOKS.profiler(False)
+        capsys.readouterr()
+        native_launch("one", span=lambda wait=False: 3000)
+        told = []
+        wait_for(lambda: told.append(capsys.readouterr().err) or any(told))
+        # What the driver was called for is no record of the GPU's.
+        gpu.deliver(made.driver_call(time.time_ns(), 8, threading.get_native_id()))
+        time.sleep(0.3)
+        assert HOOKS.timed
+        told.append(capsys.readouterr().err)
+    said = "".join(told)
+    assert "CUPTI records nothing since torch.profiler used it" in said
+    assert said.count("\n") == 1
+    assert [(one.duration_ns, one.time_source) for one in launches_of(path)] == [(3000, "events")]
 
 
 def test_failure_under_way_goes_on_with_events(gpu, path, capsys):

@@ -79,3 +79,13 @@ def born(x_ptr, out_ptr):
     y = tl.log(x)  # nan here
     z = y + 1  # nan seen
     tl.store(out_ptr + tl.program_id(0), z)
+
+
+@triton.jit
+def described(x_ptr, out_ptr, N: tl.constexpr):
+    pair = (tl.program_id(0), N * 2)
+    block = tl.make_block_ptr(x_ptr, (N, N), (N, 1), (6, 0), (2, N), (1, 0))
+    descriptor = tl.make_tensor_descriptor(x_ptr, (N, N), (N, 1), (2, N))
+    small = tl.load(block).to(tl.uint8)
+    both = small.to(tl.float32) + descriptor.load([0, 0])
+    tl.store(out_ptr + tl.arange(0, N), tl.sum(both, axis=0) + pair[0])  # described

@@ -395,3 +395,24 @@ def test_a_front_in_another_thread_asks_in_the_stopped_one():
     assert out.tolist() == [8.0] * 4
     with pytest.raises(UsageError, match="no kernel is stopped"):
         front.resume(OVER)
+
+
+def test_tuples_descriptors_block_pointers_and_unsigned_numbers_can_be_read():
+    seen = {}
+    x, out = torch.arange(64.0).reshape(8, 8) * 4, torch.zeros(8)
+
+    def look(debugger):
+        inspection = debugger.at_stop
+        for text in ("pair", "block.offsets", "block.block_shape", "descriptor.shape", "small[0]"):
+            seen[text] = inspection.evaluate(text)
+        seen["base"] = inspection.evaluate("descriptor.base")
+
+    front = run(
+        kernels.described, (1,), x, out, N=8, steps=[RunToLine(FILE, line("described")), look]
+    )
+    assert places(front)[1] == ("described", line("described"))
+    assert seen["pair"] == (0, 16)
+    assert (seen["block.offsets"], seen["block.block_shape"]) == ((6, 0), (2, 8))
+    assert seen["descriptor.shape"] == (8, 8)
+    assert seen["small[0]"].tolist() == [192, 196, 200, 204, 208, 212, 216, 220]
+    assert seen["base"] is not None

@@ -6,6 +6,7 @@ Run with UPDATE_GOLDEN=1 to write them anew.
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tkdebug.cli import main
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "transcripts"
 PROMPT = "(tkdebug) "
+OF_PDB = ("host", "leaving_a_kernel")
 
 
 def test_the_page_shows_transcripts_as_they_are():
@@ -27,6 +29,8 @@ def test_the_page_shows_transcripts_as_they_are():
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.txt")))
 def test_transcript(name, capfd, monkeypatch, tmp_path):
+    if name in OF_PDB and sys.version_info[:2] != (3, 11):
+        pytest.skip("what pdb says at lines of the host is compared with Python 3.11's alone")
     path = FOLDER / f"{name}.txt"
     text = path.read_text()
     head, *rest = text.splitlines()

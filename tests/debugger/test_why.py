@@ -8,7 +8,7 @@ import wrong_kernels
 from fronts import Scripted, debugging
 
 from tkdebug.debugger.breakpoints import BreakKind
-from tkdebug.debugger.goals import RunToLine
+from tkdebug.debugger.goals import Continue, RunToLine
 from tkdebug.debugger.why import why, why_not_written
 from tkdebug.errors import UsageError
 
@@ -120,3 +120,29 @@ def test_what_is_no_element_is_refused():
                 why(inspection, text)
 
     asked(wrong_kernels.masked_by_one, (1,), (X, torch.zeros(8)), refuse, N=8)
+
+
+def test_what_was_loaded_is_known_to_be_of_this_launch_or_an_earlier_one():
+    masked, shift = wrong_kernels.masked_by_one, wrong_kernels.logarithms
+    x, middle, out = X + 2, torch.zeros(64), torch.zeros(1)
+    answers = []
+    ask = lambda debugger: answers.append(why(debugger.at_stop, "out[0]").sources)  # noqa: E731
+    with debugging(Scripted([ask, Continue(), ask])) as debugger:
+        debugger.add(BreakKind.END, "logarithms")
+        masked[(1,)](x, middle[:8], N=8)
+        shift[(1,)](middle, out, BLOCK=64)
+        middle.add_(1)  # by torch: no launch's any more
+        shift[(1,)](middle, out, BLOCK=64)
+    assert answers == [("x_ptr: launch 1 of masked_by_one has written it",), ()]
+
+
+def test_what_another_program_wrote_is_told():
+    kernel = wrong_kernels.handed_on
+    flag, out = torch.zeros(3, dtype=torch.int32), torch.zeros(3)
+    arguments = (torch.ones(3), flag, out)
+    found = asked(kernel, (3,), arguments, lambda i: why(i, "out[2]"))
+    first = Path(FILE).read_text().splitlines()
+    line = next(n for n, text in enumerate(first, 1) if text.endswith("# handed"))
+    assert found.sources == (
+        f"flag_ptr: this launch has written there, last program 0 at line {line + 1}",
+    )

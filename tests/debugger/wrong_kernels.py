@@ -75,3 +75,13 @@ def logarithms(x_ptr, out_ptr, BLOCK: tl.constexpr):
     y = tl.log(x - 1)  # WRONG
     z = y * 2 + x
     tl.store(out_ptr + i, tl.sum(z, axis=0))
+
+
+@triton.jit
+def handed_on(x_ptr, flag_ptr, out_ptr):
+    i = tl.program_id(0)
+    tl.atomic_add(flag_ptr + i, i)  # handed
+    while tl.atomic_add(flag_ptr + i, 0) < 0:
+        pass
+    before = tl.load(flag_ptr + 0)
+    tl.store(out_ptr + i, before + tl.load(x_ptr + i))

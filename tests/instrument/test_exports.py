@@ -3,14 +3,19 @@
 import csv
 import io
 import json
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from launching import launch
 
+from tkdebug.advice.records import LaunchCost, LineCost
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.scopes import SCOPES
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def exported(path, format_name):
@@ -79,3 +84,47 @@ def test_an_empty_run_is_a_document(tmp_path):
     assert json.loads(exported(path, "speedscope"))["profiles"] == []
     assert json.loads(exported(path, "hatchet"))[0]["children"] == []
     assert exported(path, "csv").count("\n") == 1
+
+
+def _check(value, schema, where="report"):
+    """As much of JSON Schema as the published one uses."""
+    kinds = schema.get("type")
+    if "const" in schema:
+        assert value == schema["const"], where
+    if "enum" in schema:
+        assert value in schema["enum"], where
+    if kinds is not None:
+        allowed = [kinds] if isinstance(kinds, str) else kinds
+        assert _kind(value) in allowed or (_kind(value) == "integer" and "number" in allowed), where
+    if isinstance(value, dict):
+        missing = [key for key in schema.get("required", ()) if key not in value]
+        assert not missing, f"{where}: {missing}"
+        for key, inner in value.items():
+            known = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
+            _check(inner, known, f"{where}.{key}")
+    elif isinstance(value, list):
+        assert schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)), where
+        for inner in value:
+            _check(inner, schema.get("items", {}), f"{where}[]")
+
+
+def _kind(value):
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return {**names, dict: "object", type(None): "null"}[type(value)]
+
+
+def test_the_json_report_is_what_its_schema_says(recorded):
+    schema = json.loads((DOCS / "report.schema.json").read_text())
+    data = json.loads(exported(recorded, "json"))
+    _check(data, schema)
+    assert set(data) == set(schema["properties"])
+    assert set(data["launches"][0]) == set(schema["properties"]["launches"]["items"]["properties"])
+    with pytest.raises(AssertionError, match=r"report\.launches\[\]\.grid"):
+        _check({**data, "launches": [{**data["launches"][0], "grid": "3"}]}, schema)
+
+
+@pytest.mark.parametrize(("key", "kind"), [("launch_costs", LaunchCost), ("line_costs", LineCost)])
+def test_the_schema_has_the_fields_of_the_records(key, kind):
+    schema = json.loads((DOCS / "report.schema.json").read_text())
+    listed = schema["properties"][key]["items"]["properties"]
+    assert list(listed) == [field.name for field in fields(kind)]

@@ -5,8 +5,10 @@ import time
 import pytest
 from launching import compiled, enter, fault, launch
 
+from tkdebug.cli.summary import print_summary
 from tkdebug.errors import Frame, TkError
 from tkdebug.events import AutotuneChoice
+from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
@@ -43,7 +45,15 @@ def recorded(tmp_path, script):
 
 def test_json_report_has_schema_1(recorded, script):
     data = json.loads(report(recorded, "json"))
-    keys = ["schema", "mode", "times_are_of_a_gpu", "script", "exit_status", "baseline"]
+    keys = [
+        "schema",
+        "mode",
+        "times_are_of_a_gpu",
+        "script",
+        "exit_status",
+        "baseline",
+        "checked_launches",
+    ]
     keys += ["launches", "faults", "tunings", "others", "origins", "gpu_states"]
     keys += ["remarks", "launch_costs", "line_costs"]
     assert list(data) == keys
@@ -294,3 +304,19 @@ def test_chrome_trace_tells_faults_at_the_launch_that_had_them_first(recorded, s
     assert first["grid"] == [3, 2, 1]
     assert first["faults"] == [f"{script}:3: oob-load: {fault().message}"]
     assert "faults" not in second
+
+
+def test_checked_launches_of_all_processes_are_counted(tmp_path, capsys):
+    path = tmp_path / "run.tkd"
+    recorder = Recorder(path, script="k.py", argv=(), output=False).start()
+    launch()
+    HOOKS.record(LaunchCounts(3, 0))
+    HOOKS.record(LaunchCounts(1, 2))
+    recorder.stop(0)
+    assert json.loads(report(path, "json"))["checked_launches"] == {"checked": 4, "captured": 2}
+    with Session.open(path) as session:
+        print_summary(session, (), None, lambda fault: True, ())
+    assert (
+        "1 launch of 1 kernel (4 of them checked; 2 became part of CUDA graphs and were not)"
+        in (capsys.readouterr().err)
+    )

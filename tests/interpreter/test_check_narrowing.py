@@ -39,7 +39,7 @@ def test_a_quantisation_without_a_clamp():
     fault = only(run(quantise, (3,), x, out, 100.0, 20, BLOCK=8))
     assert (fault.kind, fault.line, fault.severity) == ("narrowing", line("BORN quantise"), "error")
     assert (fault.program_id, fault.lane, fault.index) == ((1, 0, 0), (5,), 13)
-    assert "300 does not fit int8 (-128 to 127); what comes of it is stored" in fault.message
+    assert "300 does not fit int8 (-128 to 127); the result is stored" in fault.message
     assert fault.hint is not None
     assert "clamp" in fault.hint
 
@@ -186,6 +186,23 @@ def test_a_sum_that_is_added_atomically():
     x[0] = 0
     fault = only(run(counted_atomically, (2,), x, torch.zeros(1, dtype=torch.int32), BLOCK=4))
     assert (fault.line, fault.program_id) == (line("BORN counted"), (1, 0, 0))
+
+
+@tkdebug.jit
+def product_with_decay(x_ptr, g_ptr, out_ptr, N: tl.constexpr):
+    rows, cols = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + rows * N + cols)
+    decayed = tl.exp2(tl.load(g_ptr + rows * N + cols)).to(x.dtype)  # NARROW decay
+    tl.store(out_ptr + rows * N + cols, tl.dot(x, decayed))
+
+
+def test_an_inf_that_a_product_with_zero_makes_a_nan():
+    x, g, out = torch.zeros(16, 16, dtype=torch.float16), torch.zeros(16, 16), torch.zeros(16, 16)
+    assert not run(product_with_decay, (1,), x, g, out, N=16)
+    g[3, 5] = 20.0
+    fault = only(run(product_with_decay, (1,), x, g, out, N=16))
+    assert (fault.line, fault.count, fault.lane) == (line("NARROW decay"), 16, (3, 5))
+    assert "is too large for f16, and becomes inf" in fault.message
 
 
 # Look-alikes that are right

@@ -35,7 +35,7 @@ def test_a_stored_quotient_is_told_and_masked_ones_are_not(budget):
     assert (fault.tensor, fault.index, fault.count) == ("out_ptr", 19, 2)
     stored_at = line("BAD quotients") + 1
     assert fault.message == (
-        "integer division by zero, `19 // 0`; what comes of it is stored to offset 19 of "
+        "integer division by zero, `19 // 0`; the result is stored to offset 19 of "
         f"`out_ptr` at line {stored_at}"
     )
 

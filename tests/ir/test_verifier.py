@@ -68,13 +68,13 @@ def in_func(*lines: str) -> str:
         ("scf.if %c {\n tt.return\n} else {\n scf.yield\n}", "ends in tt.return, expected scf.yi"),
         (
             "%r = scf.if %c -> (i32) {\n scf.yield %x : f32\n} else {\n scf.yield %n : i32\n}",
-            "hands on (f32), expected (i32) of scf.if",
+            "forwards (f32), expected (i32) of scf.if",
         ),
         ("tt.return\n  tt.barrier", "is a terminator but not the last op of its block"),
         (
             "scf.while (%i = %n) : (i32) -> () {\n scf.condition(%c) %i : i32\n} do {\n"
             " scf.yield %n : i32\n}",
-            "hands on (i1, i32), expected (i1) of scf.while",
+            "forwards (i1, i32), expected (i1) of scf.while",
         ),
     ],
 )

@@ -31,7 +31,7 @@ from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.events import Fault
-from tkdebug.interpreter.spin_loops import waiting_loops
+from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.perf_report import Mark
@@ -91,7 +91,7 @@ def why_not(kernel: InterpretedKernel) -> str:
     """Why a kernel cannot be compared; "" where it can."""
     if kernel.name in UNDEFINED:
         return UNDEFINED[kernel.name]
-    if waiting_loops(kernel.module):
+    if spin_loops(kernel.module):
         return "its programs wait for each other, some perhaps for what an L1 cache never shows"
     for op in kernel.module.walk():
         if op.name in _ADDRESSES or any(_points_to_pointer(v.type) for v in op.operands):

@@ -15,7 +15,7 @@ from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.probes.checked_launches import CHECKED
 
 pytestmark = pytest.mark.gpu
-LAUNCHES = 1000
+LAUNCHES, FAULTS = 1000, 1 << 12
 
 
 @pytest.fixture
@@ -85,15 +85,15 @@ def test_graph_is_captured_bare_and_said(faults):
 
 
 def test_launches_of_several_streams_and_many_faults(faults):
-    x, out = torch.zeros(16, device="cuda"), torch.zeros(1 << 20, device="cuda")
+    x, out = torch.zeros(16, device="cuda"), torch.zeros(FAULTS + 16, device="cuda")
     streams = [torch.cuda.Stream() for _ in range(3)]
     torch.cuda.synchronize()
     with tkdebug.mode("native"), knobs.scope(check_launches="all"):
         for number in range(LAUNCHES):
             with torch.cuda.stream(streams[number % 3]):
-                checked_bugs.copy[(1024,)](x, out, 1 << 20, BLOCK=1024)
+                checked_bugs.copy[(FAULTS // 1024 + 1,)](x, out, FAULTS + 16, BLOCK=1024)
         before = torch.cuda.memory_allocated()
         CHECKED.conclude()
-    assert {fault.count for fault in faults} == {(1 << 20) - 16}
+    assert {fault.count for fault in faults} == {FAULTS}
     assert len({fault.launch_id for fault in faults}) == len(faults) == LAUNCHES
     assert torch.cuda.memory_allocated() == before

@@ -1,7 +1,7 @@
 """What Triton 3.7, 3.8 and 3.9 brought to the language, in both modes.
 
 Every launch is interpreted; what it launches is also compiled for sm_80 and sm_90a, and run as each
-GPU pass left it, from the same memory. On a GPU it is launched, too.
+GPU pass left it, from the same memory.
 """
 
 from __future__ import annotations
@@ -565,3 +565,38 @@ def test_compared_numbers_are_weak_from_3_9_on(version, found):
     with scope(triton_version=version):
         tkdebug.jit(compares_with_a_tenth.fn)[(1,)](torch.tensor([0.1]).half(), out)
     assert found(out.item())
+
+
+ON_A_GPU = {
+    "atomic_load_and_store": (copies_atomically, (torch.arange(8.0), torch.zeros(9))),
+    "atomic_bytes": (copies_atomically, (LANES.to(torch.int8), torch.zeros(9, dtype=torch.int8))),
+    "poll": (polls, (LANES + (LANES == 3), torch.ones(8, dtype=torch.bool), 100_000)),
+    "variadic": (adds_all, (torch.zeros(1), 1.5, 2.5, 3)),
+    "aggregate": (uses_aggregates, (torch.zeros(8), 2.0, 1.0, 3)),
+    "aggregate_argument": (takes_aggregate, (torch.zeros(8), Line(2.0, 5))),
+    "fnuz": (casts_fnuz, (torch.tensor([-0.0, 0.0, -1e-30, 3.0]), torch.zeros(8).byte())),
+    "clamp": (limits, (torch.arange(0, 8, 2).int(), torch.zeros(4).int())),
+    "cat": (concatenates, (torch.rand(4, 4), torch.rand(4, 4), torch.zeros(4, 8))),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_native_launches_agree(name):
+    kernel, arguments = ON_A_GPU[name]
+    found = []
+    for mode, device in (("interpret", "cpu"), ("native", "cuda")):
+        given = [x.to(device, copy=True) if isinstance(x, torch.Tensor) else x for x in arguments]
+        with tkdebug.mode(mode):
+            kernel[(1,)](*given)
+        found.append([x.cpu() for x in given if isinstance(x, torch.Tensor)])
+    for interpreted, native in zip(*found, strict=True):
+        assert torch.equal(interpreted, native)
+
+
+@pytest.mark.gpu
+def test_native_poll_waits_for_another_program():
+    flag, data, out = (torch.zeros(1, dtype=torch.int32, device="cuda") for _ in range(3))
+    with tkdebug.mode("native"):
+        hands_on[(2,)](flag, data, out)
+    assert out.item() == 7

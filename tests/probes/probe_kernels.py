@@ -50,6 +50,23 @@ def histogram(x, counts, n, B: tl.constexpr):
 
 
 @tkdebug.jit
+def asserting(x, out, n, limit, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.assume(n > 4)
+    values = tl.load(x + at, mask=at < n, other=0)
+    tl.device_assert(values < limit, "too large", mask=at < n)
+    tl.store(out + at, values, mask=at < n)
+
+
+@tkdebug.jit
+def described(x, out, M, N, B: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [M, N], [N, 1], [B, B])
+    target = tl.make_tensor_descriptor(out, [M, N], [N, 1], [B, B])
+    at = [tl.program_id(0) * B, tl.program_id(1) * B]
+    target.store(at, source.load(at) + 1)
+
+
+@tkdebug.jit
 def neighbours(x, out, n):
     i = tl.program_id(0)
     tl.store(out + i, tl.load(x + i) + tl.load(x + i + 1))

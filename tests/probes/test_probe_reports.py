@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from probe_kernels import add, block_sum, histogram, matmul, neighbours, unmasked
+from probe_kernels import (
+    add,
+    asserting,
+    block_sum,
+    described,
+    histogram,
+    matmul,
+    neighbours,
+    unmasked,
+)
 from probe_support import launches, reported
 
 import tkdebug
@@ -88,3 +97,33 @@ def test_view_is_checked_as_passed(target: str) -> None:
     x, out = whole[1:3].reshape(-1)[3:100], torch.zeros(128)
     (fault,) = check(lambda: unmasked[(2,)](x, out, B=64), target)
     assert (fault.index, fault.count) == (97, 31)
+
+
+@targets
+def test_failed_assertions_are_reported(target: str) -> None:
+    x, out = torch.arange(100), torch.zeros(100, dtype=torch.int64)
+    (fault,) = check(lambda: asserting[(2,)](x, out, 90, 70, B=64), target)
+    assert (fault.kind, fault.program_id, fault.lane, fault.count) == (
+        "assert",
+        (1, 0, 0),
+        (6,),
+        20,
+    )
+
+
+@targets
+def test_false_assumption_is_reported(target: str) -> None:
+    x, out = torch.arange(100), torch.zeros(100, dtype=torch.int64)
+    (fault,) = check(lambda: asserting[(2,)](x, out, 3, 70, B=64), target)
+    assert (fault.kind, fault.count) == ("assumption", 2)
+
+
+def test_descriptor_of_more_than_the_tensor() -> None:
+    x, out = torch.randn(20, 16), torch.zeros(30, 16)
+    (fault,) = check(lambda: described[(2, 1)](x, out, 30, 16, B=16), "sm_80")
+    assert (fault.kind, fault.tensor, fault.count) == ("oob-load", "x", 160)
+
+
+def test_box_outside_is_legal() -> None:
+    x, out = torch.randn(20, 24), torch.zeros(20, 24)
+    assert check(lambda: described[(2, 2)](x, out, 20, 24, B=16), "sm_80") == []

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from probe_kernels import add, block_sum, histogram, matmul, neighbours, unmasked
+from probe_kernels import (
+    add,
+    asserting,
+    block_sum,
+    described,
+    histogram,
+    matmul,
+    neighbours,
+    unmasked,
+)
 from probe_support import Launch, copy_of, launches
 
 from tkdebug.compiler.ir import PointerType
@@ -48,7 +57,9 @@ def natively(launch: Launch) -> tuple[list[Fault], list[Any]]:
     torch.zeros(1, device="cuda")
     module = copy_of(launch)
     target = target_of(torch.cuda.get_device_capability())
-    binary = compile_module(module, NativeOptions(probes=ProbeOptions()), target).binary()
+    binary = compile_module(
+        module, NativeOptions(host_tma_descriptors=False, probes=ProbeOptions()), target
+    ).binary()
     plan = binary.probes
     assert plan is not None
     loaded = load_kernel(device(0), binary.cubin, binary.entry, binary.threads, binary.shared_bytes)
@@ -154,3 +165,20 @@ def test_scalars() -> None:
 def test_view_as_passed() -> None:
     x, out = torch.randn(4, 64)[1:3].reshape(-1)[3:100], torch.zeros(128)
     assert check(lambda: unmasked[(2,)](x, out, B=64))
+
+
+def test_assertions_and_assumptions_report_and_go_on() -> None:
+    x, out = torch.arange(100), torch.zeros(100, dtype=torch.int64)
+    assert len(check(lambda: asserting[(2,)](x, out, 90, 70, B=64))) == 1
+    assert len(check(lambda: asserting[(2,)](x, out, 3, 2, B=64))) == 2
+
+
+def test_mask_that_is_true_in_the_whole_tile() -> None:
+    x, y, out = torch.randn(128), torch.randn(100), torch.zeros(128)
+    (fault,) = check(lambda: add[(2,)](x, y, out, 128, B=64))
+    assert "true in all of this tile" in (fault.hint or "")
+
+
+def test_box_beyond_the_tensor() -> None:
+    x, out = torch.randn(20, 32), torch.zeros(30, 32)
+    check(lambda: described[(2, 2)](x, out, 30, 32, B=16))

@@ -394,6 +394,8 @@ def test_record_tells_of_a_failed_launch(launches, x, monkeypatch):
 def load_module(path, text, monkeypatch):
     import importlib.util
 
+    # Bytecode of a text of the same size, written in the same second, would be taken for it.
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
     path.write_text(text)
     linecache.checkcache(str(path))
     module_spec = importlib.util.spec_from_file_location(path.stem, path)

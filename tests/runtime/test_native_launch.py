@@ -469,3 +469,21 @@ def test_driver_that_is_too_old(driver_answers):
 def test_device_that_is_not_there(driver_answers):
     with pytest.raises(NoDeviceError, match="CUDA device 1: there are 1, counted from 0"):
         device_module.device(1)
+
+
+@tkdebug.jit
+def variadic(OUT, *terms, factor=1):
+    pass
+
+
+def test_variadic_parameter_takes_the_positional_arguments_that_are_left(native):
+    out = torch.zeros(4)
+    variadic[(1,)](out, 1.5, 2, out)
+    variadic[(1,)](out, 2.5, 7, out, factor=3.0)
+    variadic[(1,)](out)
+    first, second, third = native
+    assert [kernel.values[1] for kernel in native] == [(1.5, 2, out), (2.5, 7, out), ()]
+    assert first.key != second.key != third.key
+    variadic[(1,)](out, 4.5, 9, out)
+    assert len(native) == 3
+    assert first.launches[-1][2][1][:2] == (4.5, 9)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from schedule_backend import PRINTER, PrinterPlatform
@@ -34,11 +35,12 @@ class SimulatedMemory:
     capturing: set[int] = field(default_factory=set)
     tables: dict[int, SimulatedTable] = field(default_factory=dict)
     waited: int = 0
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def begin(self, size_bytes: int, stream: int) -> SimulatedTable | None:
         if len(self.tables) >= self.most:
             return None
-        address = 4096 * (1 + max(self.tables, default=0) // 4096)
+        address = 4096 * next(self.numbers)
         table = self.tables[address] = SimulatedTable(address, size_bytes, bytes(size_bytes))
         return table
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from schedule_backend import ScheduleBackend
@@ -13,6 +15,7 @@ from tkdebug import knobs
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.benchmark.testing import do_bench
@@ -321,8 +324,13 @@ def test_only_kernels_that_are_asked_for_are_checked(printer, x):
 
 
 def test_hooks_hear_of_checked_and_bare_launches(printer, x):
-    hashes = []
-    hook = Hook(exit=lambda kernel, record: hashes.append(record.kernel_hash))
+    hashes, marked = [], []
+    hook = Hook(
+        exit=lambda kernel, record: (
+            hashes.append(record.kernel_hash),
+            marked.append(record.options.get("checked", False)),
+        )
+    )
     HOOKS.add(hook)
     try:
         scale = make_kernel()
@@ -331,8 +339,37 @@ def test_hooks_hear_of_checked_and_bare_launches(printer, x):
     finally:
         HOOKS.remove(hook)
     assert printer.is_checked == [True, False, False]
+    assert marked == printer.is_checked
     assert len(set(hashes)) == 2
     assert hashes[1] == hashes[2]
+
+
+def test_edited_stages_run_as_they_are(printer, x, tmp_path):
+    with knobs.scope(override_dir=tmp_path):
+        make_kernel()[(1,)](x, x, 64, BLOCK=64)
+    assert printer.is_checked == [False]
+
+
+def test_threads_lose_no_fault(printer, told, x):
+    faults, _ = told
+    printer.finds = overrun(101)
+    scale, alike = make_kernel(), make_kernel()
+
+    def launch():
+        for kernel in (scale, alike) * 25:
+            kernel[(2,)](x, x, 64, BLOCK=64)
+
+    with knobs.scope(check_launches="all"):
+        threads = [threading.Thread(target=launch) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        CHECKED.conclude()
+    assert len(faults) == 200
+    assert len({fault.launch_id for fault in faults}) == 200
+    assert CHECKED.counts == LaunchCounts(200, 0)
+    assert printer.memory.tables == {}
 
 
 def test_forked_child_has_nothing_to_read(printer, x):
@@ -348,3 +385,24 @@ def test_nothing_of_it_is_loaded_without_checks(printer, x, monkeypatch):
     with knobs.scope(check_launches="none"):
         kernel = make_kernel()[(1,)](x, x, 64, BLOCK=64)
     assert kernel.__class__ is NativeKernel
+
+
+def test_kernel_that_does_not_compile_says_so_as_without_checks(printer, x):
+    @tkdebug.jit
+    def wrong(x_ptr):
+        tl.store(x_ptr, unknown_name)  # noqa: F821
+
+    faults = []
+    hook = Hook(fault=faults.append)
+    HOOKS.add(hook)
+    try:
+        with pytest.raises(CompileError, match="unknown_name") as raised:
+            wrong[(1,)](x)
+    finally:
+        HOOKS.remove(hook)
+    errors, error = [], raised.value
+    while error is not None:
+        errors.append(error)
+        error = error.__context__
+    assert sum(isinstance(error, CompileError) for error in errors) == 1
+    assert [fault.kind for fault in faults] == ["compile-error"]

@@ -194,4 +194,4 @@ def test_packed_launches_in_flight_are_known(packing, x, monkeypatch):
     (flight,) = flights.latest
     assert (flight.kernel, flight.grid) == (kernel, (2, 1, 1))
     assert flight.values == (x.data_ptr(), x.data_ptr(), 100)
-    assert not flight.had_ended()
+    assert (flight.stream, flight.had_ended()) == (7, False)

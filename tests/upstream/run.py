@@ -113,6 +113,7 @@ def run_pytest(
             **os.environ,
             "PYTHONPATH": os.pathsep.join(_import_path(with_tkdebug=mode is not None)),
             "TKDEBUG_TEST_MODE": mode or "interpret",
+            "TKDEBUG_TRITON": options.triton,
             "TKDEBUG_TEST_CHECKOUT": str(options.checkout.resolve()),
             "TKDEBUG_TEST_RECORD": str(record),
             "TKDEBUG_TEST_ALL": "1" if options.all else "0",
@@ -227,6 +228,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--mode", choices=("interpret", "native"), default="interpret")
+    parser.add_argument("--triton", default="3.6", help="the version that the checkout is of")
     parser.add_argument("--files", nargs="*", help="part of a path, such as test_core")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--report", type=Path, help="write every outcome as JSON")

@@ -10,6 +10,8 @@ from tkdebug.advice.rules import Finding, Launch
 
 # Programs that take less are over before a grid that is too small matters.
 _LONG_PROGRAM_S = 4e-6
+# Launching alone takes a good part of a launch that is shorter.
+_SHORT_LAUNCH_S = 12e-6
 # A grid this small against the GPU is no small test problem; of products, whose tiles are large,
 # test problems have few.
 _FEW, _FEW_PRODUCTS = 1 / 6, 1 / 16
@@ -21,7 +23,7 @@ def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
     facts, machine, work = launch.facts, launch.machine, launch.work
     now_s, full_s = grid_s(work, machine), steady_s(work, machine)
     programs = facts.programs
-    if program_s(work, machine) < _LONG_PROGRAM_S:
+    if now_s < _SHORT_LAUNCH_S or program_s(work, machine) < _LONG_PROGRAM_S:
         return
     few = _FEW_PRODUCTS if facts.dots else _FEW
     if programs <= few * machine.sms:

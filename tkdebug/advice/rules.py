@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
 from tkdebug.advice.machines import SECTOR_BYTES, Machine
-from tkdebug.advice.model import TENSOR_SHARE, Work, l2_bytes, work_of
+from tkdebug.advice.model import TENSOR_SHARE, Work, l2_bytes, steady_s, work_of
 from tkdebug.errors import Frame
 
 # A next power of two may leave up to half of a tile masked off.
 _MASKED_SHARE = 0.5
+# What is shorter begins and ends too soon for occupancy to matter.
+_SHORT_S = 2e-6
 # Instructions an element: more than a fast function takes, and what one takes.
 _SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
 
@@ -52,12 +54,16 @@ Rule = Callable[[Launch], Iterator[Finding]]
 def _lines(
     launch: Launch, kind_of: Callable[[AccessFacts], bool]
 ) -> Mapping[tuple[Frame, str], list[AccessFacts]]:
-    """Accesses by line and kind: several of one line are one cause."""
-    found: dict[tuple[Frame, str], list[AccessFacts]] = {}
+    """Accesses by line, with what they are: several of one line are one cause."""
+    found: dict[Frame, list[AccessFacts]] = {}
     for access in launch.facts.accesses:
         if access.executions and kind_of(access):
-            found.setdefault((access.frame, access.kind), []).append(access)
-    return found
+            found.setdefault(access.frame, []).append(access)
+    verbs = {
+        frame: " and ".join(dict.fromkeys(access.kind for access in accesses))
+        for frame, accesses in found.items()
+    }
+    return {(frame, verbs[frame]): accesses for frame, accesses in found.items()}
 
 
 def coalescing(launch: Launch) -> Iterator[Finding]:
@@ -78,7 +84,7 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
             else "let the last axis of the tile run along the stride of 1, or lay the tensor out so"
         )
         message = (
-            f"{verb}{_of(worst)}: a warp's request touches {per:.3g} sectors of {SECTOR_BYTES} "
+            f"{verb}{_of(*accesses)}: a warp's request touches {per:.3g} sectors of {SECTOR_BYTES} "
             f"bytes where {ideal:.2g} would do, because {what}; {help_}"
         )
         work = launch.work
@@ -122,7 +128,7 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
         )
         why = f", because {access.why_narrow}" if access.why_narrow else ""
         message = (
-            f"{verb}{_of(access)}: {access.width_bytes} bytes a thread where "
+            f"{verb}{_of(*accesses)}: {access.width_bytes} bytes a thread where "
             f"{access.possible_bytes} are possible{why}"
         )
         yield Finding(frame, "narrow-access", message, work)
@@ -294,7 +300,7 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
     """Registers or shared memory that keep blocks out."""
     facts, fits = launch.facts, launch.facts.occupancy
     by = [name for name in fits.limited_by if name in ("registers", "shared memory")]
-    if not by or fits.percent > 40:
+    if not by or fits.percent > 40 or steady_s(launch.work, launch.machine) < _SHORT_S:
         return
     others = min(n for name, n in fits.limits.items() if name not in by)
     blocks = min(others, max(2 * fits.blocks, 1))
@@ -404,8 +410,9 @@ def atomics(launch: Launch) -> Iterator[Finding]:
         yield Finding(frame, "atomic-contention", message, work)
 
 
-def _of(access: AccessFacts) -> str:
-    return f" of `{access.tensor}`" if access.tensor else ""
+def _of(*accesses: AccessFacts) -> str:
+    tensors = dict.fromkeys(f"`{a.tensor}`" for a in accesses if a.tensor)
+    return f" of {' and '.join(tensors)}" if tensors else ""
 
 
 def _without(pipes: Mapping[str, float], removed: Mapping[str, float]) -> dict[str, float]:

@@ -8,9 +8,11 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.compiled_run import check_output, compiled_run
 from tkdebug.cli.places import put_out
 from tkdebug.errors import UsageError
-from tkdebug.instrument.advice import advice_of
+from tkdebug.instrument.advice import advice_of, launch_costs
 from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
+from tkdebug.instrument.renderers.advice_report import cost_line
 from tkdebug.instrument.session import Session
+from tkdebug.terminal_text import visible
 
 
 def advise_command(arguments: Arguments) -> int:
@@ -26,7 +28,10 @@ def advise_command(arguments: Arguments) -> int:
         if arguments.format == "json":
             put_out((advice_json(advice),), arguments.output)
         else:
-            put_out(advice_text(advice, run.session.source_line), arguments.output)
+            costs = launch_costs(run.session) if times_ns else ()
+            rates = [f"{cost_line(cost, times_ns.get(cost.kernel))}\n" for cost in costs]
+            text = advice_text(advice, run.session.source_line)
+            put_out(map(visible, (*text, *rates)), arguments.output)
         return run.status
 
 

@@ -25,6 +25,7 @@ _OPTIONS_WITH_VALUE = (
     "--interpret",
     "--check",
     "--check-launches",
+    "--hang-timeout",
     "--only",
     "--ignore",
     "--baseline",
@@ -60,10 +61,12 @@ class Arguments:
         temporary: whether the process that started this run deletes the session.
         shell: which one is to complete command lines.
         max_slowdown_percent: how much slower kernels may be before `compare` fails; None for any.
+        nvtx: whether launches and scopes are ranges of NVTX.
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
         stacks: whether to record which lines launch others' kernels.
         check_launches: which launches of native kernels are checked; None as the knob says.
+        hang_timeout_s: how long a kernel may run on the GPU; None for ever.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
@@ -110,11 +113,13 @@ class Arguments:
     lines: LinesQuery | None = None
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
+    hang_timeout_s: float | None = None
     coredump: bool = True
     stacks: bool = False
     shell: str = ""
     times: Path | None = None
     advise: bool = False
+    nvtx: bool = False
     max_slowdown_percent: float | None = None
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
@@ -269,8 +274,10 @@ def _run_arguments(
         temporary=parsed.temporary,
         coredump=not (parsed.no_coredump or parsed.stacks),
         check_launches=parsed.check_launches,
+        hang_timeout_s=parsed.hang_timeout,
         stacks=parsed.stacks,
         advise=parsed.advise,
+        nvtx=parsed.nvtx,
     )
 
 

@@ -87,7 +87,7 @@ def _commands(arguments: Arguments) -> list[str]:
     """What to do first, of the user's own file, of `-x` and of `-c`."""
     commands: list[str] = []
     own = Path(RC_FILE).expanduser()
-    # Never one of the current folder: whoever unpacked that is not who types.
+    # Never one of the current folder: it may come from somebody else.
     if own.is_file():
         commands += _lines_of(own, RC_FILE)
     if arguments.commands_file is not None:

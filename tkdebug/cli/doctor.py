@@ -290,6 +290,10 @@ def _plugin_kind(group: str) -> type | None:
             from tkdebug.hook_chain import Hook
 
             return Hook
+        case "tkdebug.remarks":
+            from tkdebug.advice.judging import RemarkPlugin
+
+            return RemarkPlugin
         case _:
             return None
 

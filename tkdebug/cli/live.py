@@ -58,6 +58,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append(f"--check-launches={arguments.check_launches}")
     if arguments.triton is not None:
         command += ["--triton", arguments.triton]
+    if arguments.hang_timeout_s is not None:
+        command.append(f"--hang-timeout={arguments.hang_timeout_s:g}")
     if arguments.stacks:
         command.append("--stacks")
     elif not arguments.coredump:

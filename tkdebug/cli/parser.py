@@ -15,6 +15,7 @@ from tkdebug.knobs import (
     DEFAULT_CHECKS,
     TRITON_RELEASES,
     parse_kinds,
+    parse_seconds,
     parse_triton_version,
 )
 from tkdebug.plugins import WithPlugins
@@ -154,6 +155,11 @@ def _add_run(add: AddCommand) -> None:
         f"SASS without a GPU ({_ARCHITECTURES})",
     )
     run.add_argument(
+        "--nvtx",
+        action="store_true",
+        help="launches and scopes are NVTX ranges, which nsys and ncu show",
+    )
+    run.add_argument(
         "--advise",
         action="store_true",
         help="record what would make interpreted kernels faster, for sm_90a or --target; the "
@@ -165,6 +171,13 @@ def _add_run(add: AddCommand) -> None:
         metavar="WHICH",
         help="which launches of native kernels are checked for accesses outside of tensors: first "
         "(of each kind: shapes, strides, grid), all or none; none by default",
+    )
+    run.add_argument(
+        "--hang-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
+        "are told; Ctrl-C does so at once",
     )
     run.add_argument(
         "--no-coredump",
@@ -285,6 +298,13 @@ def _kinds(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
+
+
 def _add_view(add: AddCommand) -> None:
     view = add(
         "view",
@@ -293,7 +313,7 @@ def _add_view(add: AddCommand) -> None:
         "one that goes on is followed. ? shows the keys, q leaves.",
         allow_abbrev=False,
     )
-    view.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    view.add_argument("session", type=Path, metavar="run.tkd|FOLDER", help=_SESSION_HELP)
 
 
 def _add_report(add: AddCommand) -> None:
@@ -304,7 +324,12 @@ def _add_report(add: AddCommand) -> None:
         "fault with its line. The JSON's keys are described in docs/json.md.",
         allow_abbrev=False,
     )
-    report.add_argument("session", type=Path, metavar="run.tkd", help=_SESSION_HELP)
+    report.add_argument(
+        "session",
+        type=Path,
+        metavar="run.tkd|FOLDER",
+        help=f"{_SESSION_HELP}; of a folder of such runs, its ranks side by side",
+    )
     report.add_argument(
         "--format",
         choices=WithPlugins(REPORT_FORMATS, "tkdebug.renderers"),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import check_writable, put_out, view_of_answer
+from tkdebug.errors import UsageError
+from tkdebug.instrument.ranks import compare_ranks, sessions_in
+from tkdebug.instrument.renderers.ranks_formats import ranks_json, ranks_text
 from tkdebug.instrument.report import format_of, render, write_report
 from tkdebug.instrument.session import Session
+from tkdebug.terminal_text import visible
 
 
 def report_command(arguments: Arguments) -> int:
@@ -19,6 +24,8 @@ def report_command(arguments: Arguments) -> int:
     """
     path, output = arguments.session, arguments.output
     assert path is not None
+    if path.is_dir():
+        return _report_ranks(arguments, path)
     with Session.open(path) as session:
         if output is None:
             view = view_of_answer(output)
@@ -28,6 +35,33 @@ def report_command(arguments: Arguments) -> int:
         check_writable("-o", output, {"the session": path})
         write_report(session, output, _file_format(arguments, output))
     return 0
+
+
+def _report_ranks(arguments: Arguments, folder: Path) -> int:
+    """The runs of a folder, rank by rank."""
+    output = arguments.output
+    format_name = arguments.report_format or ("json" if output and output.suffix == ".json" else "")
+    if format_name not in ("", "text", "json"):
+        raise UsageError(f"--format {format_name}: of a folder there are text and json")
+    if output is not None:
+        check_writable("-o", output, {})
+    put_out(ranks_of_folder(folder, format_name == "json"), output)
+    return 0
+
+
+def ranks_of_folder(folder: Path, as_json: bool) -> tuple[str, ...]:
+    """The ranks whose sessions lie in a folder, side by side.
+
+    Raises:
+        SessionError: one of them cannot be read.
+        UsageError: there is none.
+    """
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(Session.open(path)) for path in sessions_in(folder)]
+        ranks = compare_ranks(sessions)
+    if as_json:
+        return (ranks_json(ranks),)
+    return tuple(visible(piece) for piece in ranks_text(ranks))
 
 
 def _file_format(arguments: Arguments, output: Path) -> str:

@@ -46,7 +46,7 @@ def run_command(arguments: Arguments) -> int:
     mode = mode_of(arguments)
     check_importable()
     # Before the checks, which start CUDA.
-    with armed(mode != "interpret", arguments.coredump) as crashes:
+    with armed(mode != "interpret", arguments.coredump, arguments.hang_timeout_s) as crashes:
         check_run(arguments)
         program = program_of(arguments)
         with quotable(program), findings_in_force(arguments):

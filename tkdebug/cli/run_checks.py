@@ -13,6 +13,7 @@ from tkdebug.cli.native_target import check_target_of_run
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.script import Program, command_program, find_program, stdin_program
 from tkdebug.errors import UsageError
+from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
 from tkdebug.knobs import NO_CHECKS, ModeName
@@ -69,6 +70,8 @@ def check_run(arguments: Arguments) -> None:
     mode = mode_of(arguments)
     _check_mode(arguments, mode)
     check_target_of_run(arguments, mode)
+    if arguments.nvtx:
+        check_nvtx()
     if arguments.session is not None:
         session = file_behind(arguments.session)
         check_replaceable(session)
@@ -83,11 +86,19 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
             "every launch; leave it out, or run with --mode native"
         )
+    if mode == "interpret" and arguments.hang_timeout_s is not None:
+        raise UsageError("--hang-timeout: kernels are interpreted; it is about those on a GPU")
+    if arguments.hang_timeout_s is not None and not arguments.coredump:
+        raise UsageError(
+            "--hang-timeout: needs core dumps, which --no-coredump and --stacks switch off"
+        )
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]
     if asked:
-        raise UsageError(f"--check {asked[0]}: native kernels are not checked")
+        raise UsageError(
+            f"--check {asked[0]}: native kernels are not checked for it; run with --mode interpret"
+        )
     from tkdebug.runtime.device.platform import platform_in_force
 
     reason = platform_in_force().obstacle()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tkdebug.cli.kernel_checks import mode_of
 from tkdebug.cli.native_target import cross_compiling
 from tkdebug.cli.script import Ending, Program, run_program
 from tkdebug.hook_chain import HOOKS
+from tkdebug.instrument.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
@@ -41,18 +41,12 @@ def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path,
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def conclude_checked_launches() -> None:
-    """Wait for what native launches that are checked have found, and report it."""
-    module = sys.modules.get("tkdebug.runtime.probes.checked_launches")
-    if module is not None:
-        module.CHECKED.conclude()
-
-
 def run_recorded(
     arguments: Arguments, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
 ) -> Ending:
     """Run the script with tkdebug's modules in place of Triton's, and record it."""
     from tkdebug import compat
+    from tkdebug.compat.checked_synchronisations import conclude_checked_launches
 
     recorder.start()
     os.environ[SESSION_VARIABLE] = str(recorder.path)
@@ -66,7 +60,8 @@ def run_recorded(
             triton=arguments.triton,
         )
         compiling = cross_compiling(arguments.native_target, arguments.advise)
-        with installed, compiling, _origins(arguments, recorder):
+        ranges = nvtx_ranges() if arguments.nvtx else contextlib.nullcontext()
+        with installed, compiling, ranges, _origins(arguments, recorder):
             record_baseline()
             if arguments.temporary:
                 HOOKS.break_into = None  # the terminal is the TUI's

@@ -251,6 +251,19 @@ def _search_path(program: Program) -> Iterator[None]:
 
 def _ended(step: Callable[[], None]) -> Ending:
     try:
+        try:
+            return _ended_or_interrupted(step)
+        except KeyboardInterrupt as error:
+            # It came while the script was in a call that failed because of it, as of the driver.
+            show_exception(error)
+            return Ending(130, error)
+    except Terminated as error:
+        # The same, while an exception was shown.
+        return Ending(128 + error.signal, error, error.signal)
+
+
+def _ended_or_interrupted(step: Callable[[], None]) -> Ending:
+    try:
         step()
     except NoProgramError:
         raise

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_text import counted_line
-from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.findings.launch_counts import LaunchCounts, total_counts
 from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.text_format import counted, fault_lines
@@ -72,12 +72,12 @@ def print_summary(
 
 def _checked(session: Session) -> str:
     """How many native launches were checked, where some were to be."""
-    counts = [recorded.event for recorded in session.records(LaunchCounts)]
-    if not counts:
+    counts = total_counts(recorded.event for recorded in session.records(LaunchCounts))
+    if counts is None:
         return ""
-    captured = sum(count.captured for count in counts)
+    captured = counts.captured
     besides = f"; {captured:,} became part of CUDA graphs and were not" if captured else ""
-    return f" ({sum(count.checked for count in counts):,} of them checked{besides})"
+    return f" ({counts.checked:,} of them checked{besides})"
 
 
 def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:

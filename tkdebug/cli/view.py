@@ -10,6 +10,8 @@ from tkdebug.instrument.session import Session
 def view_command(arguments: Arguments) -> int:
     """Open the session in the TUI; the result is the exit status.
 
+    Of a folder the ranks are printed side by side.
+
     Raises:
         SessionError: the session cannot be read.
         UsageError: there is no terminal, or no textual.
@@ -18,6 +20,12 @@ def view_command(arguments: Arguments) -> int:
 
     path = arguments.session
     assert path is not None
+    if path.is_dir():
+        from tkdebug.cli.places import put_out
+        from tkdebug.cli.report import ranks_of_folder
+
+        put_out(ranks_of_folder(path, as_json=False))
+        return 0
     Session.open(path).close()
     if not has_textual():
         raise UsageError("view: the TUI needs the package textual; pip install textual")

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
+
+
+def conclude_checked_launches() -> None:
+    """Wait for what checked launches have found, and report it; nothing where there were none."""
+    module = sys.modules.get("tkdebug.runtime.probes.checked_launches")
+    if module is not None:
+        module.CHECKED.conclude()
 
 
 def collect_at_synchronisations() -> Callable[[], None]:

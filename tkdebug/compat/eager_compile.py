@@ -1,8 +1,8 @@
-"""`torch.compile` under tkdebug: functions run eagerly, which is reported once.
+"""`torch.compile` where a CUDA device is usable: functions run eagerly, which is reported once.
 
-Its default backend, inductor, writes Triton kernels that only upstream's compiler takes. Where a
-CUDA device is usable, other backends are left alone; where 'cuda' runs on the CPU, none can see
-that the tensors claim to be on a GPU.
+Its default backend, inductor, launches the Triton kernels that it writes in ways that only
+upstream's compiler has; other backends are left alone. Without a device,
+`cuda_standin.compiling` compiles.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from tkdebug.terminal_text import tell
 _WRITES_KERNELS = "inductor"
 
 
-def eager_compile(
-    original: Callable[..., Any], backends: Collection[object] | None
-) -> Callable[..., Any]:
+def eager_compile(original: Callable[..., Any], backends: Collection[object]) -> Callable[..., Any]:
     """The replacement of `torch.compile`.
 
     Args:
         original: torch's own.
-        backends: those whose functions run eagerly; None for all of them.
+        backends: those whose functions run eagerly.
     """
 
     @functools.wraps(original)
     def compile(model: Any = None, *, backend: Any = _WRITES_KERNELS, **options: Any) -> Any:
-        if backends is not None and backend not in backends:
+        if backend not in backends:
             return original(model, backend=backend, **options)
         _say_once()
         return (lambda function: function) if model is None else model

@@ -17,6 +17,7 @@ import os
 import platform
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,12 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
+from tkdebug.compat.gpu_hangs import HangWatch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
 from tkdebug.terminal_text import tell
 
 _ENABLE, _FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"
 _FLAGS = "CUDA_COREDUMP_GENERATION_FLAGS"
+# A byte that is written into the pipe, which the driver makes, asks for a dump.
+_ON_REQUEST, _PIPE = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "CUDA_COREDUMP_PIPE"
 # What makes a dump large or slow; and the process is to live, so that torch raises its error.
 _SKIPPED = (
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
@@ -43,7 +47,7 @@ _POLL_S = 0.005
 # The dump may come after the error, too; it is written when it has not grown for a while.
 _DUMP_DELAY_S = 5.0
 _SETTLED_S = 0.2
-_SUFFIX = ".core"
+_SUFFIX, _PIPE_SUFFIX = ".core", ".pipe"
 # CUDA 12.5 (driver 555) knows the flags; older ones would dump all memory and end the process.
 _OLDEST_DRIVER = 12050
 
@@ -61,13 +65,17 @@ class CrashWatch:
         self.owned = owned
         # What an earlier run left where the user wants dumps is no crash of this one.
         self._told: set[tuple[str, int]] = set()
-        self._awaited = self._attributed = False
+        self._awaited = self._attributed = self._is_asked_for = False
         self._process = os.getpid()
         self._undo = ExitStack()
         self._synchronize: Callable[[], None] | None = None
         self._told.update((path, _written_ns(path)) for path in self.dumps())
 
     def dumps(self) -> list[str]:
+        """Files of this process that have not been read, but for one that was asked for."""
+        return [] if self._is_asked_for else self.all_dumps()
+
+    def all_dumps(self) -> list[str]:
         """Files of this process that have not been read."""
         if not self.pattern:
             return []
@@ -106,6 +114,17 @@ class CrashWatch:
             self._attributed = True
         if not faults:
             tell("the GPU core dump names nothing that crashed")
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Dumps that come in the `with` block were asked for, and are of no crash."""
+        # What the driver says from now on is because of that.
+        self._is_asked_for = self._attributed = True
+        try:
+            yield
+        finally:
+            self._told.update((path, _written_ns(path)) for path in self.all_dumps())
+            self._is_asked_for = False
 
     def conclude(self) -> None:
         """Wait for this process's launches, and tell what crashed."""
@@ -218,12 +237,14 @@ class ArmedCoreDumps:
         self._folder: str | None = None
         self._undo = ExitStack()
         self.watch: CrashWatch | None = None
+        self._hangs: HangWatch | None = None
 
-    def arm(self, coredump: bool) -> None:
+    def arm(self, coredump: bool, hang_timeout_s: float | None = None) -> None:
         """Track launches in flight, and switch dumps on unless the user's variables forbid it.
 
         Args:
             coredump: whether dumps are wanted; without, a crash names what was in flight.
+            hang_timeout_s: how long a kernel may run; None for ever.
         """
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
@@ -243,6 +264,12 @@ class ArmedCoreDumps:
             name: value for name, value in wanted.items() if name not in os.environ
         }
         changes[COREDUMP_VARIABLE] = f"{'owned' if owned else 'user'}:{pattern}"
+        pipe = None
+        # Signals are the main thread's.
+        is_main = threading.current_thread() is threading.main_thread()
+        if owned and is_main and _ON_REQUEST not in os.environ:
+            pipe = os.path.join(str(self._folder), f"%p{_PIPE_SUFFIX}")
+            changes |= {_ON_REQUEST: "1", _PIPE: pipe}
         environment = Environment(changes)
         # After the variables: they may be read as soon as the library is loaded.
         if owned and _driver_version() < _OLDEST_DRIVER:
@@ -253,9 +280,14 @@ class ArmedCoreDumps:
         watch = self.watch = CrashWatch(pattern, owned)
         self._undo.callback(watch.stop)
         after_torch(watch.watch_torch)
+        if pipe is not None:
+            self._hangs = HangWatch(pipe, watch.all_dumps, watch.asking, hang_timeout_s)
+            self._undo.callback(self._hangs.stop)
 
     def conclude(self) -> None:
         """Tell what crashed, here and in child processes."""
+        if self._hangs is not None:
+            self._hangs.wait()
         if self.watch is not None:
             self.watch.conclude()
             self.watch.conclude_children()
@@ -269,17 +301,20 @@ class ArmedCoreDumps:
 
 
 @contextmanager
-def armed(native: bool, coredump: bool) -> Iterator[ArmedCoreDumps]:
+def armed(
+    native: bool, coredump: bool, hang_timeout_s: float | None = None
+) -> Iterator[ArmedCoreDumps]:
     """Crashes are watched for the length of a `with` block, where there is a GPU.
 
     Args:
         native: whether kernels may run natively at all.
         coredump: whether a crash is to leave a dump.
+        hang_timeout_s: how long a kernel may run until it is told where it waits; None for ever.
     """
     state = ArmedCoreDumps()
     owner = os.getpid()
     if native and os.path.exists(_DEVICE_FILE):
-        state.arm(coredump)
+        state.arm(coredump, hang_timeout_s)
     try:
         yield state
     finally:

@@ -19,8 +19,8 @@ from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.arguments.specialize import ALIGNMENT
-from tkdebug.runtime.compile.compilation import compile_kernel
-from tkdebug.runtime.compile.options import parse_options
+from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
+from tkdebug.runtime.compile.options import LaunchOptions, parse_options
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import Driver, driver
 from tkdebug.runtime.device.modes import current_mode
@@ -68,13 +68,36 @@ def compile(src: Any, target: Any = None, options: Any = None) -> CompiledKernel
     return compile_native_kernel(Specialization(fn, src.specs(), settings, src.alignment()), device)
 
 
-def make_backend(target: Any) -> NoReturn:
-    """Refuse a code generation backend.
+class CompilerBackend:
+    """What torch's compiler asks of the code generator for a target.
+
+    Attributes:
+        binary_ext: the stage that is machine code.
+    """
+
+    binary_ext = "cubin"
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def hash(self) -> str:
+        """What distinguishes its code from that of other generators."""
+        return f"tkdebug-{tkdebug.__version__}-{self.target.arch}"
+
+    def parse_options(self, options: Mapping[str, Any]) -> LaunchOptions:
+        """The options of a launch, with defaults for those not given."""
+        return parse_options("", options, (), False)
+
+
+def make_backend(target: Any) -> CompilerBackend:
+    """The code generator for a CUDA target.
 
     Raises:
-        UnsupportedError: always.
+        UnsupportedError: another kind of target.
     """
-    _refuse("triton.compiler.make_backend")
+    if getattr(target, "backend", None) != "cuda":
+        _refuse(f"triton.compiler.make_backend for {target!r}")
+    return CompilerBackend(target)
 
 
 def triton_key() -> str:

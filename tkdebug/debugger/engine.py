@@ -21,6 +21,7 @@ from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.session import LaunchSession
 from tkdebug.debugger.stops import Stop
+from tkdebug.debugger.writers import Writers
 from tkdebug.errors import UsageError
 from tkdebug.events import LaunchRecord
 from tkdebug.hook_chain import HOOKS
@@ -79,6 +80,7 @@ class Debugger:
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
+        self._writers = Writers()
 
     def attach(self) -> None:
         """Take over the launches of this process from now on."""
@@ -240,7 +242,9 @@ class Debugger:
         if self._session is not None:
             return False  # an expression at a stop launches a kernel
         code = self._code_to_stop(kernel)
+        writer = f"launch {self.launches} of {kernel.name}"
         if code is None:
+            self._writers.note(kernel.stored_to(values), writer)
             return False
         names = kernel.src.fn.arg_names
         arguments = dict(zip(names, values, strict=True))
@@ -249,7 +253,7 @@ class Debugger:
         )
         session = LaunchSession(
             self,
-            Launch(self.launches, kernel.name, grid, arguments),
+            Launch(self.launches, kernel.name, grid, arguments, self._writers.of(values)),
             code,
             runtime_values(kernel.src.specs, values),
             faults,
@@ -262,9 +266,11 @@ class Debugger:
         try:
             session.run(stops_at_once)
         finally:
-            sys.settrace(tracing)
+            if tracing is not None:
+                sys.settrace(tracing)
             self._session = None
             found = session.execution.faults
+            self._writers.note(kernel.stored_to(values), writer)
             found.is_told = True
             found.publish()
         return True

@@ -7,9 +7,10 @@ execution passes the same moments with the same values, up to the first assignme
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState
 
 _CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
+_MOST_PASSED = 200_000
 _Beside = TypeVar("_Beside", bound=Observer)
 
 
@@ -55,6 +57,22 @@ class Here:
     mark: Mark | None
     context: Mark | None
     moment: Moment
+
+
+class Passed(NamedTuple):
+    """A line that was passed.
+
+    Attributes:
+        first: the first program of the batch.
+        programs: how many it has.
+        active: (programs,) bool, those that took part; None for all.
+    """
+
+    moment: Moment
+    mark: Mark
+    first: int
+    programs: int
+    active: Tensor | None
 
 
 class StopFinder(Protocol):
@@ -133,11 +151,14 @@ class Execution(Observer):
         ended: of those that have ended.
         frontier: the latest moment ever reached.
         recorded: by how many ops had begun, the results that are no function of the inputs.
+        passed: the lines that were passed, the latest ones if they are too many.
         is_new: whether the moment that is looked at was never reached before.
     """
 
     needs_intermediates = True
     is_passive: ClassVar[bool] = False
+    # Variables are kept, and a batch is to be executed again in no time.
+    memory_factor = 4
 
     def __init__(
         self,
@@ -158,6 +179,7 @@ class Execution(Observer):
         self.batch_programs = 0
         self.frontier = BEGINNING
         self.is_new = True
+        self.passed: deque[Passed] = deque(maxlen=_MOST_PASSED)
         self.launch: LaunchContext | None = None
         self._values = values
         self._finder = finder
@@ -260,6 +282,10 @@ class Execution(Observer):
     def forget_assignments(self, after: Moment) -> int:
         """Undo those at or after a moment; how many."""
         kept = [each for each in self._assignments if each.moment < after]
+        while len(kept) < len(self._assignments) and self.passed:
+            if self.passed[-1].moment < after:
+                break
+            self.passed.pop()  # other lines may be passed now
         gone = len(self._assignments) - len(kept)
         if gone:
             # What was recorded may have been another value's.
@@ -351,6 +377,9 @@ class Execution(Observer):
 
     def _pass(self, here: Here) -> None:
         moment = here.moment
+        if here.mark is not None and (not self.passed or self.passed[-1].moment < moment):
+            run = here.run
+            self.passed.append(Passed(moment, here.mark, run.first, run.programs, run.active))
         if self._assignments:
             self._apply(here.run, moment)
         target = self._target

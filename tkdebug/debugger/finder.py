@@ -135,6 +135,11 @@ class Finder:
         """Whether accesses matter."""
         return bool(self._data) or (self.search is not None and self.search.element is not None)
 
+    def go_to(self, moment: Moment, reason: Reason) -> None:
+        """Prepare to go to a moment that is known."""
+        self.pending = Hit(reason)
+        self._session.go_to(moment)
+
     def arrived(self, here: Here) -> None:
         """The moment that was gone to."""
         hit, self.pending = self.pending, Hit(Reason.ARRIVED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -37,12 +37,15 @@ class Launch:
     Attributes:
         number: 1 for the first launch of the process.
         arguments: by name, constants too, as the script passed them.
+        written_before: the launch that wrote an allocation last, where nothing else has written
+            it since: `launch 1 of softmax`, by the address of the allocation.
     """
 
     number: int
     kernel: str
     grid: tuple[int, int, int]
     arguments: Mapping[str, Any]
+    written_before: Mapping[int, str] = field(default_factory=dict)
 
 
 class Inspection:

@@ -55,13 +55,15 @@ class Selection:
 
     def is_here(self, run: Evaluator) -> bool:
         """Whether one of them takes part just now."""
+        return self.is_among(run.first, run.programs, run.active)
+
+    def is_among(self, first: int, count: int, active: Tensor | None) -> bool:
+        """Whether one of them is in a batch, of `count` programs from `first` on, and active."""
         if self.programs is None:
             return True
-        end = run.first + run.programs
-        active = run.active
         for program in self.programs:
-            if run.first <= program < end:
-                if active is None or bool(active[program - run.first]):
+            if first <= program < first + count:
+                if active is None or bool(active[program - first]):
                     return True
         return False
 

@@ -190,6 +190,14 @@ class LaunchSession:
                 return False
 
     def _search(self, search: Search) -> bool:
+        goal = search.goal
+        if goal is not None and not goal.wants_ops:
+            for passed in reversed(self.execution.passed):
+                if passed.moment >= search.horizon or not goal.ends_at(passed.mark):
+                    continue
+                if self.selection.is_among(passed.first, passed.programs, passed.active):
+                    self.finder.go_to(passed.moment, Reason.STEP)
+                    return True
         self.finder.search = search
         self.execution.rewind(END, until=search.horizon)
         return True

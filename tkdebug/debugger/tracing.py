@@ -6,7 +6,7 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -200,6 +200,47 @@ class MissFinder(_Counting):
                 self.misses.append(Miss(op, run.first + program, is_here))
 
 
+class SourceFinder(_Counting):
+    """Notes the writes of memory that a slice has loaded.
+
+    Attributes:
+        found: by allocation the last write that hit one of its elements.
+    """
+
+    follows_accesses = True
+
+    def __init__(
+        self,
+        execution: Execution,
+        until: Moment,
+        now: int,
+        bytes_of: Mapping[int, Tensor],
+    ) -> None:
+        super().__init__(execution, until, now)
+        self.found: dict[int, Write] = {}
+        self._bytes_of = bytes_of
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        self._note(access)
+
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After an atomic."""
+        self._note(access)
+
+    def _note(self, access: ObservedAccess) -> None:
+        wanted = self._bytes_of.get(access.buffer.storage_key)
+        if wanted is None:
+            return
+        touched = access.touch()
+        hit = torch.isin(touched.places * access.itemsize, wanted).nonzero().reshape(-1)
+        if hit.numel():
+            last = int(hit[-1])
+            self.found[access.buffer.storage_key] = Write(
+                self.now, access.op, int(touched.programs[last]), int(touched.lanes[last])
+            )
+
+
 class Tracer(_Counting):
     """Notes each instance of one program.
 
@@ -263,7 +304,7 @@ class Tracer(_Counting):
             self.current.update(zip(given, self._pending[op], strict=True))
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """Note what a region hands on."""
+        """Note what a region forwards."""
         if not self._is_active(run):
             return
         op, terminator = region.parent, region.block.terminator

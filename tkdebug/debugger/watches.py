@@ -75,10 +75,16 @@ def _same(a: Any, b: Any) -> bool:
 
 def _shown(before: Any, now: Any) -> str:
     if isinstance(now, Tensor) and now.numel() > 1:
+        if isinstance(before, Tensor) and _is_uniform(before) and _is_uniform(now):
+            return f": {_plain(before.reshape(-1)[0])} -> {_plain(now.reshape(-1)[0])}"
         if isinstance(before, Tensor) and before.shape == now.shape:
             return f" in {int((before != now).sum())} of {now.numel()} elements"
         return ""
     return f": {_plain(before)} -> {_plain(now)}"
+
+
+def _is_uniform(value: Tensor) -> bool:
+    return bool((value == value.reshape(-1)[0]).all())
 
 
 def _plain(value: Any) -> str:

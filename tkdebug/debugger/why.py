@@ -20,7 +20,14 @@ from tkdebug.compiler.tensor import tensor
 from tkdebug.debugger.elements import Element, argument_named, parse_element
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.slices import operand_masks
-from tkdebug.debugger.tracing import Instance, MissFinder, Tracer, WriteFinder, bit_mask
+from tkdebug.debugger.tracing import (
+    Instance,
+    MissFinder,
+    SourceFinder,
+    Tracer,
+    WriteFinder,
+    bit_mask,
+)
 from tkdebug.errors import Frame, UsageError
 from tkdebug.interpreter.buffers import Buffer
 
@@ -63,6 +70,8 @@ class Why:
         computed: the lines that its value was computed at, the last one first.
         addressed: the lines that only the addresses of its loads, or masks, were computed at.
         inputs: the arguments that took part as numbers.
+        sources: who wrote what was loaded, a sentence for each tensor that somebody is known to
+            have written: another program of this launch, or an earlier launch.
     """
 
     what: str
@@ -70,6 +79,7 @@ class Why:
     computed: tuple[Line, ...] = ()
     addressed: tuple[Line, ...] = ()
     inputs: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 def why(inspection: Inspection, text: str, frame: int = 0, only_nan: bool = False) -> Why:
@@ -149,7 +159,8 @@ def _of_variable(
     mask[index] = True
     shown = instance.data[index].item()
     what = f"{text} is {_number(shown)} in program {inspection.program_text(programs[0])}"
-    return _sliced(tracer, what, programs[0], [(number, mask)], [], only_nan)
+    starts = [(number, mask)]
+    return _sliced(inspection, here.moment, tracer, what, programs[0], starts, [], only_nan)
 
 
 def _traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
@@ -231,10 +242,22 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         assert data is not None
         mask = bit_mask(data.shape, write.lane if data.numel() > 1 else 0)
         (starts if place == 1 else addresses).append((number, mask))
-    return _sliced(tracer, what, write.program, starts, addresses, only_nan, op)
+    return _sliced(
+        inspection,
+        Moment(write.time, 0),
+        tracer,
+        what,
+        write.program,
+        starts,
+        addresses,
+        only_nan,
+        op,
+    )
 
 
 def _sliced(
+    inspection: Inspection,
+    until: Moment,
     tracer: Tracer,
     what: str,
     program: int,
@@ -258,7 +281,35 @@ def _sliced(
     known = {line.frames for line in computed}
     addressed = [line for line in places.sorted() if line.frames not in known]
     inputs = dict.fromkeys([*values.inputs, *places.inputs])
-    return Why(what, program, tuple(computed), tuple(addressed), tuple(inputs))
+    sources = _sources(inspection, [*computed, *addressed], until)
+    return Why(what, program, tuple(computed), tuple(addressed), tuple(inputs), tuple(sources))
+
+
+def _sources(inspection: Inspection, lines: Iterable[Line], until: Moment) -> list[str]:
+    """Who wrote what the lines loaded."""
+    bytes_of: dict[int, list[Tensor]] = {}
+    names: dict[int, str] = {}
+    for line in lines:
+        for name, (buffer, offsets, _) in line.loads.items():
+            places = (torch.cat(offsets) + buffer.storage_offset) * buffer.itemsize
+            bytes_of.setdefault(buffer.storage_key, []).append(places)
+            names[buffer.storage_key] = name
+    if not bytes_of:
+        return []
+    wanted = {key: torch.cat(places) for key, places in bytes_of.items()}
+    execution = inspection.execution
+    found = execution.execute_beside(
+        lambda now: SourceFinder(execution, until, now, wanted), until, is_whole=True
+    ).found
+    said = []
+    for key, name in names.items():
+        write = found.get(key)
+        if write is not None:
+            who, at = inspection.program_text(write.program), write.op.location.primary.line
+            said.append(f"{name}: this launch has written there, last program {who} at line {at}")
+        elif key in inspection.launch.written_before:
+            said.append(f"{name}: {inspection.launch.written_before[key]} has written it")
+    return said
 
 
 class _Slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tkdebug.storage import stored
@@ -23,3 +24,12 @@ class LaunchCounts:
     def since(self, before: LaunchCounts) -> LaunchCounts:
         """What came after `before`."""
         return LaunchCounts(self.checked - before.checked, self.captured - before.captured)
+
+
+def total_counts(counts: Iterable[LaunchCounts]) -> LaunchCounts | None:
+    """Of all processes of a run; None where no launches were to be checked."""
+    found = list(counts)
+    if not found:
+        return None
+    checked = sum(count.checked for count in found)
+    return LaunchCounts(checked, sum(count.captured for count in found))

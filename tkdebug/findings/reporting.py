@@ -1,12 +1,12 @@
 """The way of a fault to the hooks: dropped, or marked as ignored or known, as the knobs say.
 
-Invariant: what a fault is to a run is decided here, in the process that had it; whoever receives it
-goes by its `state`.
+Invariant: what a fault is to a run is decided here, in the process that had it; receivers
+go by its `state`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,6 +20,8 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import CHECK_NAMES, KNOBS, NO_CHECKS
 from tkdebug.terminal_text import tell
 
+# What knows more of a fault's place, in order: each gives the fault with what it adds.
+REFINEMENTS: list[Callable[[Fault], Fault]] = []
 _PLUGIN_KIND = "plugin-check"
 
 
@@ -30,6 +32,8 @@ def report(fault: Fault, *, is_end: bool = False) -> None:
         fault: as it came up.
         is_end: whether the launch failed by it; such a one can be known, but not ignored.
     """
+    for refine in REFINEMENTS:
+        fault = refine(fault)
     judged = _judged(fault, is_end or fault.kind in ENDING_KINDS)
     if judged is not None:
         HOOKS.fault(judged)

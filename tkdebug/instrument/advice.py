@@ -136,20 +136,23 @@ def _of_remarks(
 ) -> list[Advice]:
     """One for each cause: of several launches of a kernel the one that it costs most."""
     best: dict[tuple[str, str, int, str], Advice] = {}
+    gains: dict[tuple[str, str, int, str], dict[tuple[str, int], float]] = {}
     for remark in remarks:
-        weight = weights.get((remark.kernel_hash, remark.launch_id))
+        launch = remark.kernel_hash, remark.launch_id
+        weight = weights.get(launch)
         share = 0.0
         if remark.predicted_ns > 0:
             share = 1 - remark.better_ns / remark.predicted_ns
         gain = share * (weight.total_ns / total if weight is not None else 0.0)
         key = remark.kernel, remark.file, remark.line, remark.kind
+        # Launches of several shapes have the cause: together they count; of one launch, once.
+        by_launch = gains.setdefault(key, {})
+        by_launch[launch] = max(gain, by_launch.get(launch, 0.0))
         known = best.get(key)
         message, speedup = remark.message, 1 / max(1e-6, 1 - share)
-        if known is not None:
-            # Launches of several shapes have the cause: together they count.
-            if known.speedup > speedup:
-                message, speedup = known.message, known.speedup
-            gain += known.predicted_gain
+        if known is not None and known.speedup > speedup:
+            message, speedup = known.message, known.speedup
+        gain = sum(by_launch.values())
         best[key] = Advice(
             remark.file, remark.line, remark.kernel, remark.kind, message, 0, gain, speedup
         )

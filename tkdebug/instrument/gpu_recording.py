@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 STATE_S = 1.0
 TRIAL_S = 0.3
+SILENCE_S = 1.0
 _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
 # synchronisation wait for each other for ever, and no dump is written.
@@ -106,17 +107,23 @@ class GpuRecording:
         # While torch's profiler ends its work it makes CUPTI forget of others.
         self._is_on_trial = False
         self._trial_due_s = 0.0
+        # When events first told that a launch has ended that CUPTI has not told of.
+        self._missed_s: float | None = None
         self.is_on = False
         self.flags = 0
 
     def start(
-        self, make_buffers: Callable[[], ActivityBuffers], process: RecordingProcess | None
+        self,
+        make_buffers: Callable[[], ActivityBuffers],
+        process: RecordingProcess | None,
+        profiler_has_cupti: bool | None = None,
     ) -> None:
         """CUDA is in use now.
 
         Args:
             make_buffers: makes memory for CUPTI.
             process: what joins its records; None for this process.
+            profiler_has_cupti: whether torch's profiler has CUPTI; None where it never had.
         """
         self._owner = os.getpid()
         self._here = _Here()
@@ -129,13 +136,26 @@ class GpuRecording:
             return
         try:
             self._recording = self._make_recording(make_buffers(), process)
-            self._recording.start()
+            if profiler_has_cupti is None:
+                self._recording.start()
         except CuptiError as error:
             self._recording = None
             self._told(LostActivities(0, str(error)))
             tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
             return
-        self._switch(True)
+        if profiler_has_cupti is None:
+            self._switch(True)
+        elif profiler_has_cupti:
+            self._tell_of_profiler()
+        else:
+            # It stays a subscriber of CUPTI for ever, which keeps nobody from recording; but on an
+            # H200 (torch 2.11) half of the kernels of a training loop had no record behind it.
+            self._told(LostActivities(0, "torch.profiler was used before; kernels may be missing"))
+            self._try_again(self._recording)
+
+    def _tell_of_profiler(self) -> None:
+        tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
+        self._told(LostActivities(0, "torch.profiler used CUPTI"))
 
     def _make_recording(
         self, buffers: ActivityBuffers, process: RecordingProcess | None
@@ -182,29 +202,43 @@ class GpuRecording:
         if recording is None or os.getpid() != self._owner:
             return
         if is_taken and recording.is_on:
-            tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
-            self._told(LostActivities(0, "torch.profiler used CUPTI"))
+            self._tell_of_profiler()
             self._is_on_trial = False
             self._switch(False)
             recording.stop(when_done=False)
         elif not is_taken and not recording.is_on:
-            try:
-                recording.start(is_ours=True)
-            except CuptiError as error:
-                tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
-                return
-            self._is_on_trial = True
-            self._set_flags()
-            self._trial_due_s = time.monotonic() + TRIAL_S
+            self._try_again(recording)
+
+    def _try_again(self, recording: DeviceRecording) -> None:
+        try:
+            recording.start(is_ours=True)
+        except CuptiError as error:
+            tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
+            return
+        self._is_on_trial = True
+        self._missed_s = None
+        self._set_flags()
+        self._trial_due_s = time.monotonic() + TRIAL_S
 
     def _go_on_with_trial(self, recording: DeviceRecording) -> None:
         """Have CUPTI time launches again, once it delivers anything; else ask it once more."""
         if recording.has_records:
             self._is_on_trial = False
             self._switch(True)
-        elif time.monotonic() >= self._trial_due_s:
+            return
+        if self._missed_s is not None and time.monotonic() - self._missed_s > SILENCE_S:
+            self._missed_s = float("inf")  # told
+            reason = "CUPTI records nothing since torch.profiler used it"
+            self._told(LostActivities(0, reason))
+            tell(f"GPU times: {reason}; {_EVENTS_INSTEAD}")
+        if time.monotonic() >= self._trial_due_s:
             self._trial_due_s = time.monotonic() + TRIAL_S
             recording.restart()
+
+    def ended_by_events(self) -> None:
+        """Events told that a launch has ended."""
+        if self._is_on_trial and self._missed_s is None:
+            self._missed_s = time.monotonic()
 
     def stop(self) -> None:
         """Take what is left."""

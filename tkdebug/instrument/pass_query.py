@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tkdebug.instrument.kernel_passes import KernelPasses, LineLife, Place
-from tkdebug.instrument.pass_diff import PassDiff
+if TYPE_CHECKING:
+    # Command lines are parsed into queries: what answers them is no part of that.
+    from tkdebug.instrument.kernel_passes import KernelPasses, LineLife, Place
+    from tkdebug.instrument.pass_diff import PassDiff
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class Recorder:
                 process.ring, process.send, self._odd, self, self._gpu, self._time_of
             )
             HOOKS.pack_natively(self._hook, self._packer)
-        self._gpu.start(make_buffers, process)
+        self._gpu.start(make_buffers, process, HOOKS.profiler_has_cupti)
 
     def _unpack(self) -> None:
         """There is no recording process any more that reads what is packed."""
@@ -284,6 +284,7 @@ class Recorder:
     def _on_settled(
         self, launch: int, duration_ns: int | None, error: str | None, source: str
     ) -> None:
+        self._gpu.ended_by_events()
         process = self._sink.process if self._packer is not None and self._sink else None
         if process is not None and duration_ns is not None and error is None:
             if process.ring.tell_end(launch, duration_ns, source):

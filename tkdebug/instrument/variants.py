@@ -12,7 +12,7 @@ _OPENING, _CLOSING = "([{<", ")]}>"
 def telling_parts(kernels: Sequence[RecordedKernel]) -> dict[str, str]:
     """By hash, the parameters and options in which kernels of one name differ; "" where none do.
 
-    The architecture is left to whoever shows the rest.
+    The architecture is left to callers.
     """
     by_name: dict[str, dict[str, Mapping[str, str]]] = {}
     for kernel in kernels:

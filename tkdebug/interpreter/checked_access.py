@@ -80,7 +80,8 @@ def loaded_type(op: Operation) -> ir.Type:
     return type_
 
 
-def _is_block(op: Operation) -> bool:
+def is_block(op: Operation) -> bool:
+    """Whether what an op's mask leaves out is not its program's to access."""
     blocks = tt.Load.cast(op) or tt.Store.cast(op)
     checks = blocks is not None and blocks.boundary_check is not None
     return checks or tt.DescriptorAccess.matches(op)
@@ -174,7 +175,7 @@ def _report(
         count = programs.shape[0]
     whole = bad.expand(count, *access.shape)
     # What a block leaves out is not its program's to access; what a mask leaves out may be.
-    inside = allowed if _is_block(access.op) else None
+    inside = allowed if is_block(access.op) else None
     offender = run.offender(whole, offsets.expand(whole.shape), programs, inside)
     row = int(whole.reshape(count, -1).any(1).to(torch.uint8).argmax())
     if allowed is None or bool(allowed.expand(whole.shape)[row].all()):

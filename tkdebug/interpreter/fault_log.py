@@ -169,7 +169,7 @@ class FaultLog:
             self._misled.setdefault(user, op)
         text = replace(
             text,
-            message=f"{text.message}; what comes of it {use} at {place_of(user, op)}",
+            message=f"{text.message}; the result {use} at {place_of(user, op)}",
             tensor=self._first_tensor(text.kind, op, tensor),
             index=index,
         )

@@ -185,7 +185,7 @@ def _changed(run: Evaluator, before: Sequence[TileValue], after: Sequence[TileVa
 
 
 def _until_settled(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
-    """A tile that shows `visible` until a wait hands on what it has `settled` to."""
+    """A tile that shows `visible` until a wait forwards what it has `settled` to."""
     shown = visible.clone()
     run.pending[shown] = settled
     return shown

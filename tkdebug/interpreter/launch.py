@@ -23,6 +23,7 @@ from tkdebug.events import Fault, LaunchProgress, LaunchRecord
 from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.selection import observers_in_force
+from tkdebug.interpreter.checks.table import observers_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
@@ -135,7 +136,7 @@ def run_debugged(
     observer: Observer,
     first: int = 0,
 ) -> None:
-    """Run a module's kernel for a debugger alone: no check looks on, nothing is reported.
+    """Run a module's kernel for a debugger: only checks that nobody asks for, nothing is reported.
 
     Args:
         module: as for `run_module`.
@@ -210,7 +211,9 @@ class _Launch:
         self.faults = faults
         self.report = report
         self.arguments = Arguments(module, values, prepared.names, prepared.written)
-        checks = observers_in_force(module, faults) if is_checked else []
+        checks = (
+            observers_in_force(module, faults) if is_checked else observers_of((), module, faults)
+        )
         self.observers = [*checks, *observers]
         factor = max((observer.memory_factor for observer in self.observers), default=1)
         self.size = _batch_size(prepared, grid, factor)

@@ -16,15 +16,20 @@ import torch
 
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS
 from tkdebug.compiler.probes.table import Report, reports, table_bytes
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checked_access import is_block, mask_of
 from tkdebug.interpreter.fault_log import FaultLog
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
-    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
     from tkdebug.events import Fault, FaultKind
+
+
+# Of `tl.assume`, as the interpreter says it.
+_ASSUMPTION = ("tl.assume", "is false here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +98,15 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
     """The faults that a launch reported; nobody is told of them.
 
     Raises:
-        ValueError: the table is not of the plan's size.
+        ValueError: the table is not of the plan's size, or was not zero before the launch.
     """
     if len(table) != table_bytes(len(plan.sites)):
         wanted = table_bytes(len(plan.sites))
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
     for report in reports(table):
+        if report.program < 0:
+            raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
         _add(log, plan, report, launch)
     return log.publish()
 
@@ -107,19 +114,41 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
     site = plan.sites[report.site]
     op = plan.op_of(site)
+    if site.kind not in BOUNDS_KINDS:
+        program, lane = log.program_at(report.program), _position(report.element, site.shape)
+        _add_other(log, site, op, Offender(program, lane, None), report.count)
+        return
     assert site.tensor is not None
     buffer = launch.tensors[site.tensor].buffer(site.tensor).reinterpreted(site.element_bytes)
     size = math.prod(site.shape)
-    is_whole = report.bad == size
+    is_unmasked = report.bad == size or not site.is_masked
+    if report.is_complete:
+        is_unmasked = report.masked == 0
+    inside = size
+    if report.is_complete and is_block(op):
+        inside -= report.masked
     offender = Offender(
         log.program_at(report.program),
         _position(report.element, site.shape),
         (_signed(report.payload) - buffer.address) // site.element_bytes,
-        is_whole,
-        is_whole or not site.is_masked,
+        report.bad == inside,
+        is_unmasked,
     )
     kind: FaultKind = site.kind  # type: ignore[assignment]
     log.bad_access(op, kind, buffer, offender, report.count, mask_of(op))
+
+
+def _add_other(
+    log: FaultLog, site: ProbeSite, op: Operation, offender: Offender, count: int
+) -> None:
+    """Record what is no access."""
+    match site.kind:
+        case "assert":
+            log.assertion(op, offender, count)
+        case "assumption":
+            log.false_assumption(op, offender, *_ASSUMPTION, count)
+        case _:
+            raise AssertionError(f"a probe of kind {site.kind}")
 
 
 def _signed(address: int) -> int:
@@ -133,6 +162,13 @@ def _position(element: int, shape: Sequence[int]) -> tuple[int, ...]:
         place.append(element % extent)
         element //= extent
     return tuple(reversed(place))
+
+
+def _tile_facts(op: Operation, offender: Offender, size: int) -> tuple[int, int, bool]:
+    """Bad and masked elements such that they say of the example's tile what is known of it."""
+    masked = 0 if offender.is_unmasked else 1
+    whole = size - masked if is_block(op) else size
+    return (whole if offender.is_whole_tile else 0, masked, True)
 
 
 class ProbeRecorder(FaultLog):
@@ -175,9 +211,31 @@ class ProbeRecorder(FaultLog):
                 self._times,
                 _place(offender.lane, site.shape),
                 buffer.address + offender.index * buffer.itemsize,
-                math.prod(site.shape) if offender.is_whole_tile else 0,
+                *_tile_facts(op, offender, math.prod(site.shape)),
             )
         )
+
+    def assertion(self, op: Operation, offender: Offender, count: int) -> None:
+        """Report a failed assertion."""
+        if not self._is_reported(op, "assert", offender, count):
+            super().assertion(op, offender, count)
+
+    def false_assumption(
+        self, op: Operation, offender: Offender, call: str, what: str, count: int
+    ) -> None:
+        """Report an assumption that does not hold."""
+        if not self._is_reported(op, "assumption", offender, count):
+            super().false_assumption(op, offender, call, what, count)
+
+    def _is_reported(self, op: Operation, kind: str, offender: Offender, count: int) -> bool:
+        number = OpView(op).probe
+        if number is None or self._plan.sites[number].kind != kind:
+            return False
+        self._times += 1
+        place = _place(offender.lane, self._plan.sites[number].shape)
+        program = self._linear(offender.program_id)
+        self._add(Report(number, count, program, self._times, place, 0, 0))
+        return True
 
     def _add(self, report: Report) -> None:
         known = self._reports.get(report.site)

@@ -29,6 +29,7 @@ import mmap
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -154,6 +155,25 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Warp:
+    """One warp that was on the GPU, whether or not an exception stopped it.
+
+    Attributes:
+        grid: None where the dump does not have it.
+        block: index of its block in the grid.
+        cluster: index of the cluster in the grid, where there are clusters.
+        pcs: where its threads are: addresses of the instructions that they run next.
+        sm: number of the multiprocessor, as the dump counts them.
+    """
+
+    grid: Grid | None
+    block: Triple
+    cluster: Triple | None
+    pcs: frozenset[int]
+    sm: int
+
+
+@dataclass(frozen=True, slots=True)
 class CoreDump:
     """What a dump says.
 
@@ -163,6 +183,8 @@ class CoreDump:
         architecture: such as sm_90.
         grids: what was running.
         stops: what an exception stopped; by block, those without a block last.
+        warps: what was on the GPU, in no certain order.
+        multiprocessors: how many the dump tells of.
         images: (module handle, relocated cubin) of the loaded modules.
         time_s: when it was made, in seconds since 1970; None where it does not tell.
     """
@@ -174,6 +196,8 @@ class CoreDump:
     stops: tuple[Stop, ...]
     images: tuple[Image, ...]
     time_s: int | None = None
+    warps: tuple[Warp, ...] = ()
+    multiprocessors: int = 0
 
     def place_of(self, pc: int) -> Place | None:
         """The place of an address; None when no loaded image has it."""
@@ -257,6 +281,10 @@ class _Reader:
             stops=stops,
             images=images,
             time_s=time_s,
+            warps=tuple(islice(self._warps(grids), _MAX_STOPS)),
+            multiprocessors=sum(
+                len(self._rows(index, _SM_ROW.size)) for index, _ in self._of_type(_SMS)
+            ),
         )
 
     def _bytes(self, section: Section) -> bytes:
@@ -360,6 +388,26 @@ class _Reader:
             for number, (sm_id, exception, pc) in enumerate(rows):
                 if exception and (index, number) not in told:
                     yield Stop(*_said(exception), pc=pc, sm=sm_id)
+
+    def _warps(self, grids: Mapping[int, Grid]) -> Iterator[Warp]:
+        threads = {(s.link, s.info): index for index, s in self._of_type(_THREADS)}
+        blocks: dict[int, list[bytes]] = {}
+        for index, section in self._of_type(_WARPS):
+            parent = self._parent(section, _BLOCKS)
+            if section.link not in blocks:
+                blocks[section.link] = self._rows(section.link, _BLOCK_ROW.size)
+            row = self._row(blocks[section.link], section.info)
+            grid_id, *place = _BLOCK_ROW.unpack_from(row)
+            cluster = None
+            if len(row) >= _BLOCK_CLUSTER_AT + _CLUSTER.size:
+                cluster = _CLUSTER.unpack_from(row, _BLOCK_CLUSTER_AT)
+            for number in range(len(self._rows(index, _WARP_ROW.size))):
+                at = threads.get((index, number))
+                if at is not None:
+                    lanes = self._rows(at, _THREAD_ROW.size)
+                    pcs = frozenset(_THREAD_ROW.unpack_from(lane)[0] for lane in lanes)
+                    block = (place[0], place[1], place[2])
+                    yield Warp(grids.get(grid_id), block, cluster, pcs, parent.info)
 
     def _parent(self, section: Section, type_: int) -> Section:
         parent = self.sections.get(section.link)

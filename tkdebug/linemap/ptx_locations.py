@@ -70,7 +70,9 @@ def rewrite_locations(
     output: list[str] = []
     table: list[PtxLine] = []
     current: int | None = None
+    in_routine = False
     for text, op_id in zip(lines, ops, strict=True):
+        in_routine = _is_in_routine(text, in_routine)
         if _LOC.match(text) or text.lstrip().startswith(".file"):
             continue
         if text.startswith("$L__func_begin"):
@@ -83,7 +85,7 @@ def rewrite_locations(
                 current = op_id
             table.append(PtxLine(len(output) + 1, op_id if op_id in locations else None))
         output.append(text)
-        if text.startswith("$L__func_begin") and entry:
+        if text.startswith("$L__func_begin") and entry and not in_routine:
             # What ptxas puts at the entry (the stack pointer) gets the first place of the function.
             output += places.directives(entry)
             current = _ENTRY_OP
@@ -95,11 +97,12 @@ def _op_of_each_line(lines: list[str]) -> list[int | None]:
     """The op id in force at each instruction, 0 for no place, None where there is none."""
     ops: list[int | None] = []
     current: int | None = None
-    at_entry = False
+    at_entry = in_routine = False
     for text in lines:
         op_id = None
+        in_routine = _is_in_routine(text, in_routine)
         if text.startswith("$L__func_begin"):
-            current, at_entry = _ENTRY_OP, True
+            current, at_entry = None if in_routine else _ENTRY_OP, not in_routine
         elif text.startswith("$L__func_end"):
             current = None
         elif found := _LOC.match(text):
@@ -110,6 +113,11 @@ def _op_of_each_line(lines: list[str]) -> list[int | None]:
             op_id = current
         ops.append(op_id)
     return ops
+
+
+def _is_in_routine(text: str, before: bool) -> bool:
+    """Whether a line is of a function that the kernel calls, whose code is of no op."""
+    return text.startswith(".func") or (before and ".entry" not in text)
 
 
 def _is_instruction(text: str) -> bool:

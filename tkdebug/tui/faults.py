@@ -87,7 +87,8 @@ class FaultsPane(FilteredPane):
             )
         elif snapshot is not None and snapshot.run.mode == "native":
             self._empty_text = (
-                "no crash; native kernels are not checked, --mode interpret checks each access"
+                "no fault; accesses of native launches are checked with --check-launches, those of "
+                "interpreted ones always"
             )
         else:
             self._empty_text = "no fault: every checked access was within its tensor"

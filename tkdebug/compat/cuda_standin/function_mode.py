@@ -5,7 +5,7 @@ that say cuda into CPU ones, marks what comes back (`placement`), and answers qu
 `x.device`. While it handles a call it is off (torch pops a mode while its handler runs), so that
 torch's own Python code below sees plain CPU tensors and stays consistent with itself.
 
-Whoever needs the plain truth, or speed, runs under `torch._C.DisableTorchFunction()`: there the
+Code that needs the plain truth, or speed, runs under `torch._C.DisableTorchFunction()`: there the
 mode does not exist and every tensor is what it is, a CPU tensor.
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -27,10 +28,10 @@ from tkdebug.compat.cuda_standin import (
     profilers,
     streams,
 )
+from tkdebug.compat.cuda_standin.compiling import compile_for_stand_in
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.default_generator import GENERATOR
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
-from tkdebug.compat.eager_compile import eager_compile
 
 _overrides: Any = torch.overrides
 _MISSING = object()
@@ -46,20 +47,39 @@ class Patches:
 
     def __init__(self) -> None:
         self._undo: list[tuple[object, str, object]] = []
+        self._undone_by: list[Callable[[], None]] = []
 
     def set(self, owner: object, name: str, value: object) -> None:
         """Replace `owner.name`, remembering what its own namespace held."""
         self._undo.append((owner, name, vars(owner).get(name, _MISSING)))
         setattr(owner, name, value)
 
+    def on_restore(self, undo: Callable[[], None]) -> None:
+        """Call `undo` when attributes are put back."""
+        self._undone_by.append(undo)
+
     def restore(self) -> None:
         """Put everything back."""
+        while self._undone_by:
+            self._undone_by.pop()()
         while self._undo:
             owner, name, value = self._undo.pop()
             if value is _MISSING:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
+
+
+def _another(value: Any) -> Any:
+    """A function that does the same: torch's compiler has a table by function, and no doubles."""
+    if not isinstance(value, FunctionType):
+        return value
+
+    @functools.wraps(value)
+    def same(*arguments: Any, **keywords: Any) -> Any:
+        return value(*arguments, **keywords)
+
+    return same
 
 
 def _current_raw_stream(device: int) -> int:
@@ -113,7 +133,7 @@ def apply(patches: Patches, mode: CudaStandIn) -> None:
     _patch_threads(patches, mode)
     profilers.apply(patches)
     collectives.apply(patches)
-    patches.set(torch, "compile", eager_compile(torch.compile, None))
+    compile_for_stand_in(patches, mode)
     _register_loading(patches)
 
 
@@ -130,7 +150,7 @@ def _patch_modules(patches: Patches) -> None:
     if accelerator is not None:
         for name, value in TORCH_ACCELERATOR.items():
             if hasattr(accelerator, name):
-                patches.set(accelerator, name, value)
+                patches.set(accelerator, name, _another(value))
     # Code that torch.compile generated, and was saved, allocates and launches by them.
     patches.set(torch._C, "_cuda_getCurrentRawStream", _current_raw_stream)
     patches.set(torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided)

@@ -87,7 +87,7 @@ def source_of(value: Value, names: frozenset[str]) -> Value | None:
 
 
 def traced(value: Value, names: frozenset[str]) -> Value:
-    """What `value` was before ops of `names`, which hand on their first operand."""
+    """What `value` was before ops of `names`, which forward their first operand."""
     while (source := source_of(value, names)) is not None:
         value = source
     return value

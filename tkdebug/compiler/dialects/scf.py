@@ -98,7 +98,7 @@ class If(OpView):
 
 
 class Condition(OpView):
-    """Ends the before-region of scf.while: condition, then the values handed on."""
+    """Ends the before-region of scf.while: condition, then the values forwarded."""
 
     name = "scf.condition"
     condition = operand_def(I1)

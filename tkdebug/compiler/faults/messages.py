@@ -253,7 +253,7 @@ def undefined_result(op: Operation, shown: str, is_negative: bool = False) -> Fa
             "this load has no `other`, so what it gives where its mask is false is undefined",
             "warning",
             hint="tkdebug reads 0 there: pass other=, with what the rest of the kernel wants "
-            "there, or mask off what comes of it",
+            "there, or mask off the result",
         )
     bits = ir.element_of(op.result.type).bits
     if op.name in _WRAPPING:
@@ -268,7 +268,7 @@ def undefined_result(op: Operation, shown: str, is_negative: bool = False) -> Fa
             "division-by-zero",
             f"integer division by zero, `{shown}`",
             hint="a GPU does not trap here, it gives an arbitrary number: divide by "
-            "tl.where(d == 0, 1, d), or mask off what comes of it",
+            "tl.where(d == 0, 1, d), or mask off the result",
         )
     return FaultText(
         "shift-range",

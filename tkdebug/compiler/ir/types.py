@@ -1,7 +1,7 @@
 """IR types. Integers are signless as in MLIR: signedness lives in the ops that need it.
 
 Element type names and tensor syntax follow MLIR and Triton's dialect
-(`tensor<128x64xf32>`, `!tt.ptr<f16>`), so that whoever reads Triton IR reads this.
+(`tensor<128x64xf32>`, `!tt.ptr<f16>`), so that readers of Triton IR can read it.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import tensor
 
-_THREADS_PER_WARP = 32
-
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         nvvm.MultiprocessorId,
@@ -48,7 +46,7 @@ def _emit_num_warps(emit: Emitter) -> int:
 
 def _emit_num_threads(emit: Emitter) -> int:
     """Threads of the program, a constant."""
-    return emit.options.num_warps * _THREADS_PER_WARP
+    return emit.options.num_warps * emit.options.threads_per_warp
 
 
 def _emit_gdc_wait(emit: Emitter) -> None:

@@ -25,6 +25,7 @@ class CompileOptions:
     """Options of one compilation that the language can see.
 
     Attributes:
+        threads_per_warp: of the GPU that is launched on, or told of.
         arch: compute capability times ten, e.g. 90.
         sanitize_overflow: report 32-bit overflow of index arithmetic.
         default_dot_input_precision: of `tl.dot` for fp32 inputs.
@@ -32,6 +33,7 @@ class CompileOptions:
     """
 
     num_warps: int = 4
+    threads_per_warp: int = 32
     num_stages: int = 3
     num_ctas: int = 1
     arch: int = 90

@@ -1,7 +1,7 @@
 """GPU IR's own ops: layout conversions, shared-memory buffers, async copies, tensor-core dots.
 
 Names and meaning are those of Triton's `ttg` and `ttng` dialects. Result types that say where data
-goes (a layout, a buffer) are given by whoever builds the op; the verifiers check that shapes and
+goes (a layout, a buffer) are given by the builder of the op; the verifiers check that shapes and
 elements fit. Only passes emit these ops, so there are no functions of the language here.
 """
 

@@ -1,4 +1,4 @@
-"""Where tensor descriptors are handed on: each slot that held one becomes several.
+"""Where tensor descriptors are forwarded: each slot that held one becomes several.
 
 Responsible for the parameters of the function and for the carried values of loops and branches;
 what descriptors are used for is `lower_descriptors`'. A descriptor is a base pointer, then its
@@ -45,7 +45,7 @@ class Descriptor:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """What is handed on after the base pointer."""
+        """What is forwarded after the base pointer."""
         return (*self.shape, *self.strides)
 
 
@@ -127,7 +127,7 @@ class Slots:
         self.known[argument] = Descriptor(type_.block, shape, strides, padding)
 
     def spread_operands(self, op: Operation) -> None:
-        """Hand shape and strides on with every descriptor that `op` hands on."""
+        """Forward shape and strides with every descriptor that `op` forwards."""
         if not any(value in self.known for value in op.operands):
             return
         if op.name not in _HANDING_ON:
@@ -186,7 +186,7 @@ class Slots:
             if not isinstance(slot.type, DescriptorType):
                 continue
             if source is None:
-                raise IRError(f"{_where(op)}: hands on no descriptor where {slot.type} is expected")
+                raise IRError(f"{_where(op)}: forwards no descriptor where {slot.type} is expected")
             slot.type = PointerType(source.block.element)
             extra = [make(value.type) for value in source.values]
             values += extra

@@ -14,10 +14,10 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
-from tkdebug.compiler.ir.core import Module, Operation
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
+from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.ir.types import shape_of
+from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.probes.sites import (
     ProbeOptions,
     ProbePlan,
@@ -34,6 +34,13 @@ _KINDS = {
     tt.AtomicRmw.name: "oob-atomic",
     tt.AtomicCas.name: "oob-atomic",
     tt.AtomicLoad.name: "oob-atomic",
+    tt.DescriptorLoad.name: "oob-load",
+    tt.DescriptorGather.name: "oob-load",
+    tt.DescriptorStore.name: "oob-store",
+    tt.DescriptorScatter.name: "oob-store",
+    tt.DescriptorReduce.name: "oob-atomic",
+    tt.Assert.name: "assert",
+    tt.Assume.name: "assumption",
 }
 
 
@@ -65,17 +72,7 @@ class InsertProbes:
             kind = _KINDS.get(op.name)
             if kind is None or kind not in self.options.kinds:
                 continue
-            access = PointerAccess(op)
-            masked = MaskedAccess.cast(op)
-            yield ProbeSite(
-                number,
-                kind,
-                op.id,
-                _tensor(module.function, op),
-                shape_of(access.pointer.type),
-                unit_of(access.pointer.type),
-                masked is not None and masked.mask is not None,
-            )
+            yield _site(module.function, op, number, kind)
             OpView(op).probe = number
             rewriter.record_change(op, "number-site")
             number += 1
@@ -89,9 +86,37 @@ def probe_plan(module: Module) -> ProbePlan | None:
     return ProbePlan(sites, probe_bounds(module.function), copy_module(module))
 
 
-def _tensor(function: Operation, op: Operation) -> str | None:
-    """The parameter that an access goes by, if it is plain to see."""
-    origin = pointer_origin(PointerAccess(op).pointer)
+def _site(function: Operation, op: Operation, number: int, kind: str) -> ProbeSite:
+    """What is tested of `op`."""
+    if PointerAccess.matches(op):
+        pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
+        is_masked = masked is not None and masked.mask is not None
+        shape, size = shape_of(pointer.type), unit_of(pointer.type)
+        return ProbeSite(number, kind, op.id, _tensor(function, pointer), shape, size, is_masked)
+    if tt.DescriptorAccess.matches(op):
+        descriptor = tt.DescriptorAccess(op).descriptor
+        tile = op.result.type if op.results else stored(op).type
+        size = element_of(tile).bits // 8
+        name = _described(function, descriptor)
+        return ProbeSite(number, kind, op.id, name, shape_of(tile), size, True)
+    condition = tt.Assume(op).condition if tt.Assume.matches(op) else tt.Assert(op).condition
+    return ProbeSite(number, kind, op.id, None, shape_of(condition.type), 0, False)
+
+
+def _described(function: Operation, descriptor: Value) -> str | None:
+    """The parameter that a descriptor is, or that it is made of."""
+    made = tt.MakeTensorDescriptor.defining(descriptor)
+    if made is not None:
+        return _tensor(function, made.base)
+    arguments = tt.Func(function).body.arguments
+    if descriptor not in arguments:
+        return None
+    return tt.Func(function).arg_names[arguments.index(descriptor)]
+
+
+def _tensor(function: Operation, pointer: Value) -> str | None:
+    """The parameter that a pointer was made of, if it is plain to see."""
+    origin = pointer_origin(pointer)
     if isinstance(origin, Origin):
         return None
     view = tt.Func(function)

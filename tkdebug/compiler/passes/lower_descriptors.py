@@ -1,7 +1,7 @@
 """`LowerDescriptors`: accesses through tensor descriptors become those of pointer tiles with masks.
 
 Those of parameters that `SelectTensorMaps` chose stay. Any other descriptor becomes its base
-pointer, followed wherever it is handed on (parameters, loops, branches) by its shape and strides as
+pointer, followed wherever it is forwarded (parameters, loops, branches) by its shape and strides as
 values of their own. What the hardware's rules for descriptors guarantee is noted as hints: the base
 and all strides but the last are multiples of 16 bytes, the last stride is 1. An element is inside
 the tensor if its index along every axis, read without sign, is below the extent: that also keeps

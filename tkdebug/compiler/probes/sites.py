@@ -18,6 +18,7 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import IRError
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
+KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption")
 # What is refused in a list of sites that was not written here.
 _MAX_TEXT: Final = 4096
 
@@ -27,10 +28,10 @@ class ProbeOptions:
     """What a checked kernel looks for.
 
     Attributes:
-        kinds: of faults.
+        kinds: of faults, some of `KINDS`.
     """
 
-    kinds: frozenset[str] = frozenset(BOUNDS_KINDS)
+    kinds: frozenset[str] = frozenset(KINDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,10 @@ LOCK: Final = 28
 PAYLOAD: Final = 32
 # Bad elements of that program at that time.
 BAD: Final = 40
-# Elements of those threads, then, that the mask leaves out.
+# Elements, then, that the mask leaves out: of all threads where COMPLETE is not 0.
 MASKED: Final = 44
-_SLOT: Final = struct.Struct("<QQQIIQII16x")
+COMPLETE: Final = 48
+_SLOT: Final = struct.Struct("<QQQIIQIII12x")
 assert _SLOT.size == SLOT_BYTES
 
 
@@ -44,7 +45,8 @@ class Report:
         element: row-major position of the example in its tile.
         payload: the address that the element would have touched, or the bits of a value.
         bad: bad elements of that program at that time.
-        masked: elements that the mask left out, of the threads that had bad ones.
+        masked: elements that the mask left out, of the threads that reported.
+        is_complete: whether these were all of the block.
     """
 
     site: int
@@ -55,6 +57,7 @@ class Report:
     payload: int
     bad: int
     masked: int = 0
+    is_complete: bool = False
 
     def packed(self) -> bytes:
         """The slot."""
@@ -67,6 +70,7 @@ class Report:
             self.payload & (1 << 64) - 1,
             self.bad,
             self.masked,
+            self.is_complete,
         )
 
 
@@ -84,6 +88,8 @@ def reports(table: bytes) -> Iterator[Report]:
     if len(table) % SLOT_BYTES:
         raise ValueError(f"a table of {len(table)} bytes, expected a multiple of {SLOT_BYTES}")
     for site, slot in enumerate(_SLOT.iter_unpack(table)):
-        count, program, time, element, _, payload, bad, masked = slot
+        count, program, time, element, _, payload, bad, masked, complete = slot
         if count:
-            yield Report(site, count, program - 1, time, element, payload, bad, masked)
+            yield Report(
+                site, count, program - 1, time, element, payload, bad, masked, bool(complete)
+            )

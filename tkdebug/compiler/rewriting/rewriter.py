@@ -173,7 +173,7 @@ class Rewriter:
         Args:
             op: what is replaced; its other regions never run and are erased.
             rule: name of the rule, for the record.
-            block: its terminator hands on the results of `op`.
+            block: its terminator forwards the results of `op`.
             arguments: what stands for the block's arguments from now on.
         """
         self._rebuild(block)

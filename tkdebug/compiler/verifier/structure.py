@@ -133,7 +133,7 @@ class _Verifier:
         if expected is not None and got_types != expected:
             raise _error(
                 block.operations[-1],
-                f"hands on {_types(got_types)}, expected {_types(expected)} of {op.name}",
+                f"forwards {_types(got_types)}, expected {_types(expected)} of {op.name}",
             )
 
 

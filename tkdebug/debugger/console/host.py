@@ -32,18 +32,28 @@ class HostDebugger(pdb.Pdb):
     """
 
     def __init__(self, console: Console) -> None:
+        # bdb keeps breakpoints for the whole process, and takes over those of an earlier debugger.
+        bdb.Breakpoint.clearBreakpoints()
         super().__init__(skip=_SKIPPED, nosigint=True, readrc=False)
         self.prompt = "(tkdebug) "
         self._console = console
 
     def begin(self, script: str) -> None:
         """Stop at the first line of the script, which is about to run in this thread."""
-        bdb.Breakpoint.clearBreakpoints()
         self.reset()
         # As pdb's own `run_script`: lines of what runs the script are none of it.
         self.mainpyfile = self.canonic(script)
         self._wait_for_mainpyfile = True
+        self._console.leave_kernel = self.stop_in_script
         sys.settrace(self.trace_dispatch)
+
+    def stop_in_script(self) -> None:
+        """Stop at the next line of the script: a launch of it has ended, step by step."""
+        at: FrameType | None = sys._getframe()  # noqa: SLF001
+        while at is not None and self.canonic(at.f_code.co_filename) != self.mainpyfile:
+            at = at.f_back
+        if at is not None:
+            bdb.Bdb.set_trace(self, at)
 
     def cmdloop(self, intro: Any = None) -> None:
         """Ask until the script goes on; the commands that were given come first."""
@@ -53,8 +63,8 @@ class HostDebugger(pdb.Pdb):
             line = self.cmdqueue.pop(0) if self.cmdqueue else console.next_line()
             if line is None:
                 if console.read_line is not None:
-                    console.write("")
-                    self.do_quit("")
+                    console.end_of_input()
+                    raise Ended(0)
                 self.set_continue()
                 return
             line = self.precmd(line or self.lastcmd)

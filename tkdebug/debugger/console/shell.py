@@ -52,6 +52,8 @@ class Console:
         script: the file that a bare line number means while nothing is stopped.
         frame: the frame that is looked at, 0 the innermost.
         displayed: expressions that are shown at each stop.
+        is_over: whether the script is to end.
+        leave_kernel: stops at the script's next line; None where nobody debugs the script.
         listed: up to which line `l` has shown; None after a stop.
     """
 
@@ -66,6 +68,7 @@ class Console:
     displayed: list[str] = field(default_factory=list)
     listed: int | None = None
     is_over: bool = False
+    leave_kernel: Callable[[], None] | None = None
     _last: str = ""
     _said: list[str] = field(default_factory=list)
     _data: dict[str, Any] = field(default_factory=dict)
@@ -132,6 +135,9 @@ class Console:
                 return self._at_end_of_input()
             resume = self.run_line(line)
             if resume is not None:
+                is_step = isinstance(resume, Step) and not resume.backwards
+                if is_step and stop.reason is Reason.END and self.leave_kernel is not None:
+                    self.leave_kernel()
                 return resume
 
     def begin(self) -> bool:
@@ -156,9 +162,16 @@ class Console:
     def _at_end_of_input(self) -> Resume:
         if self.read_line is None:
             return Continue()  # the commands that were given have run out
-        self.write("")
-        self.is_over = True
+        self.end_of_input()
         return Quit()
+
+    def end_of_input(self) -> None:
+        """Say that nobody can be asked any more."""
+        self.is_over = True
+        if self.is_json:
+            self._emit({"event": "end of input"})
+        else:
+            self.write("\nstdin has ended: the script ends here")
 
     def show_stop(self, stop: Stop) -> None:
         """Say where the launch is, and why."""

@@ -181,7 +181,7 @@ def _tile_text(tile: Tile, programs: tuple[int, ...], grid: tuple[int, int, int]
     if tile.is_tile:
         return f"{where}{' alike' if same else ''}: {_summary_text(data)}"
     if same:
-        return f"{number_text(data.reshape(-1)[0].item())} in {count} programs"
+        return number_text(data.reshape(-1)[0].item())
     if count > _SHOWN_PROGRAMS:
         return f"{where}: {_summary_text(data)}"
     shown = [

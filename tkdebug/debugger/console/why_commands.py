@@ -49,6 +49,7 @@ def _say(console: Console, found: Why) -> None:
         "computed": [_line_data(line) for line in found.computed],
         "addressed": [_line_data(line) for line in found.addressed],
         "inputs": list(found.inputs),
+        "sources": list(found.sources),
     }
     console.say(found.what, **data)
     if found.computed:
@@ -57,6 +58,8 @@ def _say(console: Console, found: Why) -> None:
     if found.addressed:
         console.say("where it was loaded from and stored to, and masks, are from:")
         _say_lines(console, found.addressed)
+    for source in found.sources:
+        console.say(source)
     if found.inputs:
         console.say(f"with {', '.join(found.inputs)}")
 

@@ -1,6 +1,6 @@
 """What a profiling session has measured: a tree of scopes and kernels.
 
-Responsible for adding up; times and counts are of the place itself, and whoever reads the tree
+Responsible for adding up; times and counts are of the place itself, and readers of the tree
 adds those below.
 """
 

@@ -23,7 +23,7 @@ def advice_lines(session: Session) -> Iterator[str]:
     yield "\nwhat launches move and compute\n"
     times_ns = measured_ns(session)
     for cost in costs:
-        yield _cost_line(cost, times_ns.get((cost.kernel_hash, cost.grid))) + "\n"
+        yield cost_line(cost, times_ns.get((cost.kernel_hash, cost.grid))) + "\n"
     lines = _worst(line_costs(session))
     if lines:
         yield "\nlines that touch more of memory than they need\n"
@@ -33,7 +33,8 @@ def advice_lines(session: Session) -> Iterator[str]:
     yield from advice_text(advice_of(session), session.source_line)
 
 
-def _cost_line(cost: LaunchCost, time_ns: float | None) -> str:
+def cost_line(cost: LaunchCost, time_ns: float | None) -> str:
+    """What a launch moves and computes; rates where its time on a GPU is known."""
     moved = cost.read_bytes + cost.written_bytes
     about = "" if cost.is_exact else "about "
     text = (

@@ -35,6 +35,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "trap": "A native kernel ran into a trap.",
     "stack-overflow": "A native kernel overflowed its stack.",
     "gpu-exception": "A native kernel ended by another exception of the GPU.",
+    "hang": "A kernel did not end; here its warps were waiting.",
     "cuda-error": "A CUDA error ended the kernels in flight.",
     "compile-error": "A kernel does not compile.",
 }

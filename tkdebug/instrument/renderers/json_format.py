@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from tkdebug.events import AutotuneChoice
 from tkdebug.findings.baseline import as_json
+from tkdebug.findings.launch_counts import LaunchCounts, total_counts
 from tkdebug.instrument.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.json_text import json_text
@@ -34,6 +35,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         "script": run.script,
         "exit_status": run.exit_status,
         "baseline": _baseline(session, faults),
+        "checked_launches": _checked(session),
     }
     yield json_text(head)[:-1]
     yield ',\n"launches": ['
@@ -106,6 +108,11 @@ def _baseline(session: Session, faults: tuple[FaultGroup, ...]) -> dict[str, obj
         "faults": len(outcome.baseline.faults),
         "fixed": [as_json(known) for known in outcome.fixed],
     }
+
+
+def _checked(session: Session) -> dict[str, object] | None:
+    counts = total_counts(recorded.event for recorded in session.records(LaunchCounts))
+    return None if counts is None else asdict(counts)
 
 
 def recorded_launches(session: Session) -> Iterator[Launch]:

@@ -17,8 +17,10 @@ from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
+from tkdebug.instrument.ranks import compare_ranks
 from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.advice_report import advice_lines
+from tkdebug.instrument.renderers.ranks_formats import ranks_text
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
@@ -67,6 +69,11 @@ def render(
         yield "\n"
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
+    ranks = compare_ranks((session,))
+    if len(ranks.totals) > 1:
+        yield "\n"
+        for line in ranks_text(ranks, view.width):
+            yield visible(line)
     for line in advice_lines(session):
         yield visible(line)
     counting = [group for group in faults if group.fault.is_open]

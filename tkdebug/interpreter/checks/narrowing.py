@@ -29,7 +29,12 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.infs import all_finite
-from tkdebug.interpreter.checks.shadow_flow import all_united, computable, shadows_of_results
+from tkdebug.interpreter.checks.shadow_flow import (
+    all_united,
+    computable,
+    rows_and_columns,
+    shadows_of_results,
+)
 from tkdebug.interpreter.checks.shadow_values import (
     Origin,
     ShadowValues,
@@ -167,7 +172,11 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             origins = {key: of for shadows in each if shadows for key, (of, _) in shadows.items()}
             for key, origin in origins.items():
                 shadows = [known[key][1] if known and key in known else None for known in each]
-                flowed = shadows_of_results(run, op, operands, shadows, total)
+                if tt.Dot.matches(op) and origin.op.name in _TO_FLOAT:
+                    # An Inf times 0 is a NaN, as of attention over what is masked.
+                    flowed: Sequence[Tensor | None] = [rows_and_columns(shadows)]
+                else:
+                    flowed = shadows_of_results(run, op, operands, shadows, total)
                 for result, shadow in zip(found, flowed, strict=True):
                     if shadow is not None and bool(shadow.any()):
                         result[key] = (origin, shadow)
@@ -252,7 +261,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             at = origin.place_of(program, tuple(lane))
             offender = Offender(self._ev.program_at(program), at[1:], None)
             message = (
-                f"{_told(origin, at)}; what comes of it is the address accessed at "
+                f"{_told(origin, at)}; the result is the address accessed at "
                 f"{place_of(op, origin.op)}"
             )
             text = FaultText("narrowing", message, hint=_hint(origin.op))
@@ -294,7 +303,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         self._faults.value_fault(
             origin.op,
             "narrowing",
-            f"{_told(origin, at)}; what comes of it is stored",
+            f"{_told(origin, at)}; the result is stored",
             Offender(stored.program_id, at[1:], stored.index),
             count,
             severity="warning" if origin.op.name in _TO_FLOAT else "error",

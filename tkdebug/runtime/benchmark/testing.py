@@ -457,3 +457,7 @@ def cuda_memcheck(**target_kwargs: Any) -> Callable[[Callable[..., Any]], Callab
         "cuda_memcheck: CUDA no longer ships cuda-memcheck; run the test interpreted, "
         "which checks every access"
     )
+
+
+# What tuners get of the driver.
+driver.default.benchmarker = do_bench

@@ -1,4 +1,4 @@
-"""Compiles a kernel for one specialisation: front end, pass pipeline, artifacts.
+"""What every compile of a kernel has: front end, pass pipeline, artifacts.
 
 Responsible for the order of the stages, for telling hooks what came out, and for the knobs that
 write stages to a directory or take edited ones from it. Snapshots are taken only when somebody
@@ -7,24 +7,26 @@ wants them.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
+from tkdebug.errors import CompileError, Frame, TkError
 from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
-from tkdebug.runtime.device.driver import compute_capability
+from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import
-from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 if TYPE_CHECKING:
     from tkdebug.compiler.artifacts import SnapshotRecorder
@@ -37,29 +39,6 @@ if TYPE_CHECKING:
 
 # Set while a tuner tries a configuration: it takes another where one does not compile.
 TRYING: ContextVar[bool] = ContextVar("tkdebug_trying", default=False)
-
-
-def compile_kernel(src: Specialization) -> InterpretedKernel:
-    """Compile for interpretation and tell the hooks.
-
-    Raises:
-        CompileError: the kernel's source is wrong or not available; also told as a fault.
-        UnsupportedError: an option that interpretation cannot honour.
-    """
-    if src.options.ir_override is not None:
-        raise UnsupportedError(
-            f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
-        )
-    recorder = snapshot_recorder()
-    started_ns = time.perf_counter_ns()
-    try:
-        tile = compile_tile_ir(src, recorder)
-    except Exception as error:
-        tell_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
-        raise
-    kernel = InterpretedKernel(src, tile.module, tile.used_globals, tile.breakpoints)
-    announce(kernel, recorder, {}, {}, time.perf_counter_ns() - started_ns)
-    return kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +102,10 @@ def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> Til
         src: what to compile for; its kernel was compiled before.
         recorder: notes the variables.
     """
-    return _compile_source(src, recorder)
+    # What it warns of and prints was seen when it was compiled to be launched.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return _compile_source(src, recorder)
 
 
 def _compile_source(src: Specialization, recorder: VariableRecorder | None = None) -> TileModule:
@@ -153,6 +135,7 @@ def _language_options(src: Specialization) -> CompileOptions:
     options = src.options
     return CompileOptions(
         num_warps=options.num_warps,
+        threads_per_warp=driver.active.get_current_target().warp_size,
         num_stages=options.num_stages,
         num_ctas=options.num_ctas,
         arch=compute_capability(options.arch),
@@ -262,7 +245,7 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
         line=source.first_line,
         source=source.text,
         signature=src.describe(),
-        options=src.options.as_dict(),
+        options={**src.options.as_dict(), **({} if src.probes is None else {"checked": True})},
         artifacts=artifacts,
         op_lines=op_lines,
         compile_ns=compile_ns,

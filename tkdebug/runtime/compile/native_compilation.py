@@ -142,6 +142,7 @@ class NativeCompilation:
             compiled.binary(),
             lowered.used_globals,
             self._device,
+            compile_native_kernel,
         )
         if lowered.tile_ops is not None:
             announce(

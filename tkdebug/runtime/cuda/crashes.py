@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.events import Fault, FaultKind
-from tkdebug.linemap.core_dumps import CoreDump, Grid, Stop
+from tkdebug.linemap.core_dumps import CoreDump, Grid, Stop, Triple
 from tkdebug.linemap.loaded_images import Place
 from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 
@@ -65,8 +65,8 @@ def _fault(dump: CoreDump, stops: Sequence[Stop], launches: InFlight | None) -> 
     first = stops[0]
     place = dump.place_of(first.pc) if first.pc is not None else None
     flights = _candidates(dump, first, place, launches)
-    kernel = _kernel(place, launches)
-    op = _op(place, kernel)
+    kernel = kernel_of(place, launches)
+    op = op_of(place, kernel)
     frames = op.location.frames if op is not None else place.frames if place is not None else ()
     name = kernel.name if kernel is not None else place.function if place else "unknown kernel"
     what = first.text + _asserted(op, first) + _instruction(place)
@@ -81,7 +81,7 @@ def _fault(dump: CoreDump, stops: Sequence[Stop], launches: InFlight | None) -> 
         launch_id=flights[0].launch_id if len(flights) == 1 else 0,
         column=op.location.primary.column if op is not None else 0,
         op_id=op.id if op is not None else None,
-        program_id=_program(first),
+        program_id=program_of(first.grid, first.block, first.cluster),
         count=max(1, sum(len(stop.threads) for stop in stops)),
         hint=_HINTS.get(first.kind),
     )
@@ -93,12 +93,17 @@ def _candidates(
     """The launches that it may have been."""
     if launches is None:
         return []
-    flying = [flight for flight in launches.latest if not flight.had_ended(dump.time_s or 0)]
+    flying = flying_launches(dump, launches)
     if stop.grid is not None:
         return [flight for flight in flying if could_be(flight, stop.grid)]
     if place is None:
         return []
     return [flight for flight in flying if flight.kernel.module == place.module]
+
+
+def flying_launches(dump: CoreDump, launches: InFlight) -> list[Flight]:
+    """The launches of this process that had not ended when the dump was made."""
+    return [flight for flight in launches.latest if not flight.had_ended(dump.time_s or 0)]
 
 
 def could_be(flight: Flight, grid: Grid) -> bool:
@@ -134,7 +139,7 @@ def _binary(kernel: NativeKernel) -> Binary:
     return cast("Binary", kernel.binary)
 
 
-def _kernel(place: Place | None, launches: InFlight | None) -> NativeKernel | None:
+def kernel_of(place: Place | None, launches: InFlight | None) -> NativeKernel | None:
     """The kernel of this process that the code belongs to."""
     if place is None or launches is None:
         return None
@@ -145,7 +150,7 @@ def _kernel(place: Place | None, launches: InFlight | None) -> NativeKernel | No
     return None
 
 
-def _op(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
+def op_of(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
     """The op that the instruction is of, where the kernel is ours."""
     if place is None or kernel is None or place.ptx_line is None:
         return None
@@ -192,14 +197,13 @@ def _where(stop: Stop) -> str:
     return f"thread {stop.threads[0]}" if stop.threads else ""
 
 
-def _program(stop: Stop) -> tuple[int, int, int] | None:
+def program_of(grid: Grid | None, block: Triple | None, cluster: Triple | None) -> Triple | None:
     """The program is the block, or the cluster where there are clusters of several blocks."""
-    grid = stop.grid
-    if grid is not None and stop.cluster is not None:
+    if grid is not None and cluster is not None:
         x, y, z = grid.cluster_size
         if x * y * z > 1:
-            return stop.cluster
-    return stop.block
+            return cluster
+    return block
 
 
 def _launch(flights: Sequence[Flight], launches: InFlight | None, stop: Stop) -> str:

@@ -21,6 +21,8 @@ from tkdebug.runtime.device.platform import ProbeTable
 
 MOST_TABLES = 256
 _SMALLEST_BYTES = 1 << 12
+# Made together, as the driver takes a while for each piece of memory.
+_MADE_TOGETHER = 32
 _NO_TIMING = 2
 # CUstreamCaptureMode (cuda.h): what this thread does breaks no capture of another.
 _RELAXED = 2
@@ -67,11 +69,11 @@ class _Table:
 
     __slots__ = ("address", "capacity_bytes", "event", "host", "size_bytes")
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, address: int, host: int, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
         self.size_bytes = 0
-        self.address = int(driver_api.call("cuMemAlloc", capacity_bytes))
-        self.host = int(driver_api.call("cuMemHostAlloc", capacity_bytes, 0))
+        self.address = address
+        self.host = host
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
 
 
@@ -106,21 +108,28 @@ class CudaProbeMemory:
                 return free.pop()
             if self._made >= MOST_TABLES:
                 return None
-            self._made += 1
+            self._made += _MADE_TOGETHER
         try:
-            return self._make(capacity)
+            first, *others = self._make(capacity)
         except TkError:
             with self._lock:
-                self._made -= 1
+                self._made -= _MADE_TOGETHER
             raise
+        with self._lock:
+            free += others
+        return first
 
-    def _make(self, capacity_bytes: int) -> _Table:
+    def _make(self, capacity_bytes: int) -> list[_Table]:
         mode = ctypes.c_int(_RELAXED)
         with self._device.entered():
             # Allocating is forbidden while some thread captures, but for one that is relaxed.
             self._calls.exchange_capture_mode(ctypes.addressof(mode))
             try:
-                return _Table(capacity_bytes)
+                size = capacity_bytes * _MADE_TOGETHER
+                address = int(driver_api.call("cuMemAlloc", size))
+                host = int(driver_api.call("cuMemHostAlloc", size, 0))
+                places = range(0, size, capacity_bytes)
+                return [_Table(address + at, host + at, capacity_bytes) for at in places]
             finally:
                 self._calls.exchange_capture_mode(ctypes.addressof(mode))
 

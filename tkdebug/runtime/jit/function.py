@@ -20,9 +20,9 @@ from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.binder import Bound, explain_binding, make_binder, spec_of
 from tkdebug.runtime.arguments.specialize import alignment_key, constant_key
-from tkdebug.runtime.compile.compilation import compile_kernel
 from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.compile.device_caches import DeviceCaches
+from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
 from tkdebug.runtime.compile.options import OPTION_NAMES, parse_options
 from tkdebug.runtime.compile.parallel_compilation import PARALLEL_COMPILATION
 from tkdebug.runtime.compile.prestart import prestart

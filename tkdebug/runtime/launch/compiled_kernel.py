@@ -125,6 +125,7 @@ class CompiledKernel:
             "num_stages": options.num_stages,
             "num_ctas": options.num_ctas,
             **({"maxnreg": options.maxnreg} if options.maxnreg is not None else {}),
+            **({"checked": True} if src.probes is not None else {}),
         }
 
     @cached_property

@@ -6,6 +6,7 @@ Responsible for its launches and for the figures that only a native kernel has, 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,20 @@ class Estimate(int):
     """
 
 
+CrossCompile = Callable[
+    ["Specialization", Sequence[Any], "dict[object, NativeCompilation | None]"],
+    "NativeCompilation | None",
+]
+
+
 class InterpretedKernel(CompiledKernel):
     """A kernel whose launches are interpreted.
 
     Attributes:
         module: its Tile IR after the passes.
         breakpoints: where it calls `breakpoint()`.
+        cross_compile: compiles it for an architecture that is not there, from its specialisation,
+            the values of a launch, and what it was compiled for already.
     """
 
     mode = "interpret"
@@ -59,10 +68,12 @@ class InterpretedKernel(CompiledKernel):
         module: Module,
         used_globals: tuple[UsedGlobal, ...] = (),
         breakpoints: tuple[SourceLocation, ...] = (),
+        cross_compile: CrossCompile | None = None,
     ) -> None:
         super().__init__(src, used_globals)
         self.module = module
         self.breakpoints = breakpoints
+        self.cross_compile = cross_compile
         self._cross_compiled: dict[object, NativeCompilation | None] = {}
         self._compilation: NativeCompilation | None = None
         self.asm = Artifacts(
@@ -90,11 +101,9 @@ class InterpretedKernel(CompiledKernel):
 
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
         """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
-        if KNOBS.cross_compile is not None:
+        if KNOBS.cross_compile is not None and self.cross_compile is not None:
             # Before the launch, whose time it is no part of.
-            from tkdebug.runtime.compile.cross_compilation import cross_compile
-
-            self._compilation = cross_compile(self.src, values, self._cross_compiled)
+            self._compilation = self.cross_compile(self.src, values, self._cross_compiled)
         capture = capture_in_force()
         if capture is None:
             self._launch(grid, values, is_told=True)

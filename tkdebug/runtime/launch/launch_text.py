@@ -27,7 +27,9 @@ def launch_text(params: Sequence[KernelParam], first_values: Sequence[Any]) -> s
     names = "".join(f"{parameter.name}, " for parameter in params)
     by_name = ", ".join(f"{p.name!r}: {_grid_value(p)}" for p in params)
     passed = "".join(f"@v{p.num}, " for p in params if not p.is_constexpr)
-    hints = [*first_values, *[None] * (len(params) - len(first_values))]
+    # A variadic parameter takes several of them, and is none that is looked for first.
+    given = first_values[: next((p.num for p in params if p.is_variadic), len(params))]
+    hints = [*given, *[None] * (len(params) - len(given))]
     prepare = "".join(
         _prepare_text(p, hint) for p, hint in zip(params, hints, strict=True) if not p.is_constexpr
     )
@@ -93,7 +95,7 @@ def @launch(@grid, {_declare(params)}**@options):
         @note(@id, @x, @y, @z, @on, @start_ns, {names})
         if @in_flight.watched:
             @in_flight.add_packed(
-                @ran or @kernel, @id, (@x, @y, @z), ({passed}), @packer)
+                @ran or @kernel, @id, (@x, @y, @z), ({passed}), @on, @packer)
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel

@@ -32,6 +32,7 @@ class Flight:
         launch_id: as its `LaunchRecord` has it.
         values: what the launcher was given for each parameter that is not constexpr; None for
             what is neither an address nor a number.
+        stream: handle of the stream that it was made on.
         span: the launch's time on the device, None where nobody measures it.
     """
 
@@ -41,6 +42,7 @@ class Flight:
     grid: Grid
     values: tuple[Any, ...]
     span: Any
+    stream: int = 0
 
     def had_ended(self, time_s: int | None = None) -> bool:
         """Whether it is known to have ended well, at that time (seconds since 1970) or by now.
@@ -68,7 +70,15 @@ class InFlight:
         """Keep a launch that was just made."""
         values = _plain(passed)
         self._flights.append(
-            Flight(next(self._ordinals), record.id, kernel, record.grid, values, record.device_ns)
+            Flight(
+                next(self._ordinals),
+                record.id,
+                kernel,
+                record.grid,
+                values,
+                record.device_ns,
+                record.stream,
+            )
         )
 
     def add_packed(
@@ -77,10 +87,12 @@ class InFlight:
         launch: int,
         grid: Grid,
         passed: tuple[Any, ...],
+        stream: int,
         packer: LaunchPacker,
     ) -> None:
         """Keep a launch that has no record; `packer` knows its time."""
-        self._flights.append((next(self._ordinals), launch, kernel, grid, _plain(passed), packer))
+        launched = (launch, kernel, grid, _plain(passed), stream)
+        self._flights.append((next(self._ordinals), *launched, packer))
 
     @property
     def latest(self) -> tuple[Flight, ...]:
@@ -90,7 +102,7 @@ class InFlight:
         )
 
 
-_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], "LaunchPacker"]
+_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], int, "LaunchPacker"]
 
 
 def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -98,8 +110,8 @@ def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _unpacked(packed: _Packed) -> Flight:
-    ordinal, launch, kernel, grid, values, packer = packed
-    return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch))
+    ordinal, launch, kernel, grid, values, stream, packer = packed
+    return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch), stream)
 
 
 IN_FLIGHT = InFlight()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 
 _BYTES_PER_REGISTER = 4
+Recompile = Callable[["Specialization", int], "NativeKernel"]
 _new: Callable[[type[KernelLaunch]], KernelLaunch] = object.__new__
 _NO_HOOKS = LaunchHooks((), ())
 
@@ -65,12 +66,14 @@ class NativeKernel(CompiledKernel):
         binary: Binary,
         used_globals: tuple[UsedGlobal, ...],
         device: int,
+        recompile: Recompile,
     ) -> None:
         super().__init__(src, used_globals)
         self.gpu_module = gpu_module
         self._tile_ir = tile_ir
         self.binary = binary
         self.device = device
+        self._recompile = recompile
         self.kernel = binary.image
         self.module: int | None = None
         self.n_regs = binary.registers
@@ -167,9 +170,7 @@ class NativeKernel(CompiledKernel):
     @cached_property
     def _without_host_descriptors(self) -> NativeKernel:
         """This kernel as it is without tensor maps that launches make."""
-        from tkdebug.runtime.compile.native_compilation import compile_native_kernel
-
-        return compile_native_kernel(replace(self.src, host_tma_descriptors=False), self.device)
+        return self._recompile(replace(self.src, host_tma_descriptors=False), self.device)
 
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
         """Run on `grid`, none of whose axes is 0, with a value for each parameter.

@@ -65,15 +65,27 @@ def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:
         grid: of the launch.
         values: one for each parameter.
     """
+    from torch import Tensor
+
     facts: list[Hashable] = [grid]
     for value in values:
-        plain = unwrap(value)
-        if plain.__class__ is int:
-            facts.append(plain)
-        else:
-            for _, tensor in _tensors("", plain):
-                facts += (tuple(tensor.shape), tensor.stride())
+        # The usual ones without a call: this is asked of each launch that is looked at.
+        kind = value.__class__
+        if kind is Tensor:
+            facts += (value.shape, value.stride())
+        elif kind is int:
+            facts.append(value)
+        elif kind is not float:
+            _add_facts(facts, unwrap(value))
     return tuple(facts)
+
+
+def _add_facts(facts: list[Hashable], value: Any) -> None:
+    if value.__class__ is int:
+        facts.append(value)
+    else:
+        for _, tensor in _tensors("", value):
+            facts += (tensor.shape, tensor.stride())
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -69,6 +69,7 @@ class WatchedKernel(CompiledKernel):
     ) -> None:
         self._bare_build = bare
         self._checked_build: Build | None = checked
+        self._checked: NativeKernel | None = None
         self._memory = memory
         self._retire = retire
         self._kinds = LaunchKinds()
@@ -83,32 +84,43 @@ class WatchedKernel(CompiledKernel):
 
     def _first_builds(self, checked: Build) -> NativeKernel:
         """Compile the checked build, and begin the bare one where there is time for it."""
+        failure = None
         try:
             if not checked.begin(_ON_DISK_S):
                 self._bare_build.begin()
         except Exception as error:
-            self._give_up(error)
+            failure = error
+        self._give_up(failure)
         return self._checked_kernel() or self.bare
 
     def _checked_kernel(self) -> NativeKernel | None:
         """The checked build; None where there is nothing to check, or it does not compile."""
-        if self._checked_build is None:
-            return None
+        if self._checked is not None or self._checked_build is None:
+            return self._checked
+        kernel, failure = None, None
         try:
             kernel = self._checked_build.kernel()
         except Exception as error:
-            self._give_up(error)
+            failure = error
+        self._give_up(failure)
+        if kernel is None:
             return None
         plan = kernel.binary.probes
         if plan is None or not plan.sites:
             self._checked_build = None
             return None
         self._kinds.depends_on_data = depends_on_data(plan.module)
+        self._checked = kernel
         return kernel
 
-    def _give_up(self, error: Exception) -> None:
-        """No checked build: the bare one says what is wrong, where that is the kernel itself."""
-        self._checked_build = None
+    def _give_up(self, error: Exception | None) -> None:
+        """After an error no more checks: the bare build says what is wrong with the kernel itself.
+
+        Called behind the handler of the error, so that what is wrong does not come as its sequel.
+        """
+        if error is None:
+            return
+        self._checked_build = self._checked = None
         name = self._bare_build.kernel().name
         tell(f"kernel {name}: its launches are not checked: {type(error).__name__}: {error}")
 
@@ -188,12 +200,14 @@ class WatchedKernel(CompiledKernel):
         kernel = self._checked_kernel()
         if kernel is None:
             return None
-        arguments = PassedArguments(self.src.fn.arg_names, values)
+        failure = None
         try:
+            arguments = PassedArguments(self.src.fn.arg_names, values)
             return CheckedLaunch.prepare(kernel, self._memory, grid, stream, arguments)
         except Exception as error:
-            self._give_up(error)
-            return None
+            failure = error
+        self._give_up(failure)
+        return None
 
     def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
         if self._kinds.wants(kind_of(grid, values)):

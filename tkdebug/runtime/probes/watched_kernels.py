@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tkdebug.findings.reporting import checks_in_force, is_checked
+from tkdebug.findings.reporting import is_checked
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.device.platform import platform_in_force
@@ -58,7 +58,9 @@ class WatchedKernels:
             TkError: it does not compile.
         """
         memory = None
-        if self._made < MOST_CHECKED_BUILDS and is_checked(src.fn.__name__):
+        # Edited stages are those of the bare build.
+        is_edited = KNOBS.override_dir is not None
+        if self._made < MOST_CHECKED_BUILDS and is_checked(src.fn.__name__) and not is_edited:
             platform = platform_in_force()
             memory = platform.probe_memory(device) if platform.obstacle() is None else None
         if memory is None:
@@ -80,7 +82,6 @@ class WatchedKernels:
 
 def _probes() -> ProbeOptions:
     """What is looked for."""
-    from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
+    from tkdebug.compiler.probes.sites import ProbeOptions
 
-    wanted = (*BOUNDS_KINDS, *checks_in_force())
-    return ProbeOptions(frozenset(kind for kind in wanted if kind not in KNOBS.ignored_kinds))
+    return ProbeOptions(ProbeOptions().kinds.difference(KNOBS.ignored_kinds))

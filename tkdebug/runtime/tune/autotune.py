@@ -23,6 +23,7 @@ from tkdebug.errors import CompileError
 from tkdebug.events import AutotuneChoice
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.benchmark import testing
 from tkdebug.runtime.compile.compilation import TRYING
 from tkdebug.runtime.compile.parallel_compilation import compile_in_parallel
 from tkdebug.runtime.device.driver import driver
@@ -127,7 +128,8 @@ class Autotuner(KernelInterface):
                 raise UnknownNameError(
                     f"autotune of {name}: {parameter} contains names that are not kernel "
                     f"arguments: {', '.join(map(str, unknown))}; it has "
-                    f"{', '.join(self.arg_names)}"
+                    f"{', '.join(self.arg_names)}; Triton refuses them from 3.9 on, and left "
+                    "them out of the key before: --triton 3.8 or TKDEBUG_TRITON=3.8 does, too"
                 )
 
     def _take_deprecated_timing(
@@ -142,8 +144,6 @@ class Autotuner(KernelInterface):
         warmup_ms = 25 if warmup is None else warmup
 
         def bench(call: Callable[[], object], quantiles: Sequence[float]) -> Any:
-            from tkdebug.runtime.benchmark import testing
-
             if use_cuda_graph:
                 return testing.do_bench_cudagraph(call, rep=rep_ms, quantiles=quantiles)
             return testing.do_bench(call, warmup=warmup_ms, rep=rep_ms, quantiles=quantiles)

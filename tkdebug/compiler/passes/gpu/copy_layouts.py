@@ -1,4 +1,4 @@
-"""Small vectors of a loop are copied ahead in few wide accesses, whoever uses their elements.
+"""Small vectors of a loop are copied ahead in few wide accesses, whatever uses their elements.
 
 `AssignLayouts` lets every thread load the elements of a small vector that it needs, which saves a
 conversion. A loop's load that becomes an asynchronous copy goes through shared memory anyway, so

@@ -1,7 +1,7 @@
 """Bulk copies to buffers and the mbarriers they land at, as passes build them.
 
 One mbarrier serves all copies that land together: one thread announces their bytes and issues
-them, all wait. An mbarrier's phases alternate, so whoever waits keeps their parity.
+them, all wait. An mbarrier's phases alternate, so waiters keep their parity.
 """
 
 from __future__ import annotations

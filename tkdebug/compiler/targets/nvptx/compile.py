@@ -211,10 +211,11 @@ def lower_to_llvm(
         insert = (InsertProbes(options.probes),)
         probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
         probes = probe_plan(module)
+    reports_asserts = options.probes is not None and "assert" in options.probes.kinds
     pipeline = gpu_pipeline(
         target,
         options.num_stages,
-        debug=options.debug,
+        debug=options.debug or reports_asserts,
         host_tma_descriptors=options.host_tma_descriptors,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)

@@ -139,6 +139,7 @@ class Emitter:
         self._locations: dict[int, int] = {}
         # Loops with properties, numbered from _FIRST_LOOP.
         self._loops = 0
+        self._rare_branches = False
         self._suffix = ""
         self.block = "start"
 
@@ -180,6 +181,13 @@ class Emitter:
         """Jump to one of two blocks."""
         self._lines.append(
             f"  br i1 {condition.text}, label %{then}, label %{otherwise}{self._suffix}"
+        )
+
+    def branch_rarely(self, condition: LLVMValue, rare: str, usual: str) -> None:
+        """Jump to one of two blocks, nearly always to the second; the first stands out of line."""
+        self._rare_branches = True
+        self._lines.append(
+            f"  br i1 {condition.text}, label %{rare}, label %{usual}{self._suffix}, !prof !8"
         )
 
     def ret(self) -> None:
@@ -435,6 +443,8 @@ class Emitter:
             f"!{number} = !DILocation(line: {op_id}, column: 1, scope: !4)"
             for op_id, number in self._locations.items()
         ]
+        if self._rare_branches:
+            body.append('!8 = !{!"branch_weights", i32 1, i32 100000}')
         if self._loops:
             body.append('!7 = !{!"llvm.licm.disable"}')
             numbers = range(_FIRST_LOOP, _FIRST_LOOP + self._loops)

@@ -1,7 +1,7 @@
 """The process of LLVM and the assembler: `python -m tkdebug.compiler.targets.nvptx.worker`.
 
 Reads requests as frames from standard input and answers on what was standard output; anything that
-LLVM prints goes to standard error. Before each stage it says which one, so that whoever waits knows
+LLVM prints goes to standard error. Before each stage it says which one, so that its caller knows
 where it died. Invariant: it ends when its standard input does, whatever it is busy with, so no
 worker outlives the process that started it.
 """
@@ -87,7 +87,7 @@ class Worker:
         for step in (self._stage_of_llvm, ptx_stage.version, ptx_stage.assemble_nothing):
             if wanted():
                 return
-            with suppress(StageError):  # whoever asks for what is missing is told then
+            with suppress(StageError):  # a request for what is missing fails then
                 step()
 
     def _newest_ptx(self, wanted: int) -> int:

@@ -58,7 +58,7 @@ class WorkerDied(Exception):
 
 
 class Stopped(Exception):
-    """Whoever made a request wants no answer any more."""
+    """The caller wants no answer any more."""
 
 
 class WorkerProcess:

@@ -192,7 +192,7 @@ class ModuleLoads:
 
 
 def _leaves_out_on_purpose(loop: scf.For) -> bool:
-    """Whether it ends early and hands on what it has, as `range(chunks - 1)` of a recurrence."""
+    """Whether it ends early and forwards what it has, as `range(chunks - 1)` of a recurrence."""
     upper = loop.upper.defining_op
     is_short = arith.SubI.matches(upper) or (
         upper is not None

@@ -179,7 +179,7 @@ class PaddingTracker(ShadowValues[Origin]):
         if cleaned or self._worlds or self._counts:
             self._step_worlds(op, operands, cleaned)
         for value, shadow in zip(op.results, results, strict=True):
-            # A shadow that is handed on as it is has elements, as all that are kept.
+            # A shadow that is forwarded as it is has elements, as all that are kept.
             is_kept = any(shadow is given for given in each)
             if shadow is not None and source is not None and (is_kept or bool(shadow.any())):
                 self.shadows[value] = {source: (Origin(source, shadow, ()), shadow)}

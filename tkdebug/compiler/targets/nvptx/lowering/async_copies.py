@@ -16,15 +16,16 @@ from tkdebug.compiler.targets.nvptx.lowering.buffer_access import VectorPlan, pl
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.memory import pointee_of
+from tkdebug.compiler.targets.nvptx.lowering.memory import Words, fill_words, pointee_of
 from tkdebug.compiler.targets.nvptx.lowering.probes import (
+    TestedAccess,
     either_way,
     load_astray,
     tested_access,
 )
 from tkdebug.compiler.targets.nvptx.lowering.shared import buffer_place, buffer_type
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import store_vector
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_scalar
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 from tkdebug.compiler.targets.target import WGMMA
 
 _COPY_BYTES = (4, 8, 16)
@@ -66,13 +67,13 @@ def lower_async_copy(
         _copies(ctx, plan, addresses, size_bytes, pointers, mask, other, owner)
         return []
 
-    def astray() -> Registers:
-        assert access is not None
+    def astray(access: TestedAccess) -> Registers:
         pointee = pointee_of(copy.pointer)
-        fill = other or [ctx.zero_of(pointee)] * len(pointers)
-        values = load_astray(ctx, access, llvm_scalar(pointee), fill)
+        words = Words.of(memory_bits(pointee), vector)
+        fills = fill_words(ctx, pointee, other, len(pointers), words)
+        loaded = list(words.groups(load_astray(ctx, fills, access)))
         for group, address in zip(plan.groups, addresses, strict=True):
-            store_vector(ctx, address, [values[register] for register in group], owner)
+            store_vector(ctx, address, loaded[group[0] // vector], owner)
         if ctx.target.has(WGMMA):
             # What threads store is not ordered with tensor cores' reads as copies are.
             ctx.emit.asm(_FENCE, "~{memory}", "void", ())

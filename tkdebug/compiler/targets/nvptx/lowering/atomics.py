@@ -86,7 +86,7 @@ def lower_atomic_load(
         results = loads(mask)
     else:
         results = either_way(
-            ctx, access, lambda: loads(mask), lambda: loads(report_astray(ctx, access))
+            ctx, access, lambda: loads(mask), lambda tested: loads(report_astray(ctx, tested))
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -118,7 +118,7 @@ def lower_atomic_rmw(
             ctx,
             access,
             lambda: update(pointers, mask, group=group),
-            lambda: update(pointers, report_astray(ctx, access), group=1),
+            lambda tested: update(pointers, report_astray(ctx, tested), group=1),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -174,7 +174,7 @@ def lower_atomic_cas(
             ctx,
             access,
             lambda: swap([acting] * len(pointers)),
-            lambda: swap([_both(ctx, acting, good) for good in report_astray(ctx, access)]),
+            lambda tested: swap([_both(ctx, acting, x) for x in report_astray(ctx, tested)]),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)

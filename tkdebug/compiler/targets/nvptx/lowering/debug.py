@@ -19,6 +19,7 @@ from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probes import report_elements
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 _GENERIC = "ptr"
@@ -53,13 +54,16 @@ def _acting(ctx: Lowering, op: Operation) -> LLVMValue | None:
 def lower_assert(
     ctx: Lowering, op: Operation, condition: Registers, mask: Registers | None = None
 ) -> Sequence[Registers]:
-    """A branch to __assertfail, which reports and traps."""
+    """A branch to __assertfail, which reports and traps; a checked kernel reports and goes on."""
     emit = ctx.emit
-    failed = integer("i1", 0)
+    failures = []
     for index, value in enumerate(condition):
         wrong = emit.xor(value, 1)
-        if mask is not None:
-            wrong = emit.bit_and(wrong, mask[index])
+        failures.append(wrong if mask is None else emit.bit_and(wrong, mask[index]))
+    if report_elements(ctx, op, tt.Assert(op).condition, failures):
+        return ()
+    failed = integer("i1", 0)
+    for wrong in failures:
         failed = emit.binary("or", failed, wrong)
     acting = _acting(ctx, op)
     if acting is not None:
@@ -179,7 +183,10 @@ def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 
 
 def lower_assume(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Registers]:
-    """LLVM assumes it, too."""
+    """LLVM assumes it, too, in a kernel that does not check it."""
+    broken = [ctx.emit.xor(value, 1) for value in condition]
+    if report_elements(ctx, op, tt.Assume(op).condition, broken):
+        return ()
     for value in dict.fromkeys(condition):
         ctx.emit.intrinsic("llvm.assume", value)
     return ()

@@ -9,7 +9,7 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: ld" and "st".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +29,6 @@ from tkdebug.compiler.targets.nvptx.lowering.probes import (
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Lower,
     Registers,
-    llvm_scalar,
     memory_bits,
 )
 
@@ -39,7 +38,7 @@ _WORD_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class Words:
     """How elements are cut into the words of one instruction.
 
     Attributes:
@@ -53,10 +52,15 @@ class _Words:
     per_word: int
 
     @staticmethod
-    def of(element_bits: int, elements: int) -> _Words:
+    def of(element_bits: int, elements: int) -> Words:
+        """Those of an instruction that moves some elements of so many bits."""
         total = element_bits * elements
         bits = max(element_bits, min(_WORD_BITS, total))
-        return _Words(total // bits, bits, bits // element_bits)
+        return Words(total // bits, bits, bits // element_bits)
+
+    def groups(self, words: Registers) -> Iterator[Registers]:
+        """Words of a tile, those of each instruction together."""
+        return (words[i : i + self.count] for i in range(0, len(words), self.count))
 
     @property
     def suffix(self) -> str:
@@ -72,54 +76,59 @@ def lower_load(
     other: Registers | None = None,
 ) -> Sequence[Registers]:
     """ld.global, predicated by the mask; `other` or zero elsewhere."""
-    group = _group(ctx, op)
-    load = partial(
-        load_registers,
-        ctx,
-        pointee_of(tt.Load(op).pointer),
-        _load_modifiers(op),
-        pointers,
-        mask,
-        other,
-        group,
-    )
+    group, pointee = _group(ctx, op), pointee_of(tt.Load(op).pointer)
+    words = Words.of(memory_bits(pointee), group)
     access = tested_access(ctx, op, pointers, mask, group)
+    fills = None
+    if mask is not None or access is not None:
+        fills = fill_words(ctx, pointee, other, len(pointers), words)
+    load = partial(_load_groups, ctx, _load_modifiers(op), pointers, mask, fills, words)
     if access is None:
-        return (load(),)
-    fill = other or [ctx.zero(op.result)] * len(pointers)
-    astray = partial(load_astray, ctx, access, ctx.element_type(op.result), fill)
-    return (either_way(ctx, access, load, astray),)
+        loaded = load()
+    else:
+        assert fills is not None
+        loaded = either_way(ctx, access, load, partial(load_astray, ctx, fills))
+    type_, bits = ctx.element_type(op.result), memory_bits(pointee)
+    return ([x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)],)
 
 
-def load_registers(
+def fill_words(
     ctx: Lowering,
     pointee: ScalarType | PointerType,
+    other: Registers | None,
+    count: int,
+    words: Words,
+) -> list[Registers]:
+    """The words of `other`, or zeros, for each instruction that loads some of `count` registers."""
+    values = other or [ctx.zero_of(pointee)] * count
+    group = words.count * words.per_word
+    return [
+        pack(ctx, values[first : first + group], words) for first in range(0, len(values), group)
+    ]
+
+
+def _load_groups(
+    ctx: Lowering,
     modifiers: str,
     pointers: Registers,
     mask: Registers | None,
-    other: Registers | None,
-    group: int,
+    fills: Sequence[Registers] | None,
+    words: Words,
 ) -> Registers:
-    """ld.global of registers, `group` of them by each instruction."""
-    element_bits = memory_bits(pointee)
-    words = _Words.of(element_bits, group)
-    type_ = llvm_scalar(pointee)
+    """All words of a tile."""
     loaded: Registers = []
-    for first in range(0, len(pointers), group):
-        fill = None
-        if mask is not None:
-            values = other[first : first + group] if other else [ctx.zero_of(pointee)] * group
-            fill = _pack(ctx, values, words)
-        predicate = mask[first] if mask is not None else None
-        got = _load_words(ctx, pointers[first], words, modifiers, predicate, fill)
-        loaded += _unpack(ctx, got, words, type_, element_bits)
+    group = words.count * words.per_word
+    for index, first in enumerate(range(0, len(pointers), group)):
+        fill = None if fills is None or mask is None else fills[index]
+        predicate = None if mask is None else mask[first]
+        loaded += _load_words(ctx, pointers[first], words, modifiers, predicate, fill)
     return loaded
 
 
 def _load_words(
     ctx: Lowering,
     pointer: LLVMValue,
-    words: _Words,
+    words: Words,
     modifiers: str,
     predicate: LLVMValue | None,
     fill: Sequence[LLVMValue] | None,
@@ -166,37 +175,39 @@ def lower_store(
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
     """st.global, predicated by the mask and by who acts for the element."""
-    group = _group(ctx, op)
-    store = partial(_store, ctx, op, pointers, values, mask, group)
+    group, pointer = _group(ctx, op), tt.Store(op).pointer
+    words = Words.of(memory_bits(pointee_of(pointer)), group)
+    packed = [
+        pack(ctx, values[first : first + group], words) for first in range(0, len(values), group)
+    ]
+    store = partial(_store_groups, ctx, op, pointers, packed, mask, words)
     access = tested_access(ctx, op, pointers, mask, group)
     if access is None:
         store()
     else:
-        either_way(ctx, access, store, partial(store_astray, ctx, access, values))
+        either_way(ctx, access, store, partial(store_astray, ctx, packed))
     return ()
 
 
-def _store(
+def _store_groups(
     ctx: Lowering,
     op: Operation,
     pointers: Registers,
-    values: Registers,
+    packed: Sequence[Registers],
     mask: Registers | None,
-    group: int,
+    words: Words,
 ) -> Registers:
-    """st.global of registers, `group` of them by each instruction; gives none."""
-    pointer = tt.Store(op).pointer
-    words = _Words.of(memory_bits(pointee_of(pointer)), group)
-    modifiers = _modifiers(op)
+    """st.global of all words of a tile; gives none."""
+    pointer, modifiers = tt.Store(op).pointer, _modifiers(op)
     is_tile = isinstance(pointer.type, TensorType)
     owner = ctx.owner(ctx.layout(pointer)) if is_tile else ctx.is_first_thread
-    for first in range(0, len(pointers), group):
+    for index, part in enumerate(packed):
+        first = index * words.count * words.per_word
         predicate = owner
         if mask is not None:
             inside = mask[first]
             predicate = inside if owner is None else ctx.emit.binary("and", owner, inside)
-        packed = _pack(ctx, values[first : first + group], words)
-        _store_words(ctx, pointers[first], packed, words, modifiers, predicate)
+        _store_words(ctx, pointers[first], part, words, modifiers, predicate)
     return []
 
 
@@ -204,7 +215,7 @@ def _store_words(
     ctx: Lowering,
     pointer: LLVMValue,
     packed: Sequence[LLVMValue],
-    words: _Words,
+    words: Words,
     modifiers: str,
     predicate: LLVMValue | None,
 ) -> None:
@@ -224,7 +235,7 @@ def _store_words(
     ctx.emit.asm(access, ",".join([*constraints, "~{memory}"]), "void", arguments)
 
 
-def _pack(ctx: Lowering, values: Sequence[LLVMValue], words: _Words) -> list[LLVMValue]:
+def pack(ctx: Lowering, values: Sequence[LLVMValue], words: Words) -> Registers:
     """Elements as words of `words.bits`."""
     emit = ctx.emit
     packed = []
@@ -252,7 +263,7 @@ def _to_memory(ctx: Lowering, value: LLVMValue) -> LLVMValue:
 
 
 def _unpack(
-    ctx: Lowering, words: Sequence[LLVMValue], shape: _Words, type_: str, element_bits: int
+    ctx: Lowering, words: Sequence[LLVMValue], shape: Words, type_: str, element_bits: int
 ) -> list[LLVMValue]:
     emit = ctx.emit
     elements: list[LLVMValue] = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.dialects import arith, tt, ttg
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
@@ -21,6 +22,7 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
+_POINTER_VIEWS = _VIEWS | names_of(tt.Bitcast)
 _INT32 = 32
 # Products are refused beyond this many bits: so no sum of bytes wraps.
 _PRODUCT_BITS = 44
@@ -97,8 +99,9 @@ class _Corners:
         op = self._next_op(pointer)
         if tt.Splat.matches(op):
             return self.addresses(tt.Splat(op).source)
-        if op.name in _VIEWS or tt.Bitcast.matches(op):
-            return self.addresses(op.operands[0])
+        source = source_of(pointer, _POINTER_VIEWS)
+        if source is not None:
+            return self.addresses(source)
         if not tt.AddPtr.matches(op):
             raise _UnknownReachError
         add = tt.AddPtr(op)
@@ -150,8 +153,9 @@ class _Corners:
             wide = self._ctx.emit.cast("sext", self._ctx.values[value][0], "i64")
             return _Reach(wide, wide, True)
         op = self._next_op(value)
-        if op.name in _VIEWS:
-            return self._integers(op.operands[0])
+        source = source_of(value, _VIEWS)
+        if source is not None:
+            return self._integers(source)
         if tt.MakeRange.matches(op):
             span = tt.MakeRange(op)
             return _Reach(integer("i64", span.start), integer("i64", span.end - 1), True)

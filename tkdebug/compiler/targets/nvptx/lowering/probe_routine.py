@@ -1,9 +1,9 @@
 """The function of a checked kernel that threads call for accesses which go astray.
 
 It reports a thread's bad elements and touches the good ones, one by one. All accesses of a kernel
-share it: written out at each of them, it took several times the kernel's own code, and the
-registers of the whole kernel. Arguments that are arrays lie in the thread's local memory, so that
-loops can walk them.
+share it: written out at each of them, it took several times the kernel's own code. Its registers
+add to those of its callers, so it has few: arguments and sums stay in the thread's local memory,
+and are read and written each time.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st", "Parallel Synchronization and
 Communication Instructions: atom, red", and "Memory Consistency Model" for the lock.
@@ -11,12 +11,15 @@ Communication Instructions: atom, red", and "Memory Consistency Model" for the l
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Final
+from collections.abc import Collection
+from enum import Enum, IntEnum
+from typing import Final, assert_never
 
 from tkdebug.compiler.probes import table
 
 NAME: Final = "tkdebug_probe"
+# The part of it that reports, for what is no access.
+REPORT_NAME: Final = "tkdebug_report"
 # The address of a group whose mask is false; no element of several bytes lies there.
 MASKED_OFF: Final = -1
 # The place of a register that holds a copy of another.
@@ -37,206 +40,198 @@ class Mode(IntEnum):
     ASK = 32
 
 
-# $0 slot, $1 program, $2 time, $3 payload, $4 count, $5 element, $6 masked.
-# All of an iteration's instructions are predicated, none branches: so a lane that has the lock
-# gives it back before any other lane of its warp looks again.
+class Field(Enum):
+    """What the routine's frame in local memory holds: offset in bytes, LLVM type.
+
+    Attributes:
+        SLOT: address of the site's slot.
+        TIME: when the program is here.
+        FIRST: address of the tensor's first byte.
+        LIMIT: below which distance from there an element may begin.
+        POINTERS: where the address of each group's first element lies, i64 each.
+        PLACES: where its row-major place in the tile lies, i32 each.
+        VALUES: where the values lie.
+        AT: address of the least bad element.
+        ELEMENT: its place.
+        COUNT: bad elements.
+        MASKED: elements that the mask leaves out.
+        GROUPS: how many there are.
+        ELEMS: elements of a group.
+        STEP: by how many places these differ.
+        BYTES: of an element.
+        ACTION: mode and bytes.
+        WIDTH: bytes of a value.
+        COMPLETE: whether all threads report where one of them has bad elements.
+    """
+
+    SLOT = 0, "i64"
+    TIME = 8, "i64"
+    FIRST = 16, "i64"
+    LIMIT = 24, "i64"
+    POINTERS = 32, "i64"
+    PLACES = 40, "i64"
+    VALUES = 48, "i64"
+    AT = 56, "i64"
+    ELEMENT = 64, "i32"
+    COUNT = 68, "i32"
+    MASKED = 72, "i32"
+    GROUPS = 76, "i32"
+    ELEMS = 80, "i32"
+    STEP = 84, "i32"
+    BYTES = 88, "i32"
+    ACTION = 92, "i32"
+    WIDTH = 96, "i32"
+    COMPLETE = 100, "i32"
+
+    @property
+    def offset(self) -> int:
+        """In the frame, in bytes."""
+        return self.value[0]
+
+    @property
+    def type(self) -> str:
+        """LLVM's."""
+        return self.value[1]
+
+    @property
+    def bytes(self) -> int:
+        """Its size, and alignment."""
+        return int(self.type[1:]) // 8
+
+
+FRAME_BYTES: Final = 112
+# Takes the frame, and whether the thread acts for its elements.
+PARAMETERS: Final = ("ptr", "i1")
+
+# A lock that is never given back was not free before the launch; nobody waits for it for ever.
+_MOST_TRIES: Final = 1 << 24
+
+# $0 slot, $1 program, $2 frame.
+# One lane reports for all that are here from the same site at the same time, the one with their
+# least element: lanes that had nothing to report may have gone on, and be here from a later site.
+# It looks whether its report matters each time before it tries to take the lock: where all programs
+# have faults, most find a lesser program there, and never take it. What is done with the lock is
+# predicated and branches nowhere, so the lane gives it back in the same turn.
 _REPORT = f"""{{
-.reg .pred more, mine, less, same, first, least;
+.reg .pred more, mine, less, same, first, lead;
 .reg .b64 p, t, n;
-.reg .b32 l, e, b, m;
-cvt.u64.u32 n, $4;
-red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], n;
+.reg .b32 l, e, m, tries, active, count, least;
+mov.u32 tries, 0;
+ld.u64 n, [$2+{Field.TIME.offset}];
+activemask.b32 active;
+match.any.sync.b64 l, $0, active;
+match.any.sync.b64 e, n, active;
+and.b32 active, l, e;
+ld.u32 count, [$2+{Field.COUNT.offset}];
+redux.sync.add.u32 count, count, active;
+ld.u32 m, [$2+{Field.MASKED.offset}];
+redux.sync.add.u32 m, m, active;
+ld.u32 e, [$2+{Field.ELEMENT.offset}];
+redux.sync.min.u32 least, e, active;
+setp.eq.u32 lead, e, least;
+vote.sync.ballot.b32 l, lead, active;
+brev.b32 l, l;
+clz.b32 l, l;
+mov.u32 e, %laneid;
+setp.eq.u32 lead, e, l;
+cvt.u64.u32 p, count;
+@lead red.relaxed.gpu.global.add.u64 [$0+{table.COUNT}], p;
+PROBE_AGAIN:
 ld.acquire.gpu.global.u64 p, [$0+{table.PROGRAM}];
 ld.acquire.gpu.global.u64 t, [$0+{table.TIME}];
 setp.gt.u64 less, p, $1;
 setp.eq.or.u64 more, p, 0, less;
-setp.ge.u64 least, t, $2;
-setp.eq.and.u64 same, p, $1, least;
+setp.ge.u64 same, t, n;
+setp.eq.and.u64 same, p, $1, same;
 or.pred more, more, same;
-PROBE_AGAIN:
+and.pred more, more, lead;
 mov.u32 l, 1;
 @more atom.acquire.gpu.global.cas.b32 l, [$0+{table.LOCK}], 0, 1;
 setp.eq.and.u32 mine, l, 0, more;
 mov.u64 p, 0;
 mov.u64 t, 0;
-mov.u32 e, 0;
-mov.u32 b, 0;
-mov.u32 m, 0;
 @mine ld.relaxed.gpu.global.u64 p, [$0+{table.PROGRAM}];
 @mine ld.relaxed.gpu.global.u64 t, [$0+{table.TIME}];
-@mine ld.relaxed.gpu.global.u32 e, [$0+{table.ELEMENT}];
-@mine ld.relaxed.gpu.global.u32 b, [$0+{table.BAD}];
-@mine ld.relaxed.gpu.global.u32 m, [$0+{table.MASKED}];
 setp.eq.u64 first, p, 0;
 setp.gt.or.u64 first, p, $1, first;
 setp.eq.u64 same, p, $1;
-setp.gt.and.u64 less, t, $2, same;
+setp.gt.and.u64 less, t, n, same;
 or.pred first, first, less;
-setp.eq.and.u64 same, t, $2, same;
-@first mov.u32 b, 0;
-@first mov.u32 m, 0;
-add.u32 b, b, $4;
-add.u32 m, m, $6;
-setp.lt.and.u32 least, $5, e, same;
-or.pred least, least, first;
-or.pred same, same, first;
-and.pred same, same, mine;
+setp.eq.and.u64 same, t, n, same;
 and.pred first, first, mine;
-and.pred least, least, mine;
-@first st.relaxed.gpu.global.u64 [$0+{table.PROGRAM}], $1;
-@first st.relaxed.gpu.global.u64 [$0+{table.TIME}], $2;
-@least st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], $5;
-@least st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], $3;
-@same st.relaxed.gpu.global.u32 [$0+{table.BAD}], b;
-@same st.relaxed.gpu.global.u32 [$0+{table.MASKED}], m;
+and.pred same, same, mine;
+@first st.relaxed.gpu.global.u64 [$0+{table.TIME}], n;
+@first st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], -1;
+@first st.relaxed.gpu.global.u32 [$0+{table.BAD}], 0;
+@first st.relaxed.gpu.global.u32 [$0+{table.MASKED}], 0;
+ld.u32 e, [$2+{Field.COMPLETE.offset}];
+@first st.relaxed.gpu.global.u32 [$0+{table.COMPLETE}], e;
+@first st.release.gpu.global.u64 [$0+{table.PROGRAM}], $1;
+or.pred same, same, first;
+mov.u32 e, 0;
+@same ld.relaxed.gpu.global.u32 e, [$0+{table.BAD}];
+add.u32 e, e, count;
+@same st.relaxed.gpu.global.u32 [$0+{table.BAD}], e;
+@same ld.relaxed.gpu.global.u32 e, [$0+{table.MASKED}];
+add.u32 e, e, m;
+@same st.relaxed.gpu.global.u32 [$0+{table.MASKED}], e;
+@same ld.relaxed.gpu.global.u32 e, [$0+{table.ELEMENT}];
+setp.lt.and.u32 same, least, e, same;
+ld.u64 t, [$2+{Field.AT.offset}];
+@same st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], least;
+@same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], t;
 @mine st.release.gpu.global.u32 [$0+{table.LOCK}], 0;
 setp.ne.and.u32 more, l, 0, more;
+add.u32 tries, tries, 1;
+setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
+@more nanosleep.u32 100;
 @more bra PROBE_AGAIN;
 }}"""
 
-PARAMETERS: Final = (
-    "ptr addrspace(1)",  # slot
-    "i64",  # time
-    "i64",  # first byte of the tensor
-    "i64",  # bytes of the tensor
-    "ptr",  # the address of each group's first element, i64
-    "ptr",  # its row-major place in the tile, i32
-    "ptr",  # the values
-    "i32",  # groups
-    "i32",  # elements of a group
-    "i32",  # by how many places these differ
-    "i32",  # bytes of an element
-    "i32",  # mode
-    "i1",  # whether the thread acts for its elements
-)
-_NAMES = (
-    "slot", "time", "first", "size", "pointers", "places", "values",
-    "groups", "elems", "step", "bytes", "mode", "acting",
-)  # fmt: skip
 
-
-def _loads_and_stores() -> str:
-    blocks = []
-    for bytes_ in (1, 2, 4, 8):
-        type_ = f"i{8 * bytes_}"
-        blocks.append(f"""
-load{bytes_}:
-  %x{bytes_} = load volatile {type_}, ptr addrspace(1) %there, align {bytes_}
-  store {type_} %x{bytes_}, ptr %value, align {bytes_}
-  br label %next
-store{bytes_}:
-  %y{bytes_} = load {type_}, ptr %value, align {bytes_}
-  store volatile {type_} %y{bytes_}, ptr addrspace(1) %there, align {bytes_}
-  br label %next""")
-    return "".join(blocks)
-
-
-def _cases() -> str:
-    loads = [f"i32 {Mode.LOAD + size}, label %load{size}" for size in (1, 2, 4, 8)]
-    stores = [f"i32 {Mode.STORE + size}, label %store{size}" for size in (1, 2, 4, 8)]
-    asks = [f"i32 {Mode.ASK + size}, label %ask" for size in (1, 2, 4, 8)]
-    return " ".join((*loads, *stores, *asks))
-
-
-def definition() -> str:
-    """LLVM IR of the routine."""
-    parameters = ", ".join(
-        f"{type_} %{name}" for type_, name in zip(PARAMETERS, _NAMES, strict=True)
+def _get(name: str, field: Field) -> str:
+    """Instructions that read a field into `%name`."""
+    return (
+        f"  %{name}.at = getelementptr i8, ptr %frame, i32 {field.offset}\n"
+        f"  %{name} = load volatile {field.type}, ptr %{name}.at, align {field.bytes}\n"
     )
-    report = _REPORT.replace("\n", "\\0A")
-    return f"""define internal void @{NAME}({parameters}) noinline nounwind cold minsize optsize {{
-entry:
-  %bytes.wide = zext i32 %bytes to i64
-  %last = sub i64 %size, %bytes.wide
-  %fits = icmp sge i64 %last, 0
-  %places.of = add i64 %last, 1
-  %limit = select i1 %fits, i64 %places.of, i64 0
-  %code = add i32 %mode, %bytes
-  %stores = icmp eq i32 %mode, {Mode.STORE}
-  %idle = xor i1 %acting, true
-  %silent = and i1 %stores, %idle
-  %action = select i1 %silent, i32 -1, i32 %code
-  %asks = icmp eq i32 %mode, {Mode.ASK}
-  %width = select i1 %asks, i32 1, i32 %bytes
-  br label %group
-group:
-  %g = phi i32 [ 0, %entry ], [ %g.next, %group.end ]
-  %count = phi i32 [ 0, %entry ], [ %count.after, %group.end ]
-  %masked = phi i32 [ 0, %entry ], [ %masked.after, %group.end ]
-  %best = phi i32 [ -1, %entry ], [ %best.after, %group.end ]
-  %at = phi i64 [ 0, %entry ], [ %at.after, %group.end ]
-  %pointer.place = getelementptr i64, ptr %pointers, i32 %g
-  %pointer = load i64, ptr %pointer.place, align 8
-  %first.place = getelementptr i32, ptr %places, i32 %g
-  %place = load i32, ptr %first.place, align 4
-  %counts = icmp ne i32 %place, {COPY}
-  %register = mul i32 %g, %elems
-  %is.masked = icmp eq i64 %pointer, {MASKED_OFF}
-  %left.out = add i32 %masked, %elems
-  %masked.now = select i1 %is.masked, i32 %left.out, i32 %masked
-  br i1 %is.masked, label %group.end, label %element
-element:
-  %e = phi i32 [ 0, %group ], [ %e.next, %next ]
-  %count.e = phi i32 [ %count, %group ], [ %count.next, %next ]
-  %best.e = phi i32 [ %best, %group ], [ %best.next, %next ]
-  %at.e = phi i64 [ %at, %group ], [ %at.next, %next ]
-  %distance = mul i32 %e, %bytes
-  %distance.wide = zext i32 %distance to i64
-  %address = add i64 %pointer, %distance.wide
-  %offset = sub i64 %address, %first
-  %good = icmp ult i64 %offset, %limit
-  br i1 %good, label %touch, label %bad
-touch:
-  %there = inttoptr i64 %address to ptr addrspace(1)
-  %index = add i32 %register, %e
-  %value.offset = mul i32 %index, %width
-  %value = getelementptr i8, ptr %values, i32 %value.offset
-  switch i32 %action, label %next [ {_cases()} ]{_loads_and_stores()}
-ask:
-  store i8 1, ptr %value, align 1
-  br label %next
-bad:
-  %one = zext i1 %counts to i32
-  %count.bad = add i32 %count.e, %one
-  %steps = mul i32 %e, %step
-  %place.e = add i32 %place, %steps
-  %lower = icmp ult i32 %place.e, %best.e
-  %better = and i1 %lower, %counts
-  %best.bad = select i1 %better, i32 %place.e, i32 %best.e
-  %at.bad = select i1 %better, i64 %address, i64 %at.e
-  br label %next
-next:
-  %count.next = phi i32 [ %count.bad, %bad ], {_kept("%count.e")}
-  %best.next = phi i32 [ %best.bad, %bad ], {_kept("%best.e")}
-  %at.next = phi i64 [ %at.bad, %bad ], {_kept("%at.e")}
-  %e.next = add i32 %e, 1
-  %again = icmp ult i32 %e.next, %elems
-  br i1 %again, label %element, label %group.end
-group.end:
-  %count.after = phi i32 [ %count, %group ], [ %count.next, %next ]
-  %masked.after = phi i32 [ %masked.now, %group ], [ %masked.now, %next ]
-  %best.after = phi i32 [ %best, %group ], [ %best.next, %next ]
-  %at.after = phi i64 [ %at, %group ], [ %at.next, %next ]
-  %g.next = add i32 %g, 1
-  %more = icmp ult i32 %g.next, %groups
-  br i1 %more, label %group, label %end
-end:
-  %found = icmp ne i32 %count.after, 0
-  %reports = and i1 %found, %acting
-  br i1 %reports, label %report, label %leave
-report:
-{_program()}
-  call void asm sideeffect "{report}", "l,l,l,l,r,r,r,~{{memory}}"(ptr addrspace(1) %slot, \
-i64 %program, i64 %time, i64 %at.after, i32 %count.after, i32 %best.after, i32 %masked.after)
-  br label %leave
-leave:
-  ret void
-}}"""
 
 
-def _kept(value: str) -> str:
-    sources = ["touch", "ask", *(f"{what}{n}" for n in (1, 2, 4, 8) for what in ("load", "store"))]
-    return ", ".join(f"[ {value}, %{source} ]" for source in sources)
+def _put(name: str, field: Field) -> str:
+    """Instructions that write `%name` into a field."""
+    return (
+        f"  %{name}.to = getelementptr i8, ptr %frame, i32 {field.offset}\n"
+        f"  store volatile {field.type} %{name}, ptr %{name}.to, align {field.bytes}\n"
+    )
+
+
+def _entry(array: str, field: Field, type_: str, tag: str) -> str:
+    """Instructions that read entry `%g` of an array into `%array.tag`."""
+    return (
+        _get(f"{array}.base.{tag}", field)
+        + f"  %{array}.first.{tag} = inttoptr i64 %{array}.base.{tag} to ptr\n"
+        + f"  %{array}.there.{tag} = getelementptr {type_}, ptr %{array}.first.{tag}, i32 %g\n"
+        + f"  %{array}.{tag} = load volatile {type_}, ptr %{array}.there.{tag}, "
+        f"align {int(type_[1:]) // 8}\n"
+    )
+
+
+def _touch(action: int) -> str:
+    """The block that does one thing to a good element."""
+    mode, size = Mode(action & ~15), action & 15
+    type_, there, value = f"i{8 * size}", f"ptr addrspace(1) %there, align {size}", "ptr %value"
+    moved = f"{type_} %x{action}"
+    match mode:
+        case Mode.LOAD:
+            read, write = f"{type_}, {there}", f"{moved}, {value}, align {size}"
+        case Mode.STORE:
+            read, write = f"{type_}, {value}, align {size}", f"{moved}, {there}"
+        case Mode.ASK:
+            read, write = "", f"i8 1, {value}, align 1"
+        case _:
+            assert_never(mode)
+    load = f"  %x{action} = load volatile {read}\n" if read else ""
+    return f"touch{action}:\n{load}  store volatile {write}\n  br label %next\n"
 
 
 REGISTERS: Final = tuple(
@@ -245,8 +240,108 @@ REGISTERS: Final = tuple(
 )
 
 
+def definition(actions: Collection[int]) -> str:
+    """LLVM IR of the routine; `actions` are modes and sizes of elements that it is called with."""
+    cases = " ".join(f"i32 {action}, label %touch{action}" for action in sorted(actions))
+    return (
+        f"define internal void @{NAME}(ptr %frame, i1 %acting) "
+        "noinline nounwind cold minsize optsize {\n"
+        "entry:\n  br label %group\n"
+        "group:\n  %g = phi i32 [ 0, %entry ], [ %g.next, %group.end ]\n"
+        + _entry("pointer", Field.POINTERS, "i64", "a")
+        + f"  %is.masked = icmp eq i64 %pointer.a, {MASKED_OFF}\n"
+        "  br i1 %is.masked, label %masked, label %element\n"
+        "masked:\n"
+        + _entry("place", Field.PLACES, "i32", "b")
+        + f"  %is.copy = icmp eq i32 %place.b, {COPY}\n"
+        "  br i1 %is.copy, label %group.end, label %left.out\n"
+        "left.out:\n"
+        + _get("masked.old", Field.MASKED)
+        + _get("masked.elems", Field.ELEMS)
+        + "  %masked.new = add i32 %masked.old, %masked.elems\n"
+        + _put("masked.new", Field.MASKED)
+        + "  br label %group.end\n"
+        "element:\n  %e = phi i32 [ 0, %group ], [ %e.next, %next ]\n"
+        + _entry("pointer", Field.POINTERS, "i64", "b")
+        + _get("bytes", Field.BYTES)
+        + "  %distance = mul i32 %e, %bytes\n"
+        "  %distance.wide = zext i32 %distance to i64\n"
+        "  %address = add i64 %pointer.b, %distance.wide\n"
+        + _get("first", Field.FIRST)
+        + "  %offset = sub i64 %address, %first\n"
+        + _get("limit", Field.LIMIT)
+        + "  %good = icmp ult i64 %offset, %limit\n"
+        "  br i1 %good, label %touch, label %bad\n"
+        "touch:\n"
+        "  %there = inttoptr i64 %address to ptr addrspace(1)\n"
+        + _get("elems.touch", Field.ELEMS)
+        + _get("width", Field.WIDTH)
+        + _get("values", Field.VALUES)
+        + "  %register = mul i32 %g, %elems.touch\n"
+        "  %index = add i32 %register, %e\n"
+        "  %value.offset = mul i32 %index, %width\n"
+        "  %values.first = inttoptr i64 %values to ptr\n"
+        "  %value = getelementptr i8, ptr %values.first, i32 %value.offset\n"
+        + _get("action", Field.ACTION)
+        + f"  switch i32 %action, label %next [ {cases} ]\n"
+        + "".join(map(_touch, sorted(actions)))
+        + "bad:\n"
+        + _entry("place", Field.PLACES, "i32", "a")
+        + f"  %counts = icmp ne i32 %place.a, {COPY}\n"
+        "  br i1 %counts, label %count, label %next\n"
+        "count:\n"
+        + _get("count.old", Field.COUNT)
+        + "  %count.new = add i32 %count.old, 1\n"
+        + _put("count.new", Field.COUNT)
+        + _get("step", Field.STEP)
+        + "  %steps = mul i32 %e, %step\n"
+        "  %place.e = add i32 %place.a, %steps\n"
+        + _get("element.old", Field.ELEMENT)
+        + "  %lower = icmp ult i32 %place.e, %element.old\n"
+        "  br i1 %lower, label %least, label %next\n"
+        "least:\n"
+        + _put("place.e", Field.ELEMENT)
+        + _put("address", Field.AT)
+        + "  br label %next\n"
+        "next:\n  %e.next = add i32 %e, 1\n"
+        + _get("elems.next", Field.ELEMS)
+        + "  %again = icmp ult i32 %e.next, %elems.next\n"
+        "  br i1 %again, label %element, label %group.end\n"
+        "group.end:\n  %g.next = add i32 %g, 1\n"
+        + _get("groups", Field.GROUPS)
+        + "  %more = icmp ult i32 %g.next, %groups\n"
+        "  br i1 %more, label %group, label %end\n"
+        "end:\n"
+        + _get("found.count", Field.COUNT)
+        # In a block where one thread has bad elements, others have masked ones to tell of.
+        + _get("found.masked", Field.MASKED)
+        + _get("complete", Field.COMPLETE)
+        + "  %told = mul i32 %found.masked, %complete\n"
+        "  %some = or i32 %found.count, %told\n"
+        "  %found = icmp ne i32 %some, 0\n"
+        "  %reports = and i1 %found, %acting\n"
+        "  br i1 %reports, label %report, label %leave\n"
+        f"report:\n  call void @{REPORT_NAME}(ptr %frame)\n  br label %leave\n"
+        "leave:\n  ret void\n}"
+    )
+
+
+def report_definition() -> str:
+    """LLVM IR of the part that reports."""
+    report = _REPORT.replace("\n", "\\0A")
+    return (
+        f"define internal void @{REPORT_NAME}(ptr %frame) noinline nounwind cold minsize optsize "
+        "{\nentry:\n"
+        + _program()
+        + _get("slot", Field.SLOT)
+        + f'  call void asm sideeffect "{report}", '
+        '"l,l,l,~{memory}"(i64 %slot, i64 %program, ptr %frame)\n'
+        "  ret void\n}"
+    )
+
+
 def _program() -> str:
-    """The program's number plus one."""
+    """Instructions that compute the program's number plus one."""
     lines = []
     for register in REGISTERS:
         name = register.removeprefix("llvm.nvvm.read.ptx.sreg.")
@@ -260,5 +355,6 @@ def _program() -> str:
             "  %rows = mul i64 %row, %nctaid.x",
             "  %linear = add i64 %rows, %ctaid.x",
             "  %program = add i64 %linear, 1",
+            "",
         )
     )

@@ -8,9 +8,11 @@ one. So neither vectors nor asynchronous copies become narrower.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
@@ -23,11 +25,15 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probe_corners import tile_is_inside
 from tkdebug.compiler.targets.nvptx.lowering.probe_routine import (
     COPY,
+    FRAME_BYTES,
     MASKED_OFF,
     NAME,
     REGISTERS,
+    REPORT_NAME,
+    Field,
     Mode,
     definition,
+    report_definition,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
@@ -67,19 +73,23 @@ class Probes:
         self._clock: LLVMValue | None = None
         self._copies = 0
         self._arrays: dict[str, int] = {}
+        self._actions: set[int] = set()
+
+    def site_of(self, op: Operation) -> ProbeSite | None:
+        """The site that an op is; None of any other op."""
+        number = OpView(op).probe
+        return None if number is None else self._sites[number]
 
     def tested(self, op: Operation) -> ProbeSite | None:
         """The site of an access that is to be tested; None of any other op."""
-        number = OpView(op).probe
-        if number is None or self._sites[number].tensor is None:
-            return None
-        return self._sites[number]
+        site = self.site_of(op)
+        return None if site is None or site.tensor is None else site
 
     def is_outside(self, site: ProbeSite, pointer: LLVMValue, size_bytes: int) -> LLVMValue:
         """i1: whether any of `size_bytes` bytes from `pointer` on are not the tensor's."""
         emit = self._ctx.emit
         offset = self._offset(site, pointer)
-        return emit.icmp("uge", offset, self._limit(site, size_bytes))
+        return emit.icmp("uge", offset, self.limit(site, size_bytes))
 
     def _offset(self, site: ProbeSite, pointer: LLVMValue) -> LLVMValue:
         emit = self._ctx.emit
@@ -95,7 +105,7 @@ class Probes:
             self._bounds[site.tensor] = Bounds(first, size)
         return self._bounds[site.tensor]
 
-    def _limit(self, site: ProbeSite, size_bytes: int) -> LLVMValue:
+    def limit(self, site: ProbeSite, size_bytes: int) -> LLVMValue:
         """Below which offset so many bytes may begin; 0 where the tensor has fewer."""
         assert site.tensor is not None
         key = site.tensor, size_bytes
@@ -127,10 +137,19 @@ class Probes:
         return LLVMValue("ptr", f"%probe.{name}")
 
     def finish(self) -> None:
-        """Make the arrays; called when everything else is written."""
-        with self._ctx.emit.in_entry():
+        """Make the arrays and the routine; called when everything else is written."""
+        emit = self._ctx.emit
+        with emit.in_entry():
             for name, size in self._arrays.items():
-                self._ctx.emit.local(f"%probe.{name}", size)
+                emit.local(f"%probe.{name}", size)
+        if self._arrays:
+            emit.define(REPORT_NAME, report_definition(), REGISTERS)
+        if self._actions:
+            emit.define(NAME, definition(self._actions), ())
+
+    def calls(self, action: int) -> None:
+        """The routine is called, for what to do at good elements."""
+        self._actions.add(action)
 
     # Time
 
@@ -161,6 +180,7 @@ class TestedAccess:
         pointers: of the tile's registers; only the first of each group is looked at.
         mask: of the registers, None without one.
         group: registers of one instruction.
+        is_complete: whether all threads report where one of them has bad elements.
     """
 
     site: ProbeSite
@@ -168,6 +188,7 @@ class TestedAccess:
     pointers: Registers
     mask: Registers | None
     group: int
+    is_complete: bool = False
 
 
 def tested_access(
@@ -182,7 +203,7 @@ def either_way(
     ctx: Lowering,
     access: TestedAccess,
     usual: Callable[[], Registers],
-    astray: Callable[[], Registers],
+    astray: Callable[[TestedAccess], Registers],
 ) -> Registers:
     """What `usual` gives, or in threads that have bad elements, what `astray` does.
 
@@ -190,7 +211,7 @@ def either_way(
         ctx: the kernel.
         access: what is tested.
         usual: writes the access as it is without probes.
-        astray: writes it with a report.
+        astray: writes it with a report; gets the access as it is tested.
     """
     emit = ctx.emit
     far, near, after = (
@@ -199,9 +220,17 @@ def either_way(
     whole = _tile_is_inside(ctx, access)
     if whole is not None:
         elements = emit.new_block("probe.elements")
-        emit.branch_if(whole, near, elements)
+        emit.branch_rarely(emit.xor(whole, 1), elements, near)
         emit.start(elements)
-    emit.branch_if(_any_outside(ctx, access), far, near)
+    outside = _any_outside(ctx, access)
+    if whole is not None and _runs_together(access.op):
+        # Those that have no bad element tell what their mask leaves out.
+        outside = _in_any_thread(ctx, outside)
+        access = replace(access, is_complete=True)
+        astray = partial(astray, access)
+    else:
+        astray = partial(astray, access)
+    emit.branch_rarely(outside, far, near)
     ends: list[tuple[Registers, str]] = []
     for block, write in ((near, usual), (far, astray)):
         emit.start(block)
@@ -218,11 +247,33 @@ def either_way(
 
 def _tile_is_inside(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     """i1: whether all of the tile is the tensor's; None where only elements can tell."""
-    if len(access.pointers) == access.group:
-        return None  # a single test in any case
     assert ctx.probes is not None
     bounds, pointer = ctx.probes.bounds(access.site), PointerAccess(access.op).pointer
     return tile_is_inside(ctx, pointer, access.site.element_bytes, bounds.first, bounds.size)
+
+
+def _runs_together(op: Operation) -> bool:
+    """Whether all threads of a block are at an access in the same iteration.
+
+    A `while` may go on by what another program wrote, which threads see at different times.
+    """
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if scf.While.matches(around):
+            return False
+        block = around.block
+    return True
+
+
+def _in_any_thread(ctx: Lowering, condition: LLVMValue) -> LLVMValue:
+    """i1: whether the condition holds in any thread of the block."""
+    vote = "vote.sync.any.pred p, p, -1;"
+    if ctx.num_warps > 1:
+        vote = "barrier.cta.red.or.pred p, 0, p;"
+    text = f"{{\n.reg .pred p;\nsetp.ne.u32 p, $1, 0;\n{vote}\nselp.u32 $0, 1, 0, p;\n}}"
+    number = ctx.emit.cast("zext", condition, "i32")
+    found = ctx.emit.asm(text, "=r,r,~{memory}", "i32", (number,), convergent=True)
+    return ctx.emit.icmp("ne", found, 0)
 
 
 def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
@@ -241,70 +292,63 @@ def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
 # What threads do whose elements are bad
 
 
-def load_astray(ctx: Lowering, access: TestedAccess, type_: str, fill: Registers) -> Registers:
-    """Report, and load what is good.
+def load_astray(ctx: Lowering, fills: Sequence[Registers], access: TestedAccess) -> Registers:
+    """Report, and load what is good: all words of the tile.
 
     Args:
         ctx: the kernel.
+        fills: for each instruction the words of what is not loaded.
         access: a load.
-        type_: LLVM type of an element.
-        fill: what the others give.
     """
-    values = _Values(ctx, access.site.element_bytes, len(fill))
-    values.write(fill)
-    _call(ctx, access, Mode.LOAD, values)
-    return values.read(type_)
+    place = _written(ctx, fills)
+    _call(ctx, access, Mode.LOAD, place)
+    return _read(ctx, place, fills)
 
 
-def store_astray(ctx: Lowering, access: TestedAccess, stored: Registers) -> Registers:
-    """Report, and store what is good; gives nothing."""
-    values = _Values(ctx, access.site.element_bytes, len(stored))
-    values.write(stored)
-    _call(ctx, access, Mode.STORE, values)
+def store_astray(ctx: Lowering, packed: Sequence[Registers], access: TestedAccess) -> Registers:
+    """Report, and store what is good of each instruction's words; gives nothing."""
+    _call(ctx, access, Mode.STORE, _written(ctx, packed))
     return []
 
 
 def report_astray(ctx: Lowering, access: TestedAccess) -> Registers:
     """Report; i1 of each register: whether it is masked on and good."""
-    count = len(access.pointers)
-    values = _Values(ctx, 1, count)
-    values.write([integer("i8", 0)] * count)
-    _call(ctx, access, Mode.ASK, values)
-    return values.read("i1")
+    flags = [[integer("i8", 0)] for _ in access.pointers]
+    place = _written(ctx, flags)
+    _call(ctx, access, Mode.ASK, place)
+    return [ctx.emit.icmp("ne", flag, 0) for flag in _read(ctx, place, flags)]
 
 
-class _Values:
-    """An element for each register, in local memory."""
-
-    def __init__(self, ctx: Lowering, width_bytes: int, count: int) -> None:
-        assert ctx.probes is not None
-        self._ctx = ctx
-        self._width = width_bytes
-        self._count = count
-        self.place = ctx.probes.array("values", width_bytes * count)
-
-    def write(self, values: Registers) -> None:
-        """Fill it."""
-        emit, bits = self._ctx.emit, 8 * self._width
-        for index, value in enumerate(values):
-            whole = emit.cast("zext", self._ctx.to_bits(value), f"i{bits}")
-            emit.store(whole, emit.gep(self.place, "i8", index * self._width), self._width)
-
-    def read(self, type_: str) -> Registers:
-        """What is in it."""
-        emit, memory = self._ctx.emit, f"i{8 * self._width}"
-        found = []
-        for index in range(self._count):
-            place = emit.gep(self.place, "i8", index * self._width)
-            bits = emit.load(memory, place, self._width)
-            if type_ == "i1":
-                found.append(emit.icmp("ne", bits, 0))
-            else:
-                found.append(self._ctx.from_bits(bits, type_))
-        return found
+def _written(ctx: Lowering, groups: Sequence[Registers]) -> LLVMValue:
+    """Local memory with the words of each instruction, in the order of their elements."""
+    assert ctx.probes is not None
+    size = _group_bytes(groups[0])
+    place = ctx.probes.array("values", size * len(groups))
+    for index, group in enumerate(groups):
+        whole = group[0] if len(group) == 1 else ctx.emit.vector(group)
+        ctx.emit.store(whole, ctx.emit.gep(place, "i8", index * size), size)
+    return place
 
 
-def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: _Values) -> None:
+def _read(ctx: Lowering, place: LLVMValue, like: Sequence[Registers]) -> Registers:
+    """All words that lie there as `like` was written."""
+    emit, size, first = ctx.emit, _group_bytes(like[0]), like[0]
+    found: Registers = []
+    for index in range(len(like)):
+        at = emit.gep(place, "i8", index * size)
+        if len(first) == 1:
+            found.append(emit.load(first[0].type, at, size))
+            continue
+        whole = emit.load(f"<{len(first)} x {first[0].type}>", at, size)
+        found += emit.elements(whole, len(first), first[0].type)
+    return found
+
+
+def _group_bytes(group: Registers) -> int:
+    return len(group) * int(group[0].type[1:]) // 8
+
+
+def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: LLVMValue) -> None:
     emit, probes, site = ctx.emit, ctx.probes, access.site
     assert probes is not None
     firsts = range(0, len(access.pointers), access.group)
@@ -320,25 +364,85 @@ def _call(ctx: Lowering, access: TestedAccess, mode: Mode, values: _Values) -> N
         emit.store(address, emit.gep(pointers, "i8", 8 * group), 8)
         place = linear[first] if first in counted else integer("i32", COPY)
         emit.store(place, emit.gep(places, "i8", 4 * group), 4)
-    step = 1
-    if access.group > 1:
-        step = _step_between(ctx, pointer)
-    bounds = probes.bounds(site)
-    sizes = (len(firsts), access.group, step, site.element_bytes, int(mode))
     acting = _acting(ctx, pointer)
-    emit.define(NAME, definition(), REGISTERS)
-    arguments = (
-        probes.slot(site),
-        probes.time(),
-        bounds.first,
-        bounds.size,
-        pointers,
-        places,
-        values.place,
-        *(integer("i32", size) for size in sizes),
-        integer("i1", 1) if acting is None else acting,
-    )
-    emit.call_defined(NAME, arguments)
+    is_silent = mode == Mode.STORE and acting is not None
+    action = integer("i32", int(mode) + site.element_bytes)
+    if is_silent and acting is not None:
+        action = emit.select(acting, action, integer("i32", -1))
+    frame = probes.array("frame", FRAME_BYTES)
+    step = _step_between(ctx, pointer) if access.group > 1 else 1
+    numbers = {
+        Field.ELEMENT: -1,
+        Field.COUNT: 0,
+        Field.MASKED: 0,
+        Field.GROUPS: len(firsts),
+        Field.ELEMS: access.group,
+        Field.STEP: step,
+        Field.BYTES: site.element_bytes,
+        Field.COMPLETE: int(access.is_complete or not access.site.shape),
+        Field.WIDTH: 1 if mode == Mode.ASK else site.element_bytes,
+    }
+    fields = {
+        **_where_and_when(probes, site),
+        Field.FIRST: probes.bounds(site).first,
+        Field.LIMIT: probes.limit(site, site.element_bytes),
+        Field.POINTERS: pointers,
+        Field.PLACES: places,
+        Field.VALUES: values,
+        Field.ACTION: action,
+        **{field: integer("i32", number) for field, number in numbers.items()},
+    }
+    _fill_frame(ctx, frame, fields)
+    probes.calls(int(mode) + site.element_bytes)
+    emit.call_defined(NAME, (frame, integer("i1", 1) if acting is None else acting))
+
+
+def _where_and_when(probes: Probes, site: ProbeSite) -> dict[Field, LLVMValue]:
+    return {Field.SLOT: probes.slot(site), Field.TIME: probes.time()}
+
+
+def _fill_frame(ctx: Lowering, frame: LLVMValue, fields: Mapping[Field, LLVMValue]) -> None:
+    for field, value in fields.items():
+        ctx.emit.store(ctx.to_bits(value), ctx.emit.gep(frame, "i8", field.offset), field.bytes)
+
+
+def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) -> bool:
+    """Report the elements of a tile, or the scalar, that are bad; whether `op` is a site.
+
+    Args:
+        ctx: the kernel.
+        op: what is tested.
+        value: in whose layout the elements lie.
+        bad: i1 of each register.
+    """
+    probes, emit = ctx.probes, ctx.emit
+    site = None if probes is None else probes.site_of(op)
+    if site is None or probes is None:
+        return False
+    counted = _counted_registers(ctx, value)
+    found = integer("i1", 0)
+    for register in sorted(counted):
+        found = emit.binary("or", found, bad[register])
+    acting = _acting(ctx, value)
+    if acting is not None:
+        found = emit.bit_and(found, acting)
+    far, after = emit.new_block("probe.bad"), emit.new_block("probe.after")
+    emit.branch_rarely(found, far, after)
+    emit.start(far)
+    count, least = integer("i32", 0), integer("i32", -1)
+    places = linear_places(ctx, value)
+    for register in sorted(counted):
+        count = emit.binary("add", count, emit.cast("zext", bad[register], "i32"))
+        place = emit.select(bad[register], places[register], integer("i32", -1))
+        least = emit.select(emit.icmp("ult", place, least), place, least)
+    frame = probes.array("frame", FRAME_BYTES)
+    zeros = {Field.MASKED: integer("i32", 0), Field.AT: integer("i64", 0)}
+    fields = {**_where_and_when(probes, site), **zeros, Field.COUNT: count, Field.ELEMENT: least}
+    _fill_frame(ctx, frame, fields)
+    emit.call_defined(REPORT_NAME, (frame,))
+    emit.branch(after)
+    emit.start(after)
+    return True
 
 
 def _step_between(ctx: Lowering, pointer: Value) -> int:

@@ -1,6 +1,6 @@
 """The kernels of `kernels/`: what is planted where, and what advice says of them.
 
-python tests/advise/corpus.py [SIZE]     # a line for each kernel, and how many are right
+python tests/advise/advised_kernels.py [SIZE]     # a line for each kernel, and how many are right
 """
 
 from __future__ import annotations

@@ -1,0 +1,144 @@
+"""What recording adds, measured in one process: bare, CUPTI alone, and recorded, in turn.
+
+Processes differ by more than recording takes, by the GPU's clocks and where they run; rounds of one
+process do not. CUPTI alone is asked for the same records, which nobody reads. Prints medians of the
+rounds' ratios to their own bare time. Needs a GPU and a torch for it.
+
+    python bench/overhead_in_turn.py [--rounds 7] [--sums]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+sys.argv[1:1] = ["--watch", "bare"]
+
+import torch  # noqa: E402
+from overhead_worker import Programs  # noqa: E402
+
+from tkdebug.hook_chain import HOOKS  # noqa: E402
+from tkdebug.instrument.activities import recorded_activities  # noqa: E402
+from tkdebug.instrument.cupti.collection import KINDS, Collection  # noqa: E402
+from tkdebug.instrument.cupti.layouts import DRIVER  # noqa: E402
+from tkdebug.instrument.cupti.library import Cupti, find_cupti  # noqa: E402
+from tkdebug.instrument.recorder import Recorder  # noqa: E402
+from tkdebug.instrument.session import Session  # noqa: E402
+from tkdebug.runtime.cuda.activity_buffers import activity_buffers  # noqa: E402
+
+STEPS = 20
+
+
+@contextmanager
+def cupti_alone(*, has_calls: bool) -> Iterator[None]:
+    """CUPTI records, with the driver's calls or without, and what it records is thrown away."""
+    collection = Collection(Cupti(find_cupti()), activity_buffers())
+    if not has_calls:
+        collection._kinds = tuple(kind for kind in KINDS if kind != DRIVER)  # noqa: SLF001
+    collection.start()
+    try:
+        yield
+    finally:
+        collection.stop()
+        collection.take(forced=True)
+
+
+@contextmanager
+def recorded(folder: Path) -> Iterator[Path]:
+    """A recorded run."""
+    path = folder / "run.tkd"
+    with Recorder(path, output=False):
+        yield path
+
+
+def overheads(programs: Programs, rounds: int, folder: Path) -> None:
+    """Print what each program takes in each way."""
+    ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "bare": nullcontext,
+        "CUPTI, no calls": lambda: cupti_alone(has_calls=False),
+        "CUPTI alone": lambda: cupti_alone(has_calls=True),
+        "recorded": lambda: recorded(folder),
+    }
+    for name in ("empty", "big", "training"):
+        run = getattr(programs, name)
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(rounds):
+            for way, watch in ways.items():
+                with watch():
+                    run()  # what is done once for a recording
+                    torch.cuda.synchronize()
+                    times[way].append(run())
+                    torch.cuda.synchronize()
+        for way, found in times.items():
+            ratios = [a / b for a, b in zip(found, times["bare"], strict=True)]
+            print(
+                f"{name:>9} {way:>15}: {statistics.median(found) * 1e6:9.2f} us, "
+                f"{statistics.median(ratios):.3f}x ({min(ratios):.3f} to {max(ratios):.3f})",
+                flush=True,
+            )
+
+
+def sums(programs: Programs, rounds: int, folder: Path) -> None:
+    """Print kernels of training steps and their time, recorded and by torch's profiler."""
+    ratios = []
+    for _ in range(rounds):
+        with recorded(folder) as path:
+            # Behind torch's profiler CUPTI takes a moment.
+            ends_s = time.monotonic() + 3
+            while HOOKS.timed and time.monotonic() < ends_s:
+                programs.empty()
+            torch.cuda.synchronize()
+            begin_ns = time.time_ns()
+            programs.training()
+            torch.cuda.synchronize()
+        with Session.open(path) as session:
+            kernels = [one for one in recorded_activities(session) if one.kind == "kernel"]
+        found = [one.duration_ns for one in kernels if one.start_ns > begin_ns]
+        ours_us, ours = sum(found) / 1e3, len(found)
+        theirs_us, theirs = profiled(programs)
+        ratios.append(ours_us / theirs_us)
+        print(f"kernels: {ours} of {theirs}, {ours_us:.0f} us of {theirs_us:.0f}", flush=True)
+    print(f"sum of kernels, recorded over torch.profiler's: {statistics.median(ratios):.4f}")
+
+
+def profiled(programs: Programs) -> tuple[float, int]:
+    """Microseconds and number of kernels by torch's profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        programs.training()
+        torch.cuda.synchronize()
+    trace = Path(tempfile.mkdtemp()) / "trace.json"
+    profiler.export_chrome_trace(str(trace))
+    events = json.loads(trace.read_text())["traceEvents"]
+    kernels = [event["dur"] for event in events if event.get("cat") == "kernel"]
+    return sum(kernels), len(kernels)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--watch")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sums", action="store_true")
+    arguments = parser.parse_args()
+    programs = Programs()
+    for name in ("empty", "big", "training"):
+        getattr(programs, name)()
+    torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        overheads(programs, arguments.rounds, Path(folder))
+        if arguments.sums:
+            # Last: torch's profiler stays a client of CUPTI for ever.
+            sums(programs, 2, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

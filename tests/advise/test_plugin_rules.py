@@ -1,0 +1,68 @@
+import pytest
+
+from tkdebug.advice.facts import KernelFacts
+from tkdebug.advice.judging import RemarkPlugin
+from tkdebug.advice.machines import MACHINES
+from tkdebug.advice.records import Remark
+from tkdebug.errors import Frame
+from tkdebug.linemap.resources import Occupancy
+from tkdebug.runtime.advising import plugin_rules
+
+FACTS = KernelFacts(
+    kernel="k",
+    kernel_hash="hash",
+    frame=Frame("k.py", 3, "k"),
+    target="sm_90a",
+    grid=(1, 1, 1),
+    num_warps=4,
+    num_stages=3,
+    occupancy=Occupancy(1, 4, 64, {}, ()),
+    registers=32,
+    spill_bytes=0,
+    shared_bytes=0,
+    accesses=(),
+    dots=(),
+    shared=(),
+    code=(),
+    chain=0.0,
+    pipelined_chain=0.0,
+    why_not_pipelined={},
+    read_bytes=0,
+    written_bytes=0,
+    flops=0,
+)
+REMARK = Remark("k", "hash", 0, "k.py", 3, "mine", "a plugin's")
+
+
+class Plugin:
+    def __init__(self):
+        self.problems = []
+
+    def fail(self, reason):
+        self.problems.append(reason)
+
+
+def remarks_of(monkeypatch, rule):
+    plugin = Plugin()
+    found = [(plugin, RemarkPlugin(rule))]
+    monkeypatch.setattr(plugin_rules, "loaded", lambda group, kind: iter(found))
+    return plugin, list(plugin_rules.remarks_of_plugins(FACTS, MACHINES["sm_90a"]))
+
+
+def test_a_rule_sees_the_facts(monkeypatch):
+    plugin, remarks = remarks_of(monkeypatch, lambda facts, machine: [REMARK])
+    assert remarks == [REMARK]
+    assert plugin.problems == []
+
+
+def test_a_rule_that_raises_is_skipped(monkeypatch):
+    plugin, remarks = remarks_of(monkeypatch, lambda facts, machine: 1 / 0)
+    assert remarks == []
+    assert [type(problem) for problem in plugin.problems] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("given", [["text"], [REMARK, None]])
+def test_what_is_no_remark_is_left_out(monkeypatch, given):
+    plugin, remarks = remarks_of(monkeypatch, lambda facts, machine: given)
+    assert remarks == [one for one in given if one is REMARK]
+    assert len(plugin.problems) == 1

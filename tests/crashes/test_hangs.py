@@ -1,0 +1,199 @@
+"""Kernels that do not end: when a core dump is asked for, and what is told of it."""
+
+import ctypes
+import os
+import signal
+import threading
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from dumps import LINES, dump_bytes
+from test_launches_in_flight import DUMP, FAR, GRID, OUT, X, kernel
+
+from tkdebug.compat import gpu_hangs
+from tkdebug.compat.gpu_crashes import CrashWatch
+from tkdebug.compat.gpu_hangs import HangWatch
+from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.linemap.core_dumps import Warp
+from tkdebug.runtime.cuda.hangs import hang_faults
+from tkdebug.runtime.launch import launches_in_flight
+from tkdebug.runtime.launch.launches_in_flight import InFlight
+
+
+@pytest.fixture
+def flights():
+    found = InFlight()
+    record = SimpleNamespace(id=12, grid=GRID.size, device_ns=None, stream=5)
+    found.add(kernel(), record, (X, OUT, FAR))
+    return found
+
+
+def test_warps_are_told_by_line_and_launch(flights):
+    (fault,) = hang_faults(DUMP, flights, "since Ctrl-C")
+    assert (fault.kind, fault.kernel, fault.launch_id) == ("hang", "one_program", 12)
+    assert fault.line == LINES["crash: program"]
+    assert (fault.count, fault.program_id) == (4, (0, 2, 0))
+    assert fault.message == (
+        "the kernel has not ended since Ctrl-C: 4 warps of 1 program are here; of 4 programs, "
+        "1 are on the GPU, 3 have ended; launch 12"
+    )
+
+
+@pytest.mark.parametrize(
+    ("multiprocessors", "blocks", "expected"),
+    [
+        (2, {0: 1, 1: 1}, "2 are on the GPU, 6 have ended or not begun"),
+        (1, {0: 1}, "1 are on the GPU, 7 have ended or not begun"),
+        (1, {0: 2}, "2 are on the GPU, 6 have not begun"),
+        (2, {0: 2, 1: 2}, "4 are on the GPU, 4 have not begun"),
+        (3, {0: 2, 1: 2}, "4 are on the GPU, 4 have ended"),
+    ],
+)
+def test_programs_that_have_not_begun_are_counted(flights, multiprocessors, blocks, expected):
+    """Of blocks of 1024 threads, two fill a multiprocessor."""
+    grid = replace(GRID, size=(8, 1, 1), block_size=(1024, 1, 1))
+    places = [sm for sm, count in blocks.items() for _ in range(count)]
+    warps = tuple(
+        Warp(grid, (number, 0, 0), None, DUMP.warps[0].pcs, sm) for number, sm in enumerate(places)
+    )
+    dump = replace(DUMP, warps=warps, multiprocessors=multiprocessors)
+    (fault,) = hang_faults(dump, flights, "in 2 s")
+    assert f"of 8 programs, {expected}; " in fault.message
+
+
+class FakeDriver:
+    """Writes a dump when a byte comes through the pipe, and then ends what waits for the GPU."""
+
+    def __init__(self, folder, end, crashes=None):
+        self.crashes = crashes
+        self.seen_as_crashes = []
+        self.pipe = str(folder / f"{os.getpid()}.pipe")
+        self.dump = folder / "hang.core"
+        self.asked = []
+        os.mkfifo(self.pipe)
+        # Both ends, so that opening it does not wait.
+        self.fd = os.open(self.pipe, os.O_RDWR)
+        self.thread = threading.Thread(target=self.run, args=(end,), daemon=True)
+        self.thread.start()
+
+    def run(self, end):
+        self.asked.append(os.read(self.fd, 1))
+        self.dump.write_bytes(dump_bytes("program"))
+        if self.crashes is not None:
+            # As a synchronisation of the script's would look.
+            self.seen_as_crashes = self.crashes.dumps()
+        end()
+
+    def dumps(self):
+        return [str(self.dump)] if self.dump.exists() else []
+
+
+@pytest.fixture
+def faults():
+    found = []
+    hook = Hook(fault=found.append)
+    HOOKS.add(hook)
+    yield found
+    HOOKS.remove(hook)
+
+
+@pytest.fixture
+def stuck(monkeypatch, flights):
+    """A call that signals do not interrupt, as the driver's; and what ends it."""
+    monkeypatch.setattr(gpu_hangs, "_GRACE_S", 0.1)
+    monkeypatch.setattr(gpu_hangs, "_SETTLED_S", 0.02)
+    monkeypatch.setattr(launches_in_flight, "IN_FLIGHT", flights)
+    monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: 1)
+    libc = ctypes.CDLL(None)
+    mutex = ctypes.create_string_buffer(64)
+    libc.pthread_mutex_lock(mutex)
+    return lambda: libc.pthread_mutex_lock(mutex), lambda: libc.pthread_mutex_unlock(mutex)
+
+
+def watch_of(driver, asking=nullcontext, **options):
+    return HangWatch(driver.pipe.replace(str(os.getpid()), "%p"), driver.dumps, asking, **options)
+
+
+def test_ctrl_c_in_the_driver_tells_where_the_kernel_waits(tmp_path, stuck, faults):
+    wait, end = stuck
+    crashes = CrashWatch(str(tmp_path / "hang.core"), owned=True)
+    driver = FakeDriver(tmp_path, end, crashes)
+    watch = watch_of(driver, crashes.asking)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+        watch.wait()
+        assert [fault.kind for fault in faults] == ["hang"]
+    finally:
+        watch.stop()
+    assert driver.asked == [b"1"]
+    assert driver.seen_as_crashes == []
+    assert not driver.dump.exists()
+
+
+def test_queue_that_gets_done_is_no_hang(tmp_path, stuck, faults, monkeypatch):
+    wait, end = stuck
+    # Launches that are each shorter than the grace; all of them are longer.
+    monkeypatch.setattr(gpu_hangs, "_GRACE_S", 0.4)
+    numbers = iter([1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6])
+    monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: next(numbers, None) or end())
+    driver = FakeDriver(tmp_path, end)
+    watch = watch_of(driver)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+    finally:
+        watch.stop()
+    assert (driver.asked, faults) == ([], [])
+
+
+def interrupt_in_python():
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        pass
+
+
+def test_ctrl_c_in_python_is_the_scripts(tmp_path, stuck, faults):
+    driver = FakeDriver(tmp_path, stuck[1])
+    watch = watch_of(driver)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_in_python()
+    finally:
+        watch.stop()
+    assert (driver.asked, faults) == ([], [])
+
+
+def test_kernel_that_takes_longer_than_the_timeout_is_told(tmp_path, stuck, faults):
+    wait, end = stuck
+    driver = FakeDriver(tmp_path, end)
+    watch = watch_of(driver, timeout_s=0.2)
+    try:
+        wait()
+    finally:
+        watch.stop()
+    (fault,) = faults
+    assert "the kernel has not ended in 0.2 s: 4 warps" in fault.message
+
+
+def test_launches_that_follow_each_other_are_no_hang(tmp_path, stuck, faults, monkeypatch):
+    numbers = iter(range(1000))
+    monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: next(numbers))
+    driver = FakeDriver(tmp_path, stuck[1])
+    watch = watch_of(driver, timeout_s=0.1)
+    threading.Event().wait(0.4)
+    watch.stop()
+    assert (driver.asked, faults) == ([], [])
+
+
+def test_driver_without_a_pipe_is_said(tmp_path, stuck, capsys):
+    watch = HangWatch(str(tmp_path / "none"), list, nullcontext, timeout_s=0.05)
+    threading.Event().wait(0.3)
+    watch.stop()
+    assert "this driver writes no core dumps on request" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""`tkdebug debug` as a command: JSON, files of commands, the ends of stdin, bad input."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tkdebug.cli import main
+
+SCRIPTS = Path(__file__).parent / "scripts"
+TWICE = str(SCRIPTS / "twice.py")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run the command with a home and a stdin of its own: status, stdout, stderr."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def call(*words, typed=None):
+        monkeypatch.setattr("sys.stdin", None if typed is None else io.StringIO(typed))
+        try:
+            status = main(["debug", *map(str, words)])
+        except SystemExit as error:
+            status = error.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def test_json_has_one_object_for_each_stop_and_answer(run):
+    typed = "b 9, factor is not None\nc\np product\nw\nnonsense here\nn\nmoment\nq\n"
+    status, out, _ = run("--json", TWICE, typed=typed)
+    records = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert [record["event"] for record in records] == [
+        *("begin", "answer", "answer", "stop", "answer", "answer", "answer", "answer", "stop"),
+        *("answer", "answer"),
+    ]
+    stop, value, bad = records[3], records[4], records[6]
+    assert (stop["reason"], stop["breakpoints"]) == ("breakpoint", [1])
+    assert [frame["line"] for frame in stop["frames"]] == [16, 9]
+    assert value["value"]["values"] == [[0.0, 2.0, 4.0, 6.0]]
+    assert value["value"]["max"] == 6.0
+    assert (bad["ok"], "no command" in bad["error"]) == (False, True)
+    assert records[8]["is_return"]
+    assert records[9]["moment"] == records[8]["moment"]
+
+
+def test_what_the_script_prints_is_no_json(run):
+    status, out, err = run("--json", TWICE, typed="c\n")
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["begin", "answer"]
+    assert "[0.0, 4.0, 12.0, 24.0]" in err
+    assert status == 0
+
+
+def test_commands_come_from_the_home_a_file_and_the_command_line(run, tmp_path, monkeypatch):
+    (tmp_path / ".tkdebugrc").write_text("# mine\nb 8\n")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / ".tkdebugrc").write_text("b 18\n")
+    monkeypatch.chdir(tmp_path / "here")
+    commands = tmp_path / "commands"
+    commands.write_text("b 16\nb 17\n")
+    status, out, _err = run("-x", commands, "-c", "c", "-c", "q", TWICE)
+    assert [line for line in out.splitlines() if line.startswith("(tkdebug) ")] == [
+        f"(tkdebug) {text}" for text in ("b 8", "b 16", "b 17", "c", "q")
+    ]
+    assert "(16)polynomial()" in out
+    assert status == 0
+
+
+def test_the_end_of_stdin_is_told_and_ends_the_script(run, monkeypatch):
+    def end(prompt=""):
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", end)
+    status, out, _ = run(TWICE, typed="")
+    assert out.splitlines()[-1] == "stdin has ended: the script ends here"
+    assert "24.0" not in out
+    assert status == 0
+
+
+def test_without_stdin_the_script_goes_on_when_the_commands_have_run_out(run):
+    status, out, err = run("-c", "b 8, nothing", "-c", "b fault", TWICE)
+    assert out.endswith("[0.0, 4.0, 12.0, 24.0]\n")
+    assert "breakpoint 2 was never met: fault" in err
+    assert status == 0
+
+
+def test_mistakes_are_told_before_the_script_runs(run, tmp_path):
+    empty = tmp_path / "no_kernel.py"
+    empty.write_text("print('ran')\n")
+    for words, said in (
+        ((), "give a script.py or -m module"),
+        ((tmp_path / "nope.py",), "no such file"),
+        (("-x", tmp_path / "nope", TWICE), "nope: cannot be read"),
+        (("--frobnicate", TWICE), "not understood"),
+    ):
+        status, out, err = run(*words)
+        assert status == 2, words
+        assert said in err
+        assert out == ""
+    status, out, err = run("-c", "c", empty)
+    assert "the script has launched no kernel" in err
+    assert status == 0

@@ -1,0 +1,61 @@
+"""Kernels that never end. `python hanging_kernels.py NAME`: launches one, and waits for it."""
+
+import sys
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def lock_kept(lock, out, B: tl.constexpr):
+    pid = tl.program_id(0)
+    while tl.atomic_cas(lock, 0, 1) == 1:  # waits: lock
+        pass
+    tl.store(out + pid * B + tl.arange(0, B), 1.0)
+
+
+@triton.jit
+def wait_for(flags, other):
+    while tl.atomic_add(flags + other, 0) == 0:  # waits: each_other
+        pass
+
+
+@triton.jit
+def each_other(flags, out, B: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid < 2:
+        wait_for(flags, 1 - pid)  # calls: each_other
+        tl.atomic_xchg(flags + pid, 1)
+    tl.store(out + pid * B + tl.arange(0, B), 1.0)
+
+
+@triton.jit
+def for_one_that_has_no_room(flags, out, B: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid == tl.num_programs(0) - 1:
+        tl.atomic_xchg(flags, 1)
+    while tl.atomic_add(flags, 0) == 0:  # waits: no_room
+        pass
+    tl.store(out + tl.arange(0, B), 1.0)
+
+
+def main(name):
+    flags = torch.zeros(4, dtype=torch.int32, device="cuda")
+    out = torch.zeros(1 << 20, device="cuda")
+    kernels = {
+        "lock": (lock_kept, 4),
+        "each_other": (each_other, 6),
+        "no_room": (for_one_that_has_no_room, 10_000),
+    }
+    kernel, programs = kernels[name]
+    kernel[(programs,)](flags, out, B=128)
+    print("launched", flush=True)
+    if sys.argv[2:] == ["item"]:
+        print(out.sum().item())
+    torch.cuda.synchronize()
+    print("ended")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
