@@ -58,3 +58,12 @@ def test_a_script_runs_stops_and_ends(adapter, tmp_path):
     assert client.output("stdout") == "out [0.0, 2.0, 4.0]\n"
     assert "é\n" in client.output("stderr")
     assert process.wait(20) == 5
+
+
+def test_a_script_that_is_ended_before_it_runs_is_said_to_have_ended(adapter):
+    process, client = adapter
+    client.request("initialize")
+    client.request("terminate")
+    client.event("terminated")
+    client.request("disconnect")
+    assert process.wait(20) == 0

@@ -51,7 +51,9 @@ def dap_command(arguments: Arguments) -> int:
     status = 0
     if launch.is_wanted():
         status = _run(launch, adapter)
-        thread.join(_LONGEST_ENDING_S)
+    else:
+        adapter.ended(None)
+    thread.join(_LONGEST_ENDING_S)
     if problems:
         raise problems[0]
     return status

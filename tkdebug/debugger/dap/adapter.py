@@ -177,8 +177,9 @@ class Adapter:
         """What the script wrote: "stdout" or "stderr"."""
         self._connection.event("output", {"category": category, "output": text})
 
-    def ended(self, status: int) -> None:
-        """The script has ended with this exit status."""
+    def ended(self, status: int | None) -> None:
+        """The script has ended with this exit status, None where it never ran."""
         self._has_ended = True
-        self._connection.event("exited", {"exitCode": status})
+        if status is not None:
+            self._connection.event("exited", {"exitCode": status})
         self._connection.event("terminated")
