@@ -97,7 +97,7 @@ def test_a_step_follows_the_program_of_its_thread(debugged):
     first, after, reached = debugged(walk, launch, breakpoints=at_lines("test"))
     assert after["threadId"] == first + 1
     assert reached == line("negative")
-    assert "1 of 2 programs are here" in after["text"]
+    assert "1 of 2 programs is here" in after["text"]
 
 
 def test_conditions_hits_and_log_points(debugged):
