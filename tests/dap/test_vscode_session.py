@@ -1,7 +1,7 @@
 """What VS Code sent in a session is replayed.
 
 `vscode_session.jsonl` has its requests, one a line, recorded in code-server 4.139.1: a breakpoint,
-two expressions, step, step back, a tile unfolded, continue, reverse, the breakpoint removed, the end.
+two expressions, step, step back, a tile unfolded, continue, reverse, no breakpoint, the end.
 """
 
 import json
