@@ -119,6 +119,32 @@ def test_conditions_hits_and_log_points(debugged):
     assert logged.startswith("row ")
 
 
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("x.cumpro", ["cumprod", "cumprod_"]),
+        ("2 * x.grad_f", ["grad_fn"]),
+        ("torch.float3", ["float32"]),
+        ("x.sum().cumpro", []),
+        ("nothing.a", []),
+        ("x_p", ["x_ptr"]),
+    ],
+)
+def test_attributes_are_completed_behind_a_name(debugged, text, offered):
+    def ask(client):
+        stop, frames, _ = stopped(client)
+        column = len(text) + 1
+        frame = frames[0]["id"]
+        targets = client.request("completions", frameId=frame, text=text, column=column)["targets"]
+        client.request("continue", threadId=stop["threadId"])
+        return [(one["label"], text[one["start"] :]) for one in targets]
+
+    _, launch = call_twice(1)
+    prefix = text.rpartition(".")[2]
+    found = debugged(ask, launch, breakpoints=at_lines("first call"))
+    assert found == [(name, prefix) for name in offered]
+
+
 def test_faults_breakpoint_calls_and_data_stop(debugged):
     def walk(client):
         client.request("setExceptionBreakpoints", filters=["faults"])
