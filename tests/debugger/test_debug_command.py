@@ -191,3 +191,22 @@ def test_commands_without_what_they_need_say_so(run):
     _, out, _ = run(TWICE, typed="b 15\nc\nj\nlw\nq\n")
     assert "*** expected a number, got nothing" in out
     assert "*** expected an element of a tensor argument" in out
+
+
+def test_a_moment_that_was_not_reached_is_refused(run):
+    _, out, _ = run(TWICE, typed="b 15\nc\nmoment 9999\nw\nmoment 1\nq\n")
+    assert "*** moment: the launch has not come to 9999 yet" in out
+    assert out.count("twice.py(15)polynomial()") == 2
+    assert "twice.py(14)polynomial()" in out
+
+
+def test_an_element_of_a_variable_needs_its_indices(run):
+    _, out, _ = run(
+        TWICE, typed="b 16\nc\nwhy x\nwhy x[9]\nwhy a\nwhy zz[0]\ntile x[9:]\nignore 1 1\nq\n"
+    )
+    assert "*** why: `x` has shape [4]; an element has 1 index, such as x[0]" in out
+    assert "*** why: `x` has shape [4]; `x[9]` is no element of it" in out
+    assert "*** why: `a` has no value here" in out
+    assert "*** why: `zz` has no value here" in out
+    assert "no elements\n" in out
+    assert "is passed over 1 time\n" in out

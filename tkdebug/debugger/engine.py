@@ -18,6 +18,7 @@ from tkdebug.debugger.execution import Here, WatchedFaults
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Resume
 from tkdebug.debugger.inspection import Inspection, Launch
+from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.session import LaunchSession
 from tkdebug.debugger.stops import Stop
@@ -177,6 +178,12 @@ class Debugger:
         if self.inspection is None:
             raise UsageError("no kernel is stopped")
         return self.inspection
+
+    @property
+    def frontier(self) -> Moment:
+        """The last moment that the launch at the stop has come to."""
+        assert self._session is not None
+        return self._session.execution.frontier
 
     @property
     def selection(self) -> Selection:

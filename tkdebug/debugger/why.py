@@ -125,6 +125,11 @@ def _variable(
     found = mark.names.get(node.id)
     if node.id in mark.missing and argument_named(node.id, inspection.launch.arguments) is None:
         raise UsageError(f"why: `{node.id}` is not available here: {mark.missing[node.id]}")
+    if argument_named(node.id, inspection.launch.arguments) is None and not isinstance(
+        found, tensor
+    ):
+        problem = "has no value here" if found is None else "is no number or tile of the kernel's"
+        raise UsageError(f"why: `{node.id}` {problem}")
     if not isinstance(found, tensor) or found.type.scalar.is_ptr():
         return None
     full = index if isinstance(index, tuple) else (index,)
@@ -133,7 +138,13 @@ def _variable(
         isinstance(place, int) and -extent <= place < extent
         for place, extent in zip(full, shape, strict=True)
     ):
-        raise UsageError(f"why: `{node.id}` has shape {list(shape)}; {text} is no element of it")
+        count = f"{len(shape)} ind{'ex' if len(shape) == 1 else 'ices'}"
+        problem = (
+            f"`{text.strip()}` is no element of it"
+            if len(full) == len(shape)
+            else f"an element has {count}, such as {node.id}{[0] * len(shape)}"
+        )
+        raise UsageError(f"why: `{node.id}` has shape {list(shape)}; {problem}")
     return node.id, found.value, tuple(int(p) % e for p, e in zip(full, shape, strict=True))
 
 

@@ -120,7 +120,7 @@ def ignore(console: Console, rest: str) -> None:
     """`ignore`."""
     which, _, count = rest.partition(" ")
     made = console.debugger.change(number(which), ignored=number(count or "0"))
-    console.say(f"breakpoint {made.number} is passed over {made.ignored} times")
+    console.say(f"breakpoint {made.number} is passed over {_times(made.ignored)}")
 
 
 def log(console: Console, rest: str) -> None:
@@ -165,7 +165,7 @@ def list_all(console: Console) -> None:
     for one in made:
         state = "" if one.is_enabled else ", disabled"
         once = ", once" if one.is_temporary else ""
-        more = f", passed over {one.ignored} more times" if one.ignored else ""
+        more = f", passed over {_times(one.ignored, 'more ')}" if one.ignored else ""
         log = f", prints {one.log}" if one.log else ""
         hits = (
             "not met yet" if not one.hits else f"met {one.hits} time{'s' if one.hits > 1 else ''}"
@@ -188,3 +188,7 @@ def as_data(one: Breakpoint) -> dict[str, Any]:
         "is_enabled": one.is_enabled,
         "hits": one.hits,
     }
+
+
+def _times(count: int, more: str = "") -> str:
+    return f"{count} {more}time{'' if count == 1 else 's'}"

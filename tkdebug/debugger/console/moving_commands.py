@@ -126,7 +126,10 @@ def moment(console: Console, rest: str) -> Resume | None:
         console.say(f"moment {stop.moment.op}.{stop.moment.place}", moment=list(stop.moment))
         return None
     op, _, place = rest.partition(".")
-    return GoTo(Moment(number(op), number(place or "0")))
+    wanted = Moment(number(op), number(place or "0"))
+    if wanted > console.debugger.frontier:
+        raise UsageError(f"moment: the launch has not come to {rest.strip()} yet")
+    return GoTo(wanted)
 
 
 def restart(console: Console, rest: str) -> Resume:

@@ -223,6 +223,8 @@ def grid_lines(data: Tensor) -> list[str]:
     """A tile of at most two axes as rows of numbers, long ones cut; others plane by plane."""
     if data.dim() == 0:
         return [number_text(data.item())]
+    if not data.numel():
+        return ["no elements"]
     if data.dim() > 2:
         lines = []
         for place in range(min(data.shape[0], _ROWS)):
@@ -235,5 +237,6 @@ def grid_lines(data: Tensor) -> list[str]:
     more = " …" if rows.shape[1] > _COLUMNS else ""
     lines = [" ".join(text.rjust(width) for text in row) + more for row in texts]
     if rows.shape[0] > _ROWS:
-        lines.append(f"… {rows.shape[0] - _ROWS} more rows")
+        left = rows.shape[0] - _ROWS
+        lines.append(f"… {left} more row{'s' if left > 1 else ''}")
     return lines
