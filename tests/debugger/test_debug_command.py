@@ -104,3 +104,43 @@ def test_mistakes_are_told_before_the_script_runs(run, tmp_path):
     status, out, err = run("-c", "c", empty)
     assert "the script has launched no kernel" in err
     assert status == 0
+
+
+def test_commands_for_kernels_at_the_scripts_lines_say_that_no_kernel_is_stopped(run):
+    status, out, _ = run(TWICE, typed="v\npid 1\nrestart\nv = 3\nv\nq\n")
+    assert status == 0
+    assert "*** v: no kernel is stopped; `s` at a launch stops in it" in out
+    assert "*** pid: no kernel is stopped" in out
+    assert "*** restart: no kernel is stopped" in out
+    assert "(tkdebug) 3" in out
+
+
+def test_breakpoints_of_kernels_are_changed_at_the_scripts_lines(run):
+    typed = "b 9\ndisable 1\ndisable 7\nc\n"
+    _, out, err = run(TWICE, typed=typed)
+    assert "*** Breakpoint number 7 out of range" in out
+    assert "breakpoint 1" not in out.partition("twice.py:9")[2]
+    assert "Traceback" not in err
+
+
+def test_quit_in_a_kernel_that_a_stepped_function_launched_ends_the_script(run, tmp_path):
+    script = tmp_path / "stepped.py"
+    kernel, _, launch = Path(TWICE).read_text().partition("x, out = ")
+    body = "".join(f"    {line}\n" for line in f"x, out = {launch}".splitlines())
+    script.write_text(f"{kernel}def main():\n{body}\nmain()\n")
+    status, out, _ = run(script, typed="b 22\nb 23\nc\nn\ns\nq\nunreached\n")
+    assert "polynomial()" in out
+    assert status == 0
+    assert "session.Ended" not in out
+
+
+def test_a_function_of_the_script_is_stopped_in_before_its_def_has_run(run, tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text("x = 1\n\ndef main():\n    return x\n\nmain()\n")
+    _, out, _ = run(script, typed="b main\nc\nq\n")
+    assert "late.py(4)main()" in out
+
+
+def test_log_points_print_again_when_time_has_gone_back(run):
+    _, out, _ = run(TWICE, typed="b end\nc\nrestart\nb 9\nlog 2 here\nc\nq\n")
+    assert "here\nhere\nbreakpoint 1\n" in out

@@ -318,8 +318,7 @@ class Finder:
                     one.ignored -= 1
                     continue
             if one.log is not None:
-                if is_new:
-                    self._session.log(here, one.log)
+                self._session.log(here, one.log)
                 continue
             stopping.append(one)
         return stopping

@@ -111,6 +111,11 @@ def find_command(line: str) -> tuple[Command, str]:
     return _EVALUATE, line
 
 
+def is_command(word: str) -> bool:
+    """Whether a word is a command at stops in kernels."""
+    return word in _BY_NAME
+
+
 def _refuse_nonsense(line: str) -> None:
     try:
         ast.parse(line)

@@ -11,9 +11,10 @@ import sys
 from types import FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from tkdebug.debugger.console.commands import is_command
 from tkdebug.debugger.console.moving_commands import resolved_file
 from tkdebug.debugger.console.shell import short
-from tkdebug.debugger.lines import kernel_lines
+from tkdebug.debugger.lines import function_line, kernel_lines
 from tkdebug.debugger.session import Ended
 from tkdebug.errors import UsageError
 from tkdebug.terminal_text import visible
@@ -21,6 +22,7 @@ from tkdebug.terminal_text import visible
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
 
+_ABOUT_BREAKPOINTS = ("condition", "ignore", "enable", "disable", "log", "commands")
 _SKIPPED = ("tkdebug", "tkdebug.*", "torch", "torch.*", "importlib*", "<frozen *")
 
 
@@ -73,7 +75,7 @@ class HostDebugger(pdb.Pdb):
 
     def stop_here(self, frame: FrameType) -> bool:
         """Not in what tkdebug or torch call, but in the script's own functions."""
-        if not super().stop_here(frame):
+        if self._console.is_over or not super().stop_here(frame):
             return False
         if self.canonic(frame.f_code.co_filename) == self.mainpyfile:
             return True
@@ -83,6 +85,11 @@ class HostDebugger(pdb.Pdb):
                 return False
             at = at.f_back
         return True
+
+    def user_exception(self, frame: FrameType, exc_info: Any) -> None:
+        """Stop where an exception passes; not where `quit` in a kernel ends the script."""
+        if not self._console.is_over:
+            super().user_exception(frame, exc_info)
 
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
@@ -97,9 +104,33 @@ class HostDebugger(pdb.Pdb):
         """Print an answer."""
         self._console.write(visible(short(msg)))
 
-    def error(self, msg: str) -> None:
-        """Print what is wrong with a command."""
-        self._console.write(f"*** {visible(short(msg))}")
+    def error(self, msg: object) -> None:
+        """Print what is wrong with a command; pdb hands over texts and exceptions."""
+        self._console.write(f"*** {visible(short(str(msg)))}")
+
+    def onecmd(self, line: str) -> bool:
+        """Run a line of the user's; commands that are for kernels alone say so here."""
+        word, _, rest = line.strip().partition(" ")
+        if word in _ABOUT_BREAKPOINTS and self._is_number_of_kernels(rest):
+            self._console.run_line(line)
+            return False
+        if word == "rwatch":
+            self._console.run_line(line)
+            return False
+        if word in ("restart", "run"):
+            self.error(
+                f"{word}: no kernel is stopped; to begin the script again, quit and start it"
+            )
+            return False
+        return bool(super().onecmd(line))
+
+    def default(self, line: str) -> None:
+        """A line that is no command of pdb's: Python, or a command for kernels."""
+        word, _, rest = line.strip().partition(" ")
+        if is_command(word) and not rest.lstrip().startswith("=") and not self._has(word):
+            self.error(f"{word}: no kernel is stopped; `s` at a launch stops in it")
+            return
+        super().default(line)
 
     def postcmd(self, stop: bool, line: str) -> bool:
         """What is left of the line is for the next stop, whichever it is."""
@@ -123,6 +154,10 @@ class HostDebugger(pdb.Pdb):
             return
         if not arg and self._console.debugger.breakpoints:
             self._console.run_line("b")
+        name, comma, condition = arg.partition(",")
+        if name.strip().isidentifier() and not self._has(name.strip()):
+            # pdb knows no function before its `def` has run.
+            arg = f"{self._line_of_script(name.strip())}{comma}{condition}"
         super().do_break(arg, temporary)
         self._number_alike()
 
@@ -160,15 +195,19 @@ class HostDebugger(pdb.Pdb):
 
     do_q = do_exit = do_EOF = do_quit
 
+    def _is_number_of_kernels(self, rest: str) -> bool:
+        numbers = {str(one.number) for one in self._console.debugger.breakpoints}
+        return rest.strip().partition(" ")[0] in numbers
+
     def _is_of_kernels(self, arg: str) -> bool:
         where = arg.partition(",")[0].strip()
         word = where.partition(" ")[0]
         if word in ("fault", "op", "end"):
             return True
         if where.isidentifier():
-            frame = self.curframe
-            known = {} if frame is None else {**frame.f_globals, **frame.f_locals}
-            return not isinstance(known.get(where), FunctionType)
+            if self._has(where):
+                return not isinstance(self._names()[where], FunctionType)
+            return self._line_of_script(where) is None
         file, colon, line = where.rpartition(":")
         try:
             path = resolved_file(self._console, file) if colon else self._here()
@@ -176,6 +215,21 @@ class HostDebugger(pdb.Pdb):
         except UsageError:
             return False
         return line.isdigit() and int(line) in lines
+
+    def _names(self) -> dict[str, Any]:
+        frame = self.curframe
+        return {} if frame is None else {**frame.f_globals, **frame.f_locals}
+
+    def _has(self, name: str) -> bool:
+        return name in self._names()
+
+    def _line_of_script(self, name: str) -> int | None:
+        """The first line of a function of this file that is no kernel; None where there is none."""
+        try:
+            line = function_line(self._here(), name)
+            return None if line in kernel_lines(self._here()) else line
+        except UsageError:
+            return None
 
     def _here(self) -> str:
         return self.curframe.f_code.co_filename if self.curframe else self._console.script
