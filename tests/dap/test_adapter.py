@@ -97,7 +97,7 @@ def test_a_step_follows_the_program_of_its_thread(debugged):
     first, after, reached = debugged(walk, launch, breakpoints=at_lines("test"))
     assert after["threadId"] == first + 1
     assert reached == line("negative")
-    assert "1 of 2 programs are here" in after["text"]
+    assert "1 of 2 programs is here" in after["text"]
 
 
 def test_conditions_hits_and_log_points(debugged):
@@ -117,6 +117,32 @@ def test_conditions_hits_and_log_points(debugged):
     stop, start, logged = debugged(walk, launch, breakpoints={FILE: asked})
     assert (stop["threadId"], start) == (3, "8")
     assert logged.startswith("row ")
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("x.cumpro", ["cumprod", "cumprod_"]),
+        ("2 * x.grad_f", ["grad_fn"]),
+        ("torch.float3", ["float32"]),
+        ("x.sum().cumpro", []),
+        ("nothing.a", []),
+        ("x_p", ["x_ptr"]),
+    ],
+)
+def test_attributes_are_completed_behind_a_name(debugged, text, offered):
+    def ask(client):
+        stop, frames, _ = stopped(client)
+        column = len(text) + 1
+        frame = frames[0]["id"]
+        targets = client.request("completions", frameId=frame, text=text, column=column)["targets"]
+        client.request("continue", threadId=stop["threadId"])
+        return [(one["label"], text[one["start"] :]) for one in targets]
+
+    _, launch = call_twice(1)
+    prefix = text.rpartition(".")[2]
+    found = debugged(ask, launch, breakpoints=at_lines("first call"))
+    assert found == [(name, prefix) for name in offered]
 
 
 def test_faults_breakpoint_calls_and_data_stop(debugged):

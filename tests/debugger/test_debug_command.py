@@ -144,3 +144,50 @@ def test_a_function_of_the_script_is_stopped_in_before_its_def_has_run(run, tmp_
 def test_log_points_print_again_when_time_has_gone_back(run):
     _, out, _ = run(TWICE, typed="b end\nc\nrestart\nb 9\nlog 2 here\nc\nq\n")
     assert "here\nhere\nbreakpoint 1\n" in out
+
+
+MASKED = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def masked(out_ptr, n, B: tl.constexpr):
+    k = tl.arange(0, B)
+    low = tl.where(k < n, 0.0, float("-inf"))
+    seen = k < n
+    tl.store(out_ptr + k, low, mask=seen)
+
+
+masked[(1,)](torch.zeros(32), 20, 32)
+"""
+
+
+def test_masks_say_how_many_are_true_and_infinities_their_sign(run, tmp_path):
+    script = tmp_path / "masked.py"
+    script.write_text(MASKED)
+    _, out, _ = run(script, typed="b 11\nc\np seen\np k >= 0\np low\nq\n")
+    assert "seen = int1[32]: 20 of 32 are true\n" in out
+    assert "k >= 0 = bool[32]: all true\n" in out
+    assert "low = fp32[32]: min 0, max 0, mean 0, 12 -Inf\n" in out
+
+
+def test_a_variable_after_the_end_of_its_launch_is_named_so(run, tmp_path):
+    script = tmp_path / "masked.py"
+    script.write_text(MASKED)
+    _, out, _ = run(script, typed="b end\nc\np low\np len(out.shape)\nrn\np k[3]\nq\n")
+    assert "*** `low` is no argument: the launch has ended, and its variables with it" in out
+    assert "len(out.shape) = 1\n" in out
+    assert "k[3] = 3\n" in out
+
+
+def test_a_breakpoint_at_an_op_that_does_not_exist_offers_the_nearest(run):
+    _, out, _ = run(TWICE, typed="b op tt.laod\nb op tt.load\nq\n")
+    assert out.count("no op of tkdebug's own is called") == 1
+    assert "is called tt.laod; did you mean tt.load?" in out
+
+
+def test_commands_without_what_they_need_say_so(run):
+    _, out, _ = run(TWICE, typed="b 15\nc\nj\nlw\nq\n")
+    assert "*** expected a number, got nothing" in out
+    assert "*** expected an element of a tensor argument" in out

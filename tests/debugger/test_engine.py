@@ -333,8 +333,8 @@ def test_programs_that_wait_for_each_other_step_one_by_one():
         steps=[look, Continue(), look, BACK, look, Continue(), Continue()],
         set_up=lambda debugger: debugger.add_line(FILE, line("inside")),
     )  # fmt: skip
-    assert seen[0] == ("1 of 3 programs are here, 2 not begun", 0)
-    assert seen[1] == ("1 of 3 programs are here, 1 ended, 1 not begun", 1)
+    assert seen[0] == ("1 of 3 programs is here, 2 not begun", 0)
+    assert seen[1] == ("1 of 3 programs is here, 1 ended, 1 not begun", 1)
     assert front.stops[2].place.line == line("spin")
     assert (count.item(), lock.item()) == (3, 0)
 

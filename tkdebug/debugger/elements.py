@@ -72,7 +72,9 @@ def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
         UsageError: it names none; the message says what there is.
     """
     shown = text.strip()
-    usage = f"{shown}: expected an element of a tensor argument, such as out[3, 17]"
+    usage = "expected an element of a tensor argument, such as out[3, 17]"
+    if shown:
+        usage = f"{shown}: {usage}"
     try:
         node = ast.parse(shown, mode="eval").body
     except SyntaxError:

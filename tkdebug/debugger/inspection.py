@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,6 +198,11 @@ class Inspection:
                 reading = self._find(name, frame, positions)
             except UsageError:
                 outside = self._outside(name, frame)
+                if outside is _MISSING and positions is None and not hasattr(builtins, name):
+                    raise EvaluationError(
+                        f"`{name}` is no argument: the launch has ended, and its variables with "
+                        "it; `rn` goes back to its last line"
+                    ) from None
                 if outside is _MISSING:
                     raise KeyError(name) from None  # Python looks among its own names next
                 return outside

@@ -125,7 +125,8 @@ class Census:
         """One line: how many are where."""
         if len(self.here) == self.total:
             return f"all {self.total} programs are here" if self.total > 1 else "the only program"
-        parts = [f"{len(self.here)} of {self.total} programs are here"]
+        verb = "is" if len(self.here) == 1 else "are"
+        parts = [f"{len(self.here)} of {self.total} programs {verb} here"]
         parts += [
             f"{len(group.programs)} {group.reason} at line {group.line}" for group in self.elsewhere
         ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.ops.table import OPS
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.console.moving_commands import current_file, file_and_line, number
 from tkdebug.debugger.elements import parse_element
@@ -56,6 +58,10 @@ def _add(console: Console, rest: str, **options: Any) -> None:
         file, line = file_and_line(console, where)
         made = debugger.add_line(file, line, **options)
     console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
+    if made.kind is BreakKind.OP and made.subject not in OPS:
+        near = difflib.get_close_matches(made.subject, OPS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        console.say(f"no op of tkdebug's own is called {made.subject}{hint}")
 
 
 def _warn_of_unknown(console: Console, name: str) -> None:

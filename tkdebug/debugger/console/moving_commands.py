@@ -41,7 +41,8 @@ def number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"expected a number, got {text!r}") from None
+        got = f"got {text!r}" if text else "got nothing"
+        raise UsageError(f"expected a number, {got}") from None
 
 
 def step(console: Console, rest: str) -> Resume:

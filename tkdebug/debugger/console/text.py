@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tkdebug.debugger.programs import program_text
@@ -67,19 +68,30 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def truths_text(data: Tensor) -> str:
+    """How many elements of a mask are true."""
+    true, total = int(data.sum()), data.numel()
+    return {0: "all false", total: "all true"}.get(true, f"{true} of {total} are true")
+
+
 def _summary_text(data: Tensor) -> str:
     if not data.numel():
         return "no elements"
+    if data.dtype == torch.bool:
+        return truths_text(data)
     found = summary(data)
     parts = [
         f"{name} {number_text(found[name])}" for name in ("min", "max", "mean") if name in found
     ]
     if "min" in found and found["min"] == found["max"] and not found.get("nan", 0):
         parts = [f"all {number_text(found['min'])}"] if not found.get("inf", 0) else parts
-    parts += [
-        f"{found[key]} {name}" for key, name in (("nan", "NaN"), ("inf", "Inf")) if found.get(key)
-    ]
-    return ", ".join(parts)
+    negative = int((data == -math.inf).sum()) if found.get("inf", 0) else 0
+    counts = (
+        (found.get("nan", 0), "NaN"),
+        (found.get("inf", 0) - negative, "Inf"),
+        (negative, "-Inf"),
+    )
+    return ", ".join([*parts, *(f"{count} {name}" for count, name in counts if count)])
 
 
 def _elements(data: Tensor) -> str:

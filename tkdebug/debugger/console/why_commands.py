@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.console.text import number_text, summary
+from tkdebug.debugger.console.text import number_text, summary, truths_text
 from tkdebug.debugger.why import Line, Why, why, why_not_written
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.buffers import Buffer
@@ -88,6 +88,8 @@ def _held(values: list[Tensor]) -> str:
         return ": masked off"
     if last.numel() == 1:
         return f" = {number_text(last.reshape(-1)[0].item())}{rounds}"
+    if last.dtype == torch.bool:
+        return f": {last.numel()} elements, {truths_text(last)}{rounds}"
     found = summary(last)
     parts = [f"{key} {number_text(found[key])}" for key in ("min", "max") if key in found]
     bad = (("nan", "NaN"), ("inf", "Inf"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 Body = Mapping[str, Any] | None
 # A client draws every thread: of more programs the first are shown, and the one in focus.
 MOST_THREADS = 64
+# The end of an expression: the names before the last dot, or a dot behind something else; a prefix.
+_WORD = re.compile(r"((?:[^\W\d]\w*\.)*|\.)((?:[^\W\d]\w*)?)$")
 
 
 class Looking:
@@ -224,18 +227,31 @@ class Looking:
     def _completions(self, arguments: Mapping[str, Any]) -> Body:
         text = required(arguments, "text", str)
         column = min(max(optional(arguments, "column", len(text) + 1) - 1, 0), len(text))
-        begin = column
-        while begin and (text[begin - 1].isalnum() or text[begin - 1] == "_"):
-            begin -= 1
-        prefix, at = text[begin:column], self._frame_of(arguments)
+        word = _WORD.search(text[:column])
+        assert word is not None  # it may be empty
+        owner, prefix, at = word[1], word[2], self._frame_of(arguments)
+        found = self._debuggee.at_stop(lambda debugger: self._names(debugger.at_stop, owner, at))
+        begin, length = column - len(prefix), len(prefix)
+        return {
+            "targets": [
+                {"label": name, "start": begin, "length": length}
+                for name in dict.fromkeys(found)
+                if name.startswith(prefix)
+            ]
+        }
 
-        def names(debugger: Debugger) -> list[str]:
-            inspection = debugger.at_stop
+    def _names(self, inspection: Inspection, owner: str, at: At) -> list[str]:
+        """What may come next: names, or the attributes of `owner`, which ends in a dot."""
+        from tkdebug.debugger.expressions import EvaluationError
+
+        if not owner:
             frame = inspection.mark_of(max(at.frame, 0)).names if inspection.marks else {}
-            return [*frame, *inspection.launch.arguments, "pid", "program", "torch"]
-
-        found = [
-            name for name in dict.fromkeys(self._debuggee.at_stop(names)) if name.startswith(prefix)
-        ]
-        length = len(prefix)
-        return {"targets": [{"label": name, "start": begin, "length": length} for name in found]}
+            return [*frame, *inspection.launch.arguments, "pid", "program", "torch", "tl"]
+        if owner == ".":
+            return []  # of an expression, which nobody asked to evaluate
+        try:
+            with meaning(inspection, at.program):
+                value = inspection.evaluate(owner[:-1], max(at.frame, 0))
+        except EvaluationError:
+            return []
+        return [name for name in dir(value) if not name.startswith("_")]
