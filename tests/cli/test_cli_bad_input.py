@@ -146,7 +146,7 @@ def test_mistyped_command_lines_show_the_usage(run_main, arguments):
     ("arguments", "said"),
     [
         (("veiw",), "tkdebug: error: veiw is no command; did you mean view?"),
-        (("fly",), "fly is no command; there are run, debug, view, report, compare"),
+        (("fly",), "fly is no command; there are run, debug, dap, view, report, compare"),
         (("train.py",), "train.py is no command; did you mean `tkdebug run train.py`?"),
         (("run.tkd",), "run.tkd is no command; did you mean `tkdebug view run.tkd`?"),
         (("run", "--repot", "r.json", "train.py"), "run: error: not understood: --repot; did you"),

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tkdebug.hook_chain import HOOKS
+
 HERE = Path(__file__).parent
 
 
@@ -33,6 +35,11 @@ def fake_nvml(tmp_path_factory):
     library.fake_state(1980, 0)
     library.path = str(path)
     return library
+
+
+@pytest.fixture(autouse=True)
+def torch_profiler_was_never_used(monkeypatch):
+    monkeypatch.setattr(HOOKS, "profiler_has_cupti", None)
 
 
 class FakeCupti:

@@ -15,7 +15,10 @@ from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.probes.checked_launches import CHECKED
 
 pytestmark = pytest.mark.gpu
-LAUNCHES, FAULTS = 1000, 1 << 12
+LAUNCHES, FAULTS = 1000, 1 << 20
+# A probe sees the threads that are out of bounds; of a gather, that is not the whole tile's mask.
+HINTS_OF_WHOLE_TILES = (checked_bugs.atomic_behind_the_end,)
+WHOLE_TILE = ", true in all of this tile"
 
 
 @pytest.fixture
@@ -49,6 +52,8 @@ def test_faults_are_those_of_the_interpreter(faults, bug):
     with tkdebug.mode("native"), knobs.scope(check_launches="all"):
         bug("cuda")
         CHECKED.conclude()
+    if bug in HINTS_OF_WHOLE_TILES:
+        expected = [replace(f, hint=f.hint.replace(WHOLE_TILE, "")) for f in expected]
     assert taken(faults) == expected
     assert bool(expected) is (bug is not checked_bugs.nothing_wrong)
 

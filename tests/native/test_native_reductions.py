@@ -133,6 +133,9 @@ def test_scan_keeps_order(shape, axis, reverse, num_warps):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_cumsum_of_every_dtype(dtype, axis, reverse):
     x = tile((32, 128), dtype)
+    if dtype == torch.bfloat16:
+        # Its sums are rounded to bf16: only such that are exact do not depend on their order.
+        x = x.sign()
     out = torch.zeros(x.shape, dtype=torch.float32 if dtype == torch.bfloat16 else dtype)
     constants = {"M": 32, "N": 128, "AXIS": axis, "REV": reverse}
     expect_agreement(sum_rows, [x], [out], 4, **constants)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
@@ -24,7 +25,8 @@ def report_command(arguments: Arguments) -> int:
     """
     path, output = arguments.session, arguments.output
     assert path is not None
-    if path.is_dir():
+    # `os.path` takes what cannot be looked at, such as a name of 300 letters, for no folder.
+    if os.path.isdir(path):
         return _report_ranks(arguments, path)
     with Session.open(path) as session:
         if output is None:
