@@ -210,3 +210,9 @@ def test_an_element_of_a_variable_needs_its_indices(run):
     assert "*** why: `zz` has no value here" in out
     assert "no elements\n" in out
     assert "is passed over 1 time\n" in out
+
+
+def test_the_end_of_stdin_before_the_script_runs_is_told(run):
+    _, out, err = run("--json", TWICE, typed="b 9\n")
+    assert [json.loads(line)["event"] for line in out.splitlines()][-1] == "end of input"
+    assert "no kernel" not in err

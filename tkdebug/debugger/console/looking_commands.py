@@ -196,7 +196,7 @@ def where(console: Console, rest: str) -> None:
 
 def up(console: Console, rest: str) -> None:
     """`up`."""
-    _look_at(console, console.frame + 1, "the kernel is called by the launch: this is the last")
+    _look_at(console, console.frame + 1, "this is the kernel itself: no frame is above it")
 
 
 def down(console: Console, rest: str) -> None:

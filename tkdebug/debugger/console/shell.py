@@ -147,7 +147,9 @@ class Console:
         while True:
             line = self.next_line()
             if line is None:
-                return self.read_line is None
+                if self.read_line is not None:
+                    self.end_of_input()
+                return not self.is_over
             match self.run_line(line):
                 case Quit():
                     return False
