@@ -216,3 +216,9 @@ def test_the_end_of_stdin_before_the_script_runs_is_told(run):
     _, out, err = run("--json", TWICE, typed="b 9\n")
     assert [json.loads(line)["event"] for line in out.splitlines()][-1] == "end of input"
     assert "no kernel" not in err
+
+
+def test_selected_programs_are_named(run):
+    script = SCRIPTS / "divergent.py"
+    _, out, _ = run(script, typed="b 10\nc\npid 1 3\npid\nq\n")
+    assert out.count("2 programs, 2 of them here: 1 3\n") == 2

@@ -146,3 +146,10 @@ def test_what_another_program_wrote_is_told():
     assert found.sources == (
         f"flag_ptr: this launch has written there, last program 0 at line {line + 1}",
     )
+
+
+def test_an_atomic_says_that_the_value_before_is_not_followed():
+    out = torch.zeros(1)
+    found = asked(wrong_kernels.added, (4,), (out,), lambda at: why(at, "out[0]"))
+    assert "by program 3 at line" in found.what
+    assert found.what.endswith("the value before; that one is not followed")

@@ -241,6 +241,8 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     line = op.location.primary.line
     who = inspection.program_text(write.program)
     what = f"{element} is {_number(value)}: written by program {who} at line {line}"
+    if tt.AtomicRmw.matches(write.op) and tt.AtomicRmw(write.op).kind not in ("xchg", "store"):
+        what += ", which combined it atomically with the value before; that one is not followed"
     starts: list[tuple[int, Tensor]] = []
     addresses: list[tuple[int, Tensor]] = []
     if not operands and op.results:

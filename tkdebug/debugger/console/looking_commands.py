@@ -45,6 +45,9 @@ def _reading(console: Console, name: str) -> Reading | None:
     return None
 
 
+_NAMED_PROGRAMS = 16
+
+
 def print_value(console: Console, rest: str) -> None:
     """`print`."""
     text = _expected(rest, "an expression")
@@ -260,6 +263,8 @@ def select(console: Console, rest: str) -> None:
         debugger.select(_selection(console, rest))
     chosen = debugger.selection
     here = f", {len(inspection.programs)} of them here" if chosen.programs else ""
+    if chosen.programs and 1 < len(chosen.programs) <= _NAMED_PROGRAMS:
+        here += f": {' '.join(program_text(one, grid) for one in sorted(chosen.programs))}"
     if chosen.programs and len(chosen.programs) == 1:
         here = "" if inspection.programs else ", which is not here"
     console.say(
