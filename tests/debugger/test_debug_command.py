@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -222,3 +224,19 @@ def test_selected_programs_are_named(run):
     script = SCRIPTS / "divergent.py"
     _, out, _ = run(script, typed="b 10\nc\npid 1 3\npid\nq\n")
     assert out.count("2 programs, 2 of them here: 1 3\n") == 2
+
+
+def test_an_unknown_kind_of_fault_is_pointed_out(run):
+    _, out, _ = run("-c", "b fault ooh-load", "-c", "b fault oob-load", "-c", "q", TWICE)
+    assert out.count("no fault of tkdebug's own is called") == 1
+    assert "did you mean oob-load?" in out
+
+
+def test_a_reader_that_has_gone_ends_the_session_without_a_traceback():
+    command = [sys.executable, "-m", "tkdebug", "debug", *["-c", "help"] * 50, TWICE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read().decode()
+        assert process.wait(60) == 1
+    assert "Traceback" not in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
@@ -12,6 +12,7 @@ from tkdebug.debugger.console.moving_commands import current_file, file_and_line
 from tkdebug.debugger.elements import parse_element
 from tkdebug.debugger.lines import function_line
 from tkdebug.errors import UsageError
+from tkdebug.events import FaultKind
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
@@ -58,10 +59,11 @@ def _add(console: Console, rest: str, **options: Any) -> None:
         file, line = file_and_line(console, where)
         made = debugger.add_line(file, line, **options)
     console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
-    if made.kind is BreakKind.OP and made.subject not in OPS:
-        near = difflib.get_close_matches(made.subject, OPS, n=1)
+    known = {BreakKind.OP: tuple(OPS), BreakKind.FAULT: get_args(FaultKind)}.get(made.kind, ())
+    if known and made.subject and made.subject not in known:
+        near = difflib.get_close_matches(made.subject, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        console.say(f"no op of tkdebug's own is called {made.subject}{hint}")
+        console.say(f"no {word} of tkdebug's own is called {made.subject}{hint}")
 
 
 def _warn_of_unknown(console: Console, name: str) -> None:

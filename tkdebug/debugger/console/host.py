@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from tkdebug.debugger.console.commands import is_command
 from tkdebug.debugger.console.moving_commands import resolved_file
 from tkdebug.debugger.console.shell import short
+from tkdebug.debugger.console.terminal import nobody_reads
 from tkdebug.debugger.lines import function_line, kernel_lines
 from tkdebug.debugger.session import Ended
 from tkdebug.errors import UsageError
@@ -70,7 +71,12 @@ class HostDebugger(pdb.Pdb):
                 self.set_continue()
                 return
             line = self.precmd(line or self.lastcmd)
-            if self.postcmd(self.onecmd(line), line):
+            try:
+                is_done = self.postcmd(self.onecmd(line), line)
+            except BrokenPipeError:
+                console.is_over = True
+                raise nobody_reads() from None
+            if is_done:
                 return
 
     def stop_here(self, frame: FrameType) -> bool:

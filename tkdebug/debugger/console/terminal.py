@@ -10,8 +10,17 @@ from pathlib import Path
 from tkdebug.debugger.console.commands import find_command
 from tkdebug.debugger.console.completion import completions
 from tkdebug.debugger.console.shell import Console
+from tkdebug.debugger.session import Ended
 
 _HISTORY = Path("~/.tkdebug_history")
+
+
+def nobody_reads() -> Ended:
+    """What ends the script once the reader of stdout has gone (`… | head`)."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+    return Ended(1)
 
 
 def terminal_console(
@@ -22,7 +31,10 @@ def terminal_console(
 
     def write(text: str) -> None:
         # Not what the script may have put in the place of stdout since.
-        print(text, file=answers, flush=True)
+        try:
+            print(text, file=answers, flush=True)
+        except BrokenPipeError:
+            raise nobody_reads() from None
 
     console = Console(find_command, [*commands], is_json, script, write, read_line=input)
     if not is_json and sys.stdin is not None and sys.stdin.isatty():
