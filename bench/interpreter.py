@@ -135,6 +135,8 @@ def measure(row: Row, upstream: str | None) -> Measured:
         environment = {"TRITON_INTERPRET": "1"}
         theirs = run([upstream], environment, row, row.upstream_repeats)
     tkdebug = [sys.executable, "-m", "tkdebug", "run", "--mode", "interpret", "--no-tui"]
+    # What checks cost is `checks.py`'s.
+    tkdebug += ["--check", "none"]
     ours = run(tkdebug, {"TRITON_INTERPRET": "0"}, row, row.repeats)
     return Measured(
         row=row,
