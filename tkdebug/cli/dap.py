@@ -23,7 +23,7 @@ from tkdebug.fault_telling import telling
 from tkdebug.runtime.device.torch_package import check_importable, check_installed
 from tkdebug.terminal_text import tell
 
-# How long a script that was told to end may take, and a client to say goodbye.
+# For a script to end after `terminate`, and for a client to disconnect.
 _LONGEST_ENDING_S = 5.0
 
 

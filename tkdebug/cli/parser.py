@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
+from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
 from tkdebug.knobs import (
     CHECK_CHOICES,
     CHECKED_LAUNCHES,
     DEFAULT_CHECKS,
     TRITON_RELEASES,
-    parse_kinds,
-    parse_seconds,
-    parse_triton_version,
 )
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
@@ -125,7 +122,7 @@ def _add_run(add: AddCommand) -> None:
     )
     run.add_argument(
         "--triton",
-        type=_triton_version,
+        type=triton_version,
         metavar="VERSION",
         help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
     )
@@ -174,7 +171,7 @@ def _add_run(add: AddCommand) -> None:
     )
     run.add_argument(
         "--hang-timeout",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
         "are told; Ctrl-C does so at once",
@@ -257,7 +254,7 @@ def _add_findings(run: argparse.ArgumentParser) -> None:
         "--ignore",
         action="append",
         default=[],
-        type=_kinds,
+        type=kinds,
         metavar="KIND[,KIND]",
         help="do not report faults of that kind; may be repeated",
     )
@@ -272,37 +269,6 @@ def _add_findings(run: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write the faults of this run into the file of --baseline",
     )
-
-
-def _triton_version(text: str) -> str:
-    try:
-        return parse_triton_version(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
-
-
-def _percent(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of percent, such as 5")
-    return value
-
-
-def _kinds(text: str) -> tuple[str, ...]:
-    try:
-        return parse_kinds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
 
 
 def _add_view(add: AddCommand) -> None:
@@ -352,7 +318,7 @@ def _add_compare(add: AddCommand) -> None:
     compare.add_argument("after", type=Path, metavar="after.tkd", help="a later one")
     compare.add_argument(
         "--max-slowdown",
-        type=_percent,
+        type=percent,
         metavar="PERCENT",
         help="exit with 3 where a kernel is slower by more than that, with 99 %% confidence",
     )

@@ -217,7 +217,7 @@ class Execution(Observer):
                 return
 
     def rewind(self, target: Moment, until: Moment | None = None) -> None:
-        """Prepare another execution; whoever calls it in a program raises `Rewind` then.
+        """Prepare another execution; callers in a program raise `Rewind` then.
 
         Args:
             target: where the finder is told that it has arrived; END for never.

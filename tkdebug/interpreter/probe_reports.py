@@ -95,7 +95,7 @@ class CheckedLaunch:
 
 
 def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Fault]:
-    """The faults that a launch reported; nobody is told of them.
+    """The faults that a launch found; nothing is reported here.
 
     Raises:
         ValueError: the table is not of the plan's size, or was not zero before the launch.

@@ -257,7 +257,7 @@ def _patch_inductor(patches: Replacing) -> None:
 
 
 def _patch_failures(patches: Replacing) -> None:
-    """Let a graph that cannot be compiled run as it was traced, which is told with the reason."""
+    """Let a graph that cannot be compiled run as it was traced, and report the reason."""
     wrapper: Any = torch._TorchCompileInductorWrapper
     compile = wrapper.__call__
 

@@ -14,7 +14,7 @@ logarithms of an empty sum are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.interpreter.checks.shadow_flow import (
@@ -42,11 +42,12 @@ from tkdebug.interpreter.checks.shadow_values import (
     is_in_kernel,
     stored_value,
 )
+from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import BoxTile, TileValue
@@ -70,40 +71,16 @@ _COMBINATIONS = (tt.Reduce.name, tt.Scan.name)
 _WIDER = "compute it in a wider type, or scale the operands down first"
 
 
-class InfCheck(Observer):
+class InfCheck(StoredValueCheck):
     """`--check inf`."""
 
-    follows_accesses = True
-    is_passive = True
-    replays = True
-
-    def __init__(self, module: Module, faults: FaultLog) -> None:
-        self._faults = faults
-        self._held = HeldStores()
-        self._can_replay = False
-
-    @property
-    def key(self) -> Hashable:
-        """Ops are looked at only where batches cannot be run again."""
-        return type(self), self._can_replay
-
-    def launch_begins(self, launch: LaunchContext) -> None:
-        """Note whether ops need to be looked at from the start."""
-        self._can_replay = launch.can_replay
-        self.needs_intermediates = not launch.can_replay
-
-    def moments(self, op: Operation) -> Moments:
-        """After what gives floats; never where batches can be run again."""
-        return Moments.NEVER if self._can_replay else _moments(op)
+    def _moments_of(self, op: Operation) -> Moments:
+        return _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the Infs of one batch."""
         on_batches = InfsOfBatch(self._faults, self._held)
         return StoredInfs(run, on_batches) if self._can_replay else on_batches.of_batch(run)
-
-    def launch_ends(self) -> None:
-        """Tell of the Infs that are left."""
-        self._held.settle()
 
 
 class StoredInfs(Observer):

@@ -10,7 +10,7 @@ Only what is stored is told, and still there when the launch ends. Where batches
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 
@@ -21,17 +21,18 @@ from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.dialects.interfaces import Cast, stored
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.nan_scan import has_nan
+from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.hyperslabs import are_injective
 from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import BoxTile, TileValue
 
@@ -66,40 +67,16 @@ class Birth:
     cause: str
 
 
-class NanCheck(Observer):
+class NanCheck(StoredValueCheck):
     """`--check nan`."""
 
-    follows_accesses = True
-    is_passive = True
-    replays = True
-
-    def __init__(self, module: Module, faults: FaultLog) -> None:
-        self._faults = faults
-        self._held = HeldStores()
-        self._can_replay = False
-
-    @property
-    def key(self) -> Hashable:
-        """Ops are looked at only where batches cannot be run again."""
-        return type(self), self._can_replay
-
-    def launch_begins(self, launch: LaunchContext) -> None:
-        """Note whether ops need to be looked at from the start."""
-        self._can_replay = launch.can_replay
-        self.needs_intermediates = not launch.can_replay
-
-    def moments(self, op: Operation) -> Moments:
-        """As of its tracker; never where that sees a batch that is run again."""
-        return Moments.NEVER if self._can_replay else _moments(op)
+    def _moments_of(self, op: Operation) -> Moments:
+        return _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the origins of one batch."""
         tracker = NanTracker(self._faults, self._held)
         return StoredNans(tracker) if self._can_replay else tracker
-
-    def launch_ends(self) -> None:
-        """Tell of the NaNs that are left."""
-        self._held.settle()
 
 
 class StoredNans(Observer):

@@ -2,7 +2,7 @@
 
 A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
 Before the launch it is set to zero, behind it copied, and an event says when that has been done.
-Invariants: nothing here waits unless it is told to; a table is used again when it has been read.
+Invariants: nothing here waits unless asked to; a table is used again when it has been read.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Build:
 
     def renew_locks(self) -> None:
         """A forked child generates its code itself."""
-        # Reentrant, as a hook that is told of the compile may launch the kernel.
+        # Reentrant, as a hook that gets the compile may launch the kernel.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 

@@ -1,6 +1,6 @@
 """What checked launches found: kept until the device is done with them, then reported as faults.
 
-A launch leaves its table here. It is read by whoever comes by: the next checked launch, a
+A launch leaves its table here. It is read at the first occasion: the next checked launch, a
 synchronisation of the script's, the end of the script. None of them waits for the device but the
 end, and a launch for which no table is free.
 
@@ -104,7 +104,7 @@ class CheckedLaunches:
 
     def _read(self, waits: int) -> None:
         """Report what has ended, waiting for the `waits` oldest."""
-        # A hook that is told of a fault may launch; and one thread at a time keeps the order.
+        # A hook that gets a fault may launch; and one thread at a time keeps the order.
         if not self._pending or not self._reading.acquire(blocking=waits > 0 and not self._is_mine):
             return
         self._reader = threading.get_ident()
@@ -127,7 +127,7 @@ class CheckedLaunches:
         try:
             found = first.memory.read(first.table, wait)
         except TkError:
-            # The crash is told as such.
+            # The crash is reported as such.
             first.memory.drop(first.table)
             self._pending.popleft()
             self._lost += 1
