@@ -15,7 +15,9 @@ from typing import Final
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes.watch_sites import WatchSite
 from tkdebug.errors import IRError
+from tkdebug.watches.places import Watch
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
 KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption")
@@ -29,9 +31,13 @@ class ProbeOptions:
 
     Attributes:
         kinds: of faults, some of `KINDS`.
+        watches: values that are looked at, of any kernel.
+        watch_bytes: memory for what is kept of them in one launch.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
+    watches: tuple[Watch, ...] = ()
+    watch_bytes: int = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +111,15 @@ class ProbePlan:
         sites: by number.
         bounds: the parameters whose tensors' bounds the kernel takes, in that order.
         module: the Tile IR, whose ops carry the numbers of their sites.
+        watches: values that are looked at, by number.
+        watch_bytes: memory for what is kept of them in one launch.
     """
 
     sites: tuple[ProbeSite, ...]
     bounds: tuple[str, ...]
     module: Module
+    watches: tuple[WatchSite, ...] = ()
+    watch_bytes: int = 0
 
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""

@@ -59,6 +59,8 @@ class Lowering:
         self.tensor_maps: dict[Operation, LLVMValue] = {}
         # What is tested as the kernel runs; None in bare kernels.
         self.probes: Probes | None = None
+        # How often the program came by at each watch: memory that LLVM keeps in registers.
+        self.visits: dict[int, LLVMValue] = {}
         # Where this program writes those that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
