@@ -5,7 +5,7 @@ Invariant: both give the same values for the same elements, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -144,7 +144,10 @@ class LaunchWatcher(Observer):
 
 
 def seen_natively(
-    plan: ProbePlan, launch: WatchedLaunch, counters: Sequence[int], records: Tensor
+    plan: ProbePlan,
+    launch: WatchedLaunch,
+    counters: Sequence[int],
+    records: Callable[[int, int], bytes],
 ) -> Seen:
     """What a native launch showed.
 
@@ -152,7 +155,7 @@ def seen_natively(
         plan: of its kernel.
         launch: the launch.
         counters: of each site.
-        records: int64 words.
+        records: gives bytes of the records, from a first one on so many.
     """
     values = []
     for site, space in zip(plan.watches, spaces(plan.watches, plan.watch_bytes), strict=True):
@@ -229,11 +232,16 @@ def _values(
 
 
 def _recorded(
-    launch: WatchedLaunch, site: WatchSite, space: Space, count: int, records: Tensor
+    launch: WatchedLaunch,
+    site: WatchSite,
+    space: Space,
+    count: int,
+    records: Callable[[int, int], bytes],
 ) -> Iterator[WatchedValue]:
     """The first `count` records of a site."""
-    end = space.first_word + count * site.record_words
-    rows = records[space.first_word : end].reshape(count, site.record_words)
+    size = count * site.record_words * WORD_BYTES
+    data = bytearray(records(space.first_word * WORD_BYTES, size))
+    rows = torch.frombuffer(data, dtype=torch.int64).reshape(count, site.record_words)
     programs, visits = rows[:, Word.PROGRAM], rows[:, Word.ITERATION]
     if site.is_whole:
         values = _elements(site, rows[:, HEADER_WORDS:].contiguous())

@@ -114,8 +114,8 @@ def checked_watch(watch: Watch) -> Watch:
     if watch.name not in function.names:
         near = ", ".join(function.bound_by(watch.line)) or "none"
         raise UsageError(
-            f"{shown_path(watch.file)}:{watch.line}: {function.name} has no variable `{watch.name}`; its "
-            f"variables up to this line: {near}"
+            f"{shown_path(watch.file)}:{watch.line}: {function.name} has no variable "
+            f"`{watch.name}`; its variables up to this line: {near}"
         )
     return watch
 
@@ -143,7 +143,8 @@ def _check_line(watch: Watch, functions: Mapping[int, _Function]) -> None:
         else f"the nearest one with code is {near}, in {functions[near].name}"
     )
     raise UsageError(
-        f"{shown_path(watch.file)}:{watch.line}: no statement of a function begins at this line; {offer}"
+        f"{shown_path(watch.file)}:{watch.line}: no statement of a function begins at this line; "
+        f"{offer}"
     )
 
 

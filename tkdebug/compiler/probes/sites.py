@@ -15,7 +15,8 @@ from typing import Final
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.probes.watch_sites import WatchSite
+from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.probes.watch_sites import WORD_BYTES, WatchSite
 from tkdebug.errors import IRError
 from tkdebug.watches.places import Watch
 
@@ -120,6 +121,17 @@ class ProbePlan:
     module: Module
     watches: tuple[WatchSite, ...] = ()
     watch_bytes: int = 0
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory of a launch: the sites' slots, then a counter for each watched value."""
+        return table_bytes(len(self.sites)) + WORD_BYTES * len(self.watches)
+
+    @property
+    def watch_places(self) -> tuple[int, int]:
+        """Where the counters and records stand behind the table's address and the bounds."""
+        first = 1 + 2 * len(self.bounds)
+        return first, first + 1
 
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""
