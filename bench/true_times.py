@@ -15,7 +15,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-sys.argv[1:1] = ["--watch", "bare"]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tkdebug.compat import install  # noqa: E402
+
+install("native")
+sys.argv[1:1] = ["--watch", "bare"]  # as the modules of the other benchmarks want it
 
 import torch  # noqa: E402
 from kernels_native import add_kernel, empty_kernel  # noqa: E402
