@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tkdebug.compat import install  # noqa: E402
+from tkdebug.compat import install
 
 install("native")
 sys.argv[1:1] = ["--watch", "bare"]  # as the modules of the other benchmarks want it
