@@ -16,6 +16,7 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
@@ -33,6 +34,7 @@ PRINTER = Target(
     "schedule",
     (1, 0),
     threads_per_warp=WARP_SIZE,
+    banks=SharedBanks(count=8, word_bytes=4, access_bytes=8),
     shared_bytes_per_sm=4096,
     shared_bytes_per_block=1024,
     warps_per_sm=8,
@@ -126,7 +128,7 @@ class ScheduleBackend:
         return "printers have no clusters" if num_ctas > 1 else None
 
     def pipeline(self, target: Target, options: NativeOptions) -> tuple[Any, ...]:
-        return CoalesceAccesses(), AssignLayouts(), EliminateDeadCode()
+        return CoalesceAccesses(), AssignLayouts(target), EliminateDeadCode()
 
     def scratch_bytes(self, op: Operation) -> int:
         return 0
