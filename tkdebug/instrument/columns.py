@@ -11,7 +11,7 @@ import json
 import math
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -36,17 +36,34 @@ class Column:
         sql_type: what the table declares; "" keeps both numbers and texts as they are.
         encode: from the field to what SQLite stores; None where it takes it as it is.
         decode: from there to the field.
+        kept: types of the values that `decode` gives back as they are.
+        is_repeated: whether many rows hold the same value.
     """
 
     name: str
     sql_type: str
     encode: Coder | None
     decode: Coder
+    kept: frozenset[type] = frozenset()
+    is_repeated: bool = False
 
     @property
     def is_text(self) -> bool:
         """Whether it may hold much."""
         return self.sql_type == "TEXT"
+
+    def decoded(self, values: Sequence[object]) -> Iterable[object]:
+        """`decode` of each of `values`, which is much quicker where all are as they should be.
+
+        Raises:
+            ValueError: what no writer leaves there.
+        """
+        if self.kept.issuperset(map(type, values)):
+            return values
+        if not self.is_repeated:
+            return map(self.decode, values)
+        found = {value: self.decode(value) for value in set(values)}
+        return map(found.__getitem__, values)
 
 
 def columns_of(kind: type) -> tuple[Column, ...]:
@@ -109,11 +126,13 @@ def _column(name: str, hint: object) -> Column:
             sql_type, encode = "", _encode_wide
         elif SHORT in marks:
             encode = _short_text
-        return Column(name, sql_type, encode, _parser(hint))
-    encode, decode = _json_coders(plain, repeated=REPEATED in marks)
+        kept = {kind for kind in _KEPT if kind is plain} | ({type(None)} if optional else set())
+        return Column(name, sql_type, encode, _parser(hint), frozenset(kept))
+    is_repeated = REPEATED in marks
+    encode, decode = _json_coders(plain, repeated=is_repeated)
     if optional:
-        return Column(name, "TEXT", _or_none(encode), _or_none(decode))
-    return Column(name, "TEXT", encode, decode)
+        encode, decode = _or_none(encode), _or_none(decode)
+    return Column(name, "TEXT", encode, decode, is_repeated=is_repeated)
 
 
 def _taken_apart(hint: object) -> tuple[object, tuple[object, ...], bool]:
@@ -368,6 +387,7 @@ _SCALARS: Mapping[object, Coder] = {
     float: _decode_number,
     str: decode_text,
 }
+_KEPT: tuple[type, ...] = (bytes, int, float, str)  # as SQLite gives them
 _SCALAR_COLUMNS: Mapping[object, tuple[str, Coder | None]] = {
     bytes: ("BLOB", None),
     int: ("INTEGER", None),

@@ -118,6 +118,18 @@ class Table(Generic[_T]):
         """
         return self._kind(*[decode(v) for decode, v in zip(self._decoders, row, strict=True)])
 
+    def records(self, rows: Sequence[Sequence[object]]) -> tuple[_T, ...]:
+        """The records that lie in `rows`, decoded by column.
+
+        Raises:
+            ValueError: something else lies there.
+        """
+        if not rows:
+            return ()
+        columns = zip(*rows, strict=True)
+        decoded = [one.decoded(found) for one, found in zip(self.own_columns, columns, strict=True)]
+        return tuple(map(self._kind, *decoded))
+
     def recorded(self, row: Sequence[object]) -> Recorded[_T]:
         """The same of the values of all columns of a stamped table."""
         stamp = [decode(v) for decode, v in zip(_STAMP_DECODERS, row[:4], strict=True)]

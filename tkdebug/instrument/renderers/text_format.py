@@ -70,10 +70,9 @@ def render(
         yield "\n"
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
-    ranks = compare_ranks((session,))
-    if len(ranks.totals) > 1:
+    if session.rank_count() > 1:
         yield "\n"
-        for line in ranks_text(ranks, view.width):
+        for line in ranks_text(compare_ranks((session,)), view.width):
             yield visible(line)
     for line in advice_lines(session):
         yield visible(line)
