@@ -140,7 +140,7 @@ class Platform(Protocol):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What a first launch imports of it, whatever its mode."""
+        """What a first launch imports of it where it is there, whatever the launch's mode."""
         ...
 
     def is_there(self) -> bool:
