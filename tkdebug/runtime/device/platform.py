@@ -164,7 +164,7 @@ class Platform(Protocol):
         ...
 
     def current_target(self) -> GPUTarget:
-        """What kernels are compiled for; without a device, what scripts are told instead."""
+        """What kernels are compiled for; without a device, what scripts get instead."""
         ...
 
     def properties(self, device: int) -> dict[str, int]:
