@@ -306,7 +306,11 @@ def split_k() -> Work:
 
 def locked_sum() -> Work:
     programs, block = 64, 1024
-    x, out, lock = torch.rand(programs, block), torch.zeros(block), torch.zeros(1, dtype=torch.int32)
+    x, out, lock = (
+        torch.rand(programs, block),
+        torch.zeros(block),
+        torch.zeros(1, dtype=torch.int32),
+    )
 
     def launch() -> None:
         out.zero_()
