@@ -51,9 +51,10 @@ def _parts(mask: Value, places: Mapping[int, int]) -> set[Condition]:
     op = mask.defining_op
     if op is not None:
         if arith.AndI.matches(op):
-            return _parts(op.operands[0], places) | _parts(op.operands[1], places)
+            both = arith.AndI(op)
+            return _parts(both.lhs, places) | _parts(both.rhs, places)
         if any(view.matches(op) for view in MOVED):
-            return _parts(op.operands[0], _before(op, places))
+            return _parts(tt.Rearrangement(op).source, _before(op, places))
     axes = tuple(sorted(_key(mask, places, [_LARGEST_KEY]).axes))
     own = {axis: axes.index(place) for axis, place in places.items() if place in axes}
     key = _key(mask, own, [_LARGEST_KEY])  # whichever axes of the tile they are
@@ -73,7 +74,7 @@ def _key(value: Value, places: Mapping[int, int], left: list[int]) -> _Key:
     left[0] -= 1
     if op is not None and left[0] > 0:
         if any(view.matches(op) for view in MOVED):
-            return _key(op.operands[0], _before(op, places), left)
+            return _key(tt.Rearrangement(op).source, _before(op, places), left)
         if arith.Constant.matches(op):
             return _Key(("constant", arith.Constant(op).value), frozenset(), frozenset())
         if tt.MakeRange.matches(op):
@@ -96,7 +97,7 @@ def _key(value: Value, places: Mapping[int, int], left: list[int]) -> _Key:
 
 def _before(op: Operation, places: Mapping[int, int]) -> Mapping[int, int]:
     """Where the axes of an op's operand are, of those of its result that are at `places`."""
-    shape = ir.shape_of(op.operands[0].type)
+    shape = ir.shape_of(tt.Rearrangement(op).source.type)
     if tt.Splat.matches(op):
         return {}
     if tt.ExpandDims.matches(op):

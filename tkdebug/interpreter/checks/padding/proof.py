@@ -302,7 +302,7 @@ def _taken(
 def _moved(
     op: Operation, numbers: Mapping[Condition, float | None]
 ) -> Mapping[Condition, float | None]:
-    places = {axis: axis for axis in _axes(op.operands[0])}
+    places = {axis: axis for axis in _axes(tt.Rearrangement(op).source)}
     if tt.ExpandDims.matches(op):
         new = tt.ExpandDims(op).axis
         places = {axis: axis + (axis >= new) for axis in places}
