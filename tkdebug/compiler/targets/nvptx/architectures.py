@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.targets.target import (
     BF16_ARITHMETIC,
     CLUSTER,
@@ -24,6 +25,9 @@ from tkdebug.compiler.targets.target import (
 
 BACKEND = "nvptx"
 WARP_SIZE = 32
+# CUDA C++ Programming Guide, "Shared Memory": 32 banks, successive 32-bit words in successive
+# banks; an access of 8 or 16 bytes per thread is made in two or four parts of consecutive lanes.
+BANKS = SharedBanks(count=32, word_bytes=4, access_bytes=16)
 _KIB = 1024
 
 _ADA = frozenset((FP8_CONVERSIONS, FP8_MMA))
@@ -50,6 +54,7 @@ def _architecture(
         BACKEND,
         capability,
         threads_per_warp=WARP_SIZE,
+        banks=BANKS,
         shared_bytes_per_sm=shared_kib * _KIB,
         shared_bytes_per_block=(shared_kib - 1) * _KIB,
         warps_per_sm=warps,
