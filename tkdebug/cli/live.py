@@ -52,8 +52,9 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command += ["--report", str(arguments.report)]
     if arguments.report_format is not None:
         command += ["--report-format", arguments.report_format]
-    if arguments.quick:
-        command.append("--quick")
+    for name in ("quick", "advise", "nvtx"):
+        if getattr(arguments, name):
+            command.append(f"--{name}")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
     if arguments.triton is not None:

@@ -24,24 +24,26 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.padding.combinations import (
+    combination,
+    name_of,
+    neutral_of,
+    neutral_text,
+)
 from tkdebug.interpreter.checks.padding.facts import (
     Axes,
     PaddingFacts,
-    constant_everywhere,
     counts_elements,
     leaves,
 )
 from tkdebug.interpreter.checks.padding.flow import (
-    combination,
     is_filled,
     mask_given,
-    name_of,
-    neutral_of,
-    neutral_text,
     numbers,
     padding_of_product,
     padding_of_results,
 )
+from tkdebug.interpreter.checks.padding.proof import constant_everywhere
 from tkdebug.interpreter.checks.padding.worlds import World, different, differs
 from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
