@@ -25,7 +25,7 @@ def depends_on_data(module: Module) -> bool:
 
 
 def _is_loaded(site: Operation) -> bool:
-    """Whether what a site tests comes of a load; control flow that a load decides counts too."""
+    """Whether what a site tests depends on a load; control flow that a load decides counts too."""
     pending, seen = list(_tested(site)), set[Value]()
     while pending:
         value = pending.pop()
