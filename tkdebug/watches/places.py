@@ -56,10 +56,18 @@ class Watch:
     @cached_property
     def text(self) -> str:
         """As it can be written."""
+        return self.place + self._rest
+
+    @property
+    def absolute_text(self) -> str:
+        """The same with the file's whole path."""
+        return f"{self.file}:{self.line}:{self.name}{self._rest}"
+
+    @cached_property
+    def _rest(self) -> str:
         programs = "+".join(",".join(map(_span_text, box)) for box in self.programs)
         return (
-            self.place
-            + (f":{_TILE}" if self.whole else "")
+            (f":{_TILE}" if self.whole else "")
             + (f"@{programs}" if programs else "")
             + (f" if {self.condition}" if self.condition else "")
         )

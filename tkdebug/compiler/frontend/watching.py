@@ -96,6 +96,9 @@ class Watching:
         if binding is None:
             if name in scope.missing:
                 return f"`{name}` has no value here: {scope.missing[name]}"
+            lines = _lines_of(visitor, name)
+            if lines:
+                return f"`{name}` has no value here: it is bound at line {lines}"
             return f"`{name}` has no value here{instead_of(name, scope.names)}"
         value: Any = binding.value
         if not isinstance(value, tensor):
@@ -158,6 +161,13 @@ class Watching:
         for (watch, location), problem in self._problems.items():
             place = f"{shown_path(location.file)}:{location.line}"
             yield watch, f"{place}: {problem}; it is not watched"
+
+
+def _lines_of(visitor: Visitor, name: str) -> str:
+    """The lines at which a function binds a name."""
+    nodes = ast.walk(visitor.source.definition)
+    stores = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return ", ".join(map(str, sorted({n.lineno for n in stores if n.id == name})))
 
 
 def _bound(node: ast.stmt) -> list[str]:
