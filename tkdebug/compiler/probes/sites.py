@@ -15,10 +15,15 @@ from typing import Final
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
 from tkdebug.errors import IRError
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
-KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption")
+# Of what is stored.
+VALUE_KINDS: Final = ("nan", "inf")
+# Those that are looked for unless others are asked for, and all of them.
+KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", "nan", *SYMPTOM_KINDS)
+ALL_KINDS: Final = (*KINDS, "inf")
 # What is refused in a list of sites that was not written here.
 _MAX_TEXT: Final = 4096
 
