@@ -57,8 +57,8 @@ def needs_closer_look(plan: ProbePlan, table: bytes, faults: Sequence[Fault]) ->
     return bool(offset_arithmetic(plan.module).remainders)
 
 
-def read_parameters(module: Module) -> frozenset[int] | None:
-    """Positions of the parameters that a kernel reads memory through, and does not write.
+def parameters_of(module: Module) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Positions of the parameters that a kernel reads memory through, and of those it writes.
 
     Returns:
         None where a closer look may see other values than the launch did: what it reads is not
@@ -69,7 +69,7 @@ def read_parameters(module: Module) -> frozenset[int] | None:
         return None
     if known.reads & written or Prepared.of(module).spin_loops:
         return None
-    return known.reads
+    return known.reads, written
 
 
 def look_closer(

@@ -120,6 +120,10 @@ class ProbePlan:
         """The Tile IR op of a site."""
         return next(op for op in self.module.walk() if OpView(op).probe == site.number)
 
+    def value_op_of(self, site: ProbeSite) -> Operation:
+        """The Tile IR op of a site for what it stores."""
+        return next(op for op in self.module.walk() if OpView(op).value_probe == site.number)
+
 
 def probe_sites(function: Operation) -> tuple[ProbeSite, ...]:
     """The sites of a kernel, in the order of their numbers; none of one without probes.
