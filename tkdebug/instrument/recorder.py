@@ -53,7 +53,7 @@ class Recorder:
         mode: how kernels run, as shown in reports until the first launch tells.
         join: add to the session that another process created instead of creating one.
         output: also record what goes through `sys.stdout` and `sys.stderr`.
-        stacks: record which line launched others' kernels; `note_operation` has to be told.
+        stacks: record which line launched others' kernels; `note_operation` has to be called.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ def _started(record: LaunchRecord, scopes: tuple[str, ...]) -> LaunchStarted:
 def join_from_environment() -> Recorder | None:
     """Join the session that a parent process named in `TKDEBUG_SESSION`, if it named one.
 
-    A session that has gone meanwhile is told on stderr; the child runs on unrecorded.
+    A session that has gone meanwhile is reported on stderr; the child runs on unrecorded.
     """
     path = os.environ.get(SESSION_VARIABLE)
     if not path:

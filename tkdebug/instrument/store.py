@@ -177,7 +177,7 @@ class SessionStore:
         self._process = os.getpid() if process is None else process
         self._rank = process_rank() if rank is None else rank
         self._running: dict[int, tuple[int, str]] = {}
-        # Another process may have told of a launch's progress that ends here.
+        # Another process may have reported progress of a launch that ends here.
         (self._has_progress,) = self._connection.execute(
             "SELECT EXISTS (SELECT 1 FROM progress)"
         ).fetchone()

@@ -143,7 +143,7 @@ def run_debugged(
         values: as for `run_module`.
         grid: programs along x, y, z.
         faults: takes the faults; the caller publishes them.
-        observer: the debugger's, told of each batch by `of_batch` before its first op.
+        observer: the debugger's, whose `of_batch` is called before each batch's first op.
         first: the program to begin with, the first of a batch.
     """
     with apart_from_the_script(device_of(values)):

@@ -43,7 +43,7 @@ class OffsetArithmetic:
 
 
 def offset_arithmetic(module: Module) -> OffsetArithmetic:
-    """The arithmetic that offsets of pointers come of."""
+    """The arithmetic that offsets of pointers are computed by."""
     offsets = [tt.AddPtr(op).offset for op in module.walk() if tt.AddPtr.matches(op)]
     sums, remainders = _made_of(offsets)
     hashed, _ = _made_of(arith.RemSI(op).lhs for op in remainders)

@@ -249,7 +249,7 @@ class Arrivals:
         return self._taken()
 
     def left(self, is_killed: bool) -> list[Event]:
-        """What can be told without answers of the script's process.
+        """What is known without answers of the script's process.
 
         Args:
             is_killed: it did not say that it is done.

@@ -29,7 +29,7 @@ def depends_on_data(module: Module) -> bool:
 
 
 def _comes_of_loads(tested: Iterable[Value]) -> bool:
-    """Whether what a site tests comes of a load; control flow that a load decides counts too."""
+    """Whether what a site tests depends on a load; control flow that a load decides counts too."""
     pending, seen = list(tested), set[Value]()
     while pending:
         value = pending.pop()

@@ -19,17 +19,23 @@ from tkdebug.compiler.passes.gpu.dot_operands import place_dot
 from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
 from tkdebug.compiler.passes.gpu.placement import Placement
 from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class AssignLayouts:
-    """Gives every tile its layout."""
+    """Gives every tile its layout.
 
+    Args:
+        target: the architecture.
+    """
+
+    target: Target
     name: ClassVar[str] = "assign-layouts"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Assign layouts, then rewrite in program order."""
-        placement = Placement(module, rewriter, LayoutAssignment.of(module))
+        placement = Placement(module, rewriter, LayoutAssignment.of(module), self.target)
         _place_block(placement, module.function.regions[0].block)
         rewriter.commit()
 

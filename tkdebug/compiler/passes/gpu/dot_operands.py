@@ -15,6 +15,7 @@ from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape
 from tkdebug.compiler.layouts import (
     LANE,
     REGISTER,
+    Conversion,
     LinearLayout,
     NoConversion,
     RegisterMoves,
@@ -85,17 +86,22 @@ def _register_operand(placement: Placement, a: Value, acc: LinearLayout) -> Valu
     home = placement.layouts.find(a)
     if home is None or element_of(a.type).bits != 16:
         return None
-    return placement.wanted(a, wanted) if _stays_in_thread(home, wanted) else None
+    stays = _conversion(placement, home, wanted, 2)
+    return placement.wanted(a, wanted) if isinstance(stays, NoConversion | RegisterMoves) else None
 
 
-def _stays_in_thread(source: LinearLayout, target: LinearLayout) -> bool:
-    return isinstance(classify_conversion(source, target), NoConversion | RegisterMoves)
+def _conversion(
+    placement: Placement, source: LinearLayout, target: LinearLayout, element_bytes: int
+) -> Conversion:
+    return classify_conversion(source, target, element_bytes, placement.banks)
 
 
 def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Value:
     home = placement.layouts.find(value)
     element_bytes = max(1, element_of(value.type).bits // 8)
-    if home is None or not isinstance(classify_conversion(home, wanted, element_bytes), SharedTrip):
+    if home is None or not isinstance(
+        _conversion(placement, home, wanted, element_bytes), SharedTrip
+    ):
         return placement.wanted(value, wanted)
     source, order = _peeled(value)
     shape = shape_of(source.type)

@@ -1,8 +1,8 @@
 """Which layout each tile has where it is computed: the analysis behind `AssignLayouts`.
 
 Layouts flow forward from anchors to a fixed point; a value carried by a loop or handed out of a
-branch takes the layout of what the inside computes, else of what comes in, else of whoever uses
-it first.
+branch takes the layout of what the inside computes, else of what comes in, else of its
+first user.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
 from tkdebug.compiler.layouts import REGISTER, LinearLayout
 from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
 from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.targets.target import Target
 
 # A small vector of which each thread wants more is handed around after all.
 _MOST_REGISTERS_OF_A_LOAD = 32
@@ -27,13 +28,18 @@ class Placement:
         module: what is rewritten.
         rewriter: how.
         layouts: the layout of each value that has one.
+        target: the architecture.
 
     Attributes:
+        banks: of the target's shared memory.
         buffers: the shared-memory buffers made so far, by what they hold.
     """
 
-    def __init__(self, module: Module, rewriter: Rewriter, layouts: LayoutAssignment) -> None:
+    def __init__(
+        self, module: Module, rewriter: Rewriter, layouts: LayoutAssignment, target: Target
+    ) -> None:
         self.rewriter = rewriter
+        self.banks = target.banks
         self.layouts = layouts
         self.buffers: dict[tuple[Value, LinearLayout | None, tuple[int, ...] | None], Value] = {}
         self._made: dict[tuple[Value, LinearLayout], Value] = {}

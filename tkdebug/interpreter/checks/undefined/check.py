@@ -2,12 +2,12 @@
 
 That is the result of an integer division by zero and of a shift past the width and, when that is
 asked for, what a load without `other` gives where its mask is false. All are harmless where nothing
-comes of them: in elements that are masked off, or that `tl.where` drops. So each is followed
-through the ops after it, and told when a store writes it, an access goes by it, or a branch or a
-loop. Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
+uses them: in elements that are masked off, or that `tl.where` drops. So each is followed through
+the ops after it, and reported when a store writes it, an access goes by it, or a branch or a loop.
+Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
 
-Offsets that wrapped (`offset_wraps`) are followed in the same way, and told where an access goes by
-them; negative remainders, where it goes before the tensor by them.
+Offsets that wrapped (`offset_wraps`) are followed in the same way, and reported where an access
+goes by them; negative remainders, where it goes before the tensor by them.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Probes:
     # Reports
 
     def time(self) -> LLVMValue:
-        """When the program is here, i64: in the text, copies stand in the order of iterations."""
+        """When the program is here, i64: in the text, copies are in the order of iterations."""
         self._copies += 1
         assert self._copies < 1 << _COPY_BITS
         emit = self._ctx.emit
