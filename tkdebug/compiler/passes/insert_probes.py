@@ -108,7 +108,8 @@ def _may_show(op: Operation) -> bool:
         return True
     if op.name not in _PARTIAL:
         return False
-    number = constant_value(op.operands[1])
+    _, right = op.operands
+    number = constant_value(right)
     bits = element_of(op.results[0].type).bits
     return not isinstance(number, int) or not 0 < number < (bits if op.name in _SHIFTS else 1 << 64)
 

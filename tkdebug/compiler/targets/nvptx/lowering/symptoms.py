@@ -113,7 +113,8 @@ class Symptoms:
     def _division(self, op: Operation) -> None:
         if "division-by-zero" not in self._kinds or _is_combining(op):
             return
-        divisors = dict.fromkeys(self._ctx.values[op.operands[1]])
+        _, right = op.operands
+        divisors = dict.fromkeys(self._ctx.values[right])
         self._note(
             "division-by-zero",
             [self._ctx.emit.icmp("eq", d, 0) for d in divisors if not d.constant],
@@ -122,7 +123,8 @@ class Symptoms:
     def _shift(self, op: Operation) -> None:
         if "shift-range" not in self._kinds or _is_combining(op):
             return
-        amounts = dict.fromkeys(self._ctx.values[op.operands[1]])
+        _, right = op.operands
+        amounts = dict.fromkeys(self._ctx.values[right])
         bits = self._ctx.element_bits(op.result)
         self._note(
             "shift-range",
