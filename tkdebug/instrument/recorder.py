@@ -28,7 +28,7 @@ from tkdebug.instrument.output import OutputTee
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Told
+from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Stamped
 from tkdebug.instrument.stored_times import StoredTime
 from tkdebug.instrument.tables import BUSY_TIMEOUT_S
 from tkdebug.scopes import SCOPES, Metrics, Scope
@@ -297,7 +297,7 @@ class Recorder:
         self._put(LaunchEnded(launch, duration_ns, None, source, *place))
 
     def _on_record(self, event: object) -> None:
-        self._put(Told(event, time.time_ns()))
+        self._put(Stamped(event, time.time_ns()))
 
     def _on_fault(self, event: Fault) -> None:
         self._on_record(event)

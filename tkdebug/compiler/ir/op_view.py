@@ -357,6 +357,8 @@ class OpView(metaclass=_WithoutDict):
     scratch_offset = AttributeDef["int | None"]("scratch_offset", (int,), None)
     # Number of the probe's site that the op is of, in kernels that are checked as they run.
     probe = AttributeDef["int | None"]("probe", (int,), None)
+    # And of that for the values that it stores.
+    value_probe = AttributeDef["int | None"]("value_probe", (int,), None)
 
     op: Operation
     _classes: ClassVar[dict[str, type[OpView]]] = {}

@@ -28,6 +28,8 @@ _NO_TIMING = 2
 _DEVICE_MAP = 2
 # Launches whose records were not read yet.
 MOST_RECORDS = 8
+# CUstream_flags (cuda.h).
+_NON_BLOCKING = 1
 # CUstreamCaptureMode (cuda.h): what this thread does breaks no capture of another.
 _RELAXED = 2
 _NO_CONTEXT = (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED)
@@ -114,6 +116,7 @@ class CudaProbeMemory:
         """In a forked child the tables are the parent's, and CUDA is not to be used."""
         self._lock = threading.Lock()
         self._free: dict[int, list[_Table]] = {}
+        self._stream: int | None = None
         self._made = 0
         self._free_records: list[_Records] = []
         self._used_records = 0
@@ -239,6 +242,23 @@ class CudaProbeMemory:
             status = self._calls.is_capturing(stream, place)
         # Where the question is forbidden, some stream captures, and so is the launch.
         return bool(status or capturing.value)
+
+    def fetch(self, address: int, size_bytes: int) -> bytearray:
+        """The device's memory as it is now, by a stream that waits for no other."""
+        found = bytearray(size_bytes)
+        place = ctypes.addressof((ctypes.c_char * size_bytes).from_buffer(found))
+        mode = ctypes.c_int(_RELAXED)
+        with self._device.entered():
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            try:
+                if self._stream is None:
+                    self._stream = int(driver_api.call("cuStreamCreate", _NON_BLOCKING))
+                stream = self._stream
+                self._do("cuMemcpyDtoHAsync", self._calls.copy, place, address, size_bytes, stream)
+                driver_api.call("cuStreamSynchronize", stream)
+            finally:
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        return found
 
     def _give_back(self, table: _Table) -> None:
         with self._lock:

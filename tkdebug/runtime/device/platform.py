@@ -138,6 +138,14 @@ class ProbeMemory(Protocol):
         """Whether launches on `stream` become part of a graph, and do not run now."""
         ...
 
+    def fetch(self, address: int, size_bytes: int) -> bytearray:
+        """The device's memory as it is now; waits for no stream of the script's.
+
+        Raises:
+            TkError: it cannot be read.
+        """
+        ...
+
 
 class Platform(Protocol):
     """One kind of device."""

@@ -9,7 +9,10 @@ from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.probes.watch_sites import WORD_BYTES, records_words
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
+from tkdebug.runtime.probes.closer_looks import may_need_closer_look
+from tkdebug.runtime.probes.held_arguments import HeldArguments
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
@@ -51,6 +54,7 @@ class CheckedLaunch:
         self._table = table
         self._records = records
         self._launch_id = 0
+        self._held: HeldArguments | None = None
 
     @staticmethod
     def prepare(
@@ -87,10 +91,15 @@ class CheckedLaunch:
             values: a value for each parameter.
             passed: what a bare kernel's `submit` takes.
         """
+        plan = self._kernel.binary.probes
+        if plan is not None and may_need_closer_look(plan):
+            self._held = HeldArguments(runtime_values(self._kernel.src.specs, values))
         if HOOKS.launch:
             self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
         else:
             self.submit_as(next_launch_id())(*self._grid, self._stream, *passed)
+        if self._held is not None:
+            CHECKED.await_briefly(self._kernel.name)
 
     def submit_as(self, launch_id: int) -> Callable[..., NativeKernel | None]:
         """What makes the launch that hooks know by that id, in the place of `kernel.submit`."""
@@ -109,6 +118,8 @@ class CheckedLaunch:
             self._memory.end(self._table, stream)
         except BaseException:
             self._memory.drop(self._table)
+            if self._records is not None:
+                self._memory.end_records(self._records)
             raise
         if ran is not None and ran.binary.probes is not None:
             plan = ran.binary.probes
@@ -121,6 +132,7 @@ class CheckedLaunch:
             self._grid,
             self._arguments,
             self._records,
+            self._held,
         )
         CHECKED.add(pending)
         return ran

@@ -114,6 +114,7 @@ class Func(OpView):
     probe_bounds = attribute_def("probe_bounds", tuple[str, ...], ())
     # Of kernels some of whose values are watched (`compiler.probes.watch_sites`).
     watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
+    probe_symptoms = attribute_def("probe_symptoms", tuple[str, ...], ())
 
     @property
     def body(self) -> Block:
