@@ -84,7 +84,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
 
 
 def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[str, ...]) -> bool:
-    """Print where the TUI was what came of the run; the result is whether it has ended."""
+    """Print the run's outcome where the TUI was; the result is whether it has ended."""
     if not path.exists():
         return False
     try:
@@ -102,5 +102,5 @@ def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[s
 
 
 def _told(fault: Fault) -> bool:
-    """Whether it has been told on this terminal: what the TUI showed went with it."""
+    """Whether this terminal still shows the fault: what the TUI showed went with it."""
     return False

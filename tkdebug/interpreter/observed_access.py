@@ -1,4 +1,4 @@
-"""An access to memory as observers are told of it: nothing is listed until someone asks."""
+"""An access to memory as observers get it: nothing is listed until it is asked for."""
 
 from __future__ import annotations
 

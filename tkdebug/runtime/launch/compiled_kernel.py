@@ -169,7 +169,7 @@ class CompiledKernel:
         raise NotImplementedError
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """What is to be said of a grid with an axis of 0, of which no program runs."""
+        """The sentence for a grid with an axis of 0, of which no program runs."""
 
     @cached_property
     def launch_record(self) -> type[KernelLaunch]:

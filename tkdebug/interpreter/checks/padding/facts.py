@@ -1,8 +1,8 @@
 """What a module says of its padding: along which axes values have data, and which loads pad.
 
-Static facts, worked out once per module. "Data" is what was loaded, and all that comes of it; an
-axis along which a tile was only broadcast has none. So of `x - mean[:, None]` the first operand has
-data of its own in each element, and the second has not.
+Static facts, worked out once per module. "Data" is what was loaded, and all that is computed from
+it; an axis along which a tile was only broadcast has none. So of `x - mean[:, None]` the first
+operand has data of its own in each element, and the second has not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How padding travels through ops, and what takes its place where it is left out.
 
-A shadow of padding is true in elements that come of nothing but what loads masked off. `tl.where`
+A shadow of padding is true in elements that are computed from masked-off loads alone. `tl.where`
 with a mask ends it where it takes the other operand, and so does a factor 0 or an addend -inf that
 goes by positions: the author has taken care of these elements.
 """

@@ -97,7 +97,7 @@ def _is_right(op: Operation, tile: TileValue) -> bool:
     """
     combiner = combination(op)
     if combiner is None:
-        return True  # of which nothing can be told
+        return True  # of which nothing is known
     if not isinstance(tile, BoxTile) or tt.Combining(op).axis not in tile.cropped_axes:
         return False
     return not bool((tile.fill != neutral_of(combiner, tile.fill.dtype)).any())

@@ -211,7 +211,7 @@ class _Clusters:
     def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
         """Where runs begin and end, if what is between may be one entry; None: take elements."""
         parts = [self._parts[part] for part in torch.unique(self._part[kept]).tolist()]
-        # The first entry is told of, so that it has to be the first of its tile as well.
+        # The first entry is reported, so it has to be the first of its tile as well.
         if any(isinstance(part, SlabPart) and part.slab.flips for part in parts):
             return None
         if not all(is_alike(part.changed) for part in parts):

@@ -42,7 +42,7 @@ class RaceCheck(Observer):
         self._faults = faults
         self._synchronisation = Synchronisation.of(module)
         self._order: HappensBefore | None = None
-        # By program: how often it has told others something.
+        # By program: how often it has released something to others.
         self._published: Counter[int] = Counter()
         self._stops: Counter[Operation] = Counter()
         # Of the store that is under way.

@@ -17,7 +17,7 @@ Where the model leaves room, or programs rely on more than it says, an order is 
 - flags: loads that are volatile or `.cv` acquire;
 - what relaxed atomics have seen is acquired by the next acquire, wherever that is, and what an
   atomic released last is what relaxed ones pass on, as if there were fences;
-- a plain store of one element releases, so that a race on a flag is told at the flag alone;
+- a plain store of one element releases, so that a race on a flag is reported at the flag alone;
 - an atomic of many elements takes the whole allocation for one place;
 - the threads of a program count as one, with or without `tl.debug_barrier`.
 """
