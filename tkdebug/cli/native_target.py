@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
-from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.fault_text import counted
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS, ModeName
 from tkdebug.terminal_text import tell

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tkdebug.events import Fault
-from tkdebug.fault_text import counted_line
+from tkdebug.fault_text import counted, counted_line
 from tkdebug.findings.launch_counts import LaunchCounts, total_counts
 from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output
-from tkdebug.instrument.renderers.text_format import counted, fault_lines
+from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import style_of
 from tkdebug.terminal_text import tell, visible

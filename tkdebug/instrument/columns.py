@@ -13,7 +13,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -68,8 +68,19 @@ class Column:
 
 def columns_of(kind: type) -> tuple[Column, ...]:
     """The columns of a dataclass, in the order of its fields."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     return tuple(_column(field.name, hints[field.name]) for field in fields(kind))
+
+
+@cache
+def hints_of(kind: type) -> Mapping[str, object]:
+    """The types of a dataclass's fields, with their marks; to evaluate them takes long."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def unmarked(hint: object) -> object:
+    """A type without its marks."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def encode_text(value: object) -> object:
@@ -225,7 +236,7 @@ def _dumper_of(hint: object) -> Coder:
 
 
 def _dataclass_dumper(kind: type) -> Coder:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     names = [field.name for field in fields(kind)]
     values = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
     dumps = [_dumper(hints[name]) for name in names]
@@ -249,7 +260,7 @@ def _parser_of(hint: object) -> Coder:
     if isinstance(hint, type) and hint in _SCALARS:
         return _SCALARS[hint]
     if isinstance(hint, type) and is_dataclass(hint):
-        hints = get_type_hints(hint, include_extras=True)
+        hints = hints_of(hint)
         parse = _fixed_parser([_parser(hints[field.name]) for field in fields(hint)])
         return lambda value: hint(*parse(value))
     arguments = get_args(hint)

@@ -10,10 +10,17 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from typing import Generic, TypeVar, cast, get_type_hints
+from typing import Generic, TypeVar, cast
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.columns import MAX_TEXT_CHARS, Column, columns_of, encode_text
+from tkdebug.instrument.columns import (
+    MAX_TEXT_CHARS,
+    Column,
+    columns_of,
+    encode_text,
+    hints_of,
+    unmarked,
+)
 from tkdebug.storage import Storage, storage_of
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
@@ -65,8 +72,11 @@ class Table(Generic[_T]):
         self.replace = f"INSERT OR REPLACE INTO {self.name} VALUES ({places})"
         self.add_new = f"INSERT OR IGNORE INTO {self.name} VALUES ({places})"
         # Fields that are call chains, whose source files go into the session.
-        hints = get_type_hints(kind)
-        self.chains = tuple(name for name, hint in hints.items() if hint == tuple[Frame, ...])
+        self.chains = tuple(
+            name
+            for name, hint in hints_of(cast("type", kind)).items()
+            if unmarked(hint) == tuple[Frame, ...]
+        )
         self.is_stamped = storage.stamped
         self._values = attrgetter(*(column.name for column in self.own_columns))
         self._is_single = len(self.own_columns) == 1

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir.core import Operation
     from tkdebug.compiler.passes.pipeline import Pass, PassRun, RunCallback, SnapshotCallback
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+    from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.compiler.targets.target import Target
+    from tkdebug.linemap.line_table import LineTable
     from tkdebug.linemap.op_place import OpPlace
     from tkdebug.linemap.resources import Occupancy
 
@@ -218,6 +220,28 @@ class Backend(Protocol):
     @property
     def stages(self) -> tuple[NativeStage, ...]:
         """The stages after the GPU IR, in order."""
+        ...
+
+    @property
+    def machine_parts(self) -> MachineParts:
+        """What code generation uses of this machine, for `tkdebug doctor`."""
+        ...
+
+    @property
+    def image_name(self) -> str:
+        """What it loads, in a word."""
+        ...
+
+    def is_image(self, name: str, head: bytes) -> bool:
+        """Whether a file is one that it loads: by its name, or its first 64 bytes."""
+        ...
+
+    def image_tables(self, image: bytes) -> tuple[LineTable, ...]:
+        """The line table of each function of an image, of any compiler.
+
+        Raises:
+            TkError: no such image, a damaged one, or one without lines.
+        """
         ...
 
     def find(self, asked: object) -> Target | None:

@@ -7,7 +7,6 @@ Timing uses CUDA events where there is a GPU, and the host's clock otherwise. Un
 from __future__ import annotations
 
 import math
-import statistics
 import subprocess
 import sys
 import time
@@ -43,11 +42,24 @@ __all__ = [
     "set_gpu_clock",
 ]
 
+
+def _mean(times: list[float]) -> float:
+    import statistics  # and with it fractions and decimals, which few scripts need
+
+    return statistics.mean(times)
+
+
+def _median(times: list[float]) -> float:
+    import statistics
+
+    return statistics.median(times)
+
+
 _RETURN_MODES: dict[str, Callable[[list[float]], Any]] = {
     "min": min,
     "max": max,
-    "mean": statistics.mean,
-    "median": statistics.median,
+    "mean": _mean,
+    "median": _median,
     "all": list,
 }
 _ESTIMATE_CALLS = 5

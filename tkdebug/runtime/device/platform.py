@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.targets.machine_parts import MachineParts
+    from tkdebug.runtime.device.crash_dumps import CrashDumps
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 
@@ -123,8 +125,22 @@ class Platform(Protocol):
         ...
 
     @property
+    def crash_dumps(self) -> CrashDumps | None:
+        """What its devices write down of kernels that crash; None where they write nothing."""
+        ...
+
+    @property
+    def machine_parts(self) -> MachineParts:
+        """What launching on it uses of this machine, for `tkdebug doctor`."""
+        ...
+
+    def announce_with_torch(self) -> None:
+        """Have `HOOKS.device_used` called once a script uses the device through torch."""
+        ...
+
+    @property
     def modules(self) -> tuple[str, ...]:
-        """What a first launch imports of it, whatever its mode."""
+        """What a first launch imports of it where it is there, whatever the launch's mode."""
         ...
 
     def is_there(self) -> bool:

@@ -21,7 +21,7 @@ from tkdebug.scopes import SCOPES, Scope
 
 # Called with when an operation began and ended, and the code object and line of its caller.
 Told = Callable[[int, int, CodeType, int], None]
-_OWN = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 class _Callers:
