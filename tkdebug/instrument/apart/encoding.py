@@ -44,6 +44,7 @@ class EventEncoder:
         if isinstance(event.event, KernelCompiled):
             kernel = event.event
             plain = replace(kernel, options=_plain(kernel.options), line_table=None)
+            plain = replace(plain, image=None)
             return Told(replace(plain, artifacts=dict(kernel.artifacts)), event.time_ns)
         return self._row(event)
 
