@@ -52,7 +52,7 @@ def print_summary(
         session: the run.
         faults: its faults, in groups.
         kept_as: the session file to name, None when it is a temporary one.
-        told: whether a fault has been told in full already.
+        told: whether a fault has been printed in full already.
         missing: the checks that the run did without.
     """
     _print_faults(session, tuple(group for group in faults if group.fault.is_open), told)

@@ -113,6 +113,14 @@ class ProbeMemory(Protocol):
         """Whether launches on `stream` become part of a graph, and do not run now."""
         ...
 
+    def fetch(self, address: int, size_bytes: int) -> bytearray:
+        """The device's memory as it is now; waits for no stream of the script's.
+
+        Raises:
+            TkError: it cannot be read.
+        """
+        ...
+
 
 class Platform(Protocol):
     """One kind of device."""
@@ -164,7 +172,7 @@ class Platform(Protocol):
         ...
 
     def current_target(self) -> GPUTarget:
-        """What kernels are compiled for; without a device, what scripts are told instead."""
+        """What kernels are compiled for; without a device, what scripts get instead."""
         ...
 
     def properties(self, device: int) -> dict[str, int]:
