@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ class PendingTable:
 
     Attributes:
         plan: what its table means.
+        context: of the launch: what is known there of a fault's place.
     """
 
     memory: ProbeMemory
@@ -44,6 +46,7 @@ class PendingTable:
     launch_id: int
     grid: tuple[int, int, int]
     arguments: PassedArguments
+    context: Context
 
 
 class CheckedLaunches:
@@ -148,7 +151,7 @@ class CheckedLaunches:
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
         for fault in faults_of(pending.plan, table, launch):
-            report(fault)
+            pending.context.run(report, fault)
 
     def _conclude_at_exit(self) -> None:
         if not self._is_registered:
