@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 (torch has no other name for the reset of its compiler)
 """Compiled models on a GPU: tkdebug's kernels and upstream's, results, speed and compile times.
 
     python bench/compiled_models.py [MODEL ...]       # both, one after the other, with empty caches
@@ -73,7 +74,10 @@ def transpose():
 def concatenate():
     import torch
 
-    return lambda x, y: torch.cat([x * 2, y.relu(), x + y], -1), (randn(4096, 1024), randn(4096, 1024))
+    return lambda x, y: torch.cat([x * 2, y.relu(), x + y], -1), (
+        randn(4096, 1024),
+        randn(4096, 1024),
+    )
 
 
 @model()
@@ -427,7 +431,11 @@ def main(names):
         speeds, colds, equal = [], [], 0
         for name in names:
             ours_of, theirs_of = ours.get(name, {}), theirs.get(name, {})
-            errors = [f"{w}: {r.get('error', 'no result')}" for w, r in (("tkdebug", ours_of), ("upstream", theirs_of)) if "us" not in r]
+            errors = [
+                f"{w}: {r.get('error', 'no result')}"
+                for w, r in (("tkdebug", ours_of), ("upstream", theirs_of))
+                if "us" not in r
+            ]
             if errors:
                 print(f"{name:28} {'; '.join(errors)}")
                 continue

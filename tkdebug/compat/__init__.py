@@ -38,8 +38,8 @@ class Installed:
         triton: str | None = None,
     ) -> None:
         from tkdebug.compat import children
-        from tkdebug.compat.inductor.native import CompilesNatively
         from tkdebug.compat.finder import InstalledFinder
+        from tkdebug.compat.inductor.native import CompilesNatively
         from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
         from tkdebug.compat.process_environment import Environment
         from tkdebug.runtime.cuda.first_use import announce_with_torch

@@ -1,1 +1,1 @@
-"""What Inductor, the compiler behind `torch.compile`, needs of tkdebug: kernels, lines, launches."""
+"""What Inductor, the compiler behind `torch.compile`, needs: kernels, their lines, launches."""

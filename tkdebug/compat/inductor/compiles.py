@@ -174,4 +174,3 @@ class CodePool:
     def shutdown(self, wait: bool = True) -> None:
         """End the threads."""
         self._threads.shutdown(wait)
-

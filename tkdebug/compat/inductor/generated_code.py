@@ -25,9 +25,9 @@ class Replacing(Protocol):
 
 def forget_triton() -> None:
     """Let torch look anew for Triton, which comes and goes with an installation of tkdebug."""
-    import torch.utils._triton
+    from torch.utils import _triton
 
-    for function in vars(torch.utils._triton).values():
+    for function in vars(_triton).values():
         if callable(getattr(function, "cache_clear", None)):
             function.cache_clear()
 

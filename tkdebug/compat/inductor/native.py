@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
-from tkdebug.compat.inductor.compiles import CodePool, Wanted, wanted_for
+from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
 from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 from tkdebug.compat.replacements import Replacements
+from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.terminal_text import tell
 
@@ -125,8 +126,11 @@ def _compile_for(replacements: Replacements) -> None:
 
     @functools.wraps(precompile)
     def on_its_device(self: Any, config: Any) -> Any:
-        from tkdebug.compat.inductor.compiles import WANTED
-
+        if self.inductor_meta.get("store_cubin"):
+            raise UnsupportedError(
+                "kernels of Inductor's C++ wrapper and of ahead-of-time packages are not "
+                "launched by tkdebug; leave cpp_wrapper out, or compile the package without tkdebug"
+            )
         wanted = WANTED.get() or Wanted(bool(self.custom_kernel))
         with torch.cuda.device(self.triton_meta.get("device") or 0), wanted_for(wanted):
             return precompile(self, config)

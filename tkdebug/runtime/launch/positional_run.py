@@ -1,4 +1,4 @@
-"""`CompiledKernel.run`, by which Inductor launches: all arguments by position, after a launch's frame.
+"""`CompiledKernel.run`, by which Inductor launches: all arguments by position.
 
 One generated function per compiled kernel. What is known of the arguments is known since it was
 compiled, so nothing is bound or looked up: tensors become addresses, and the kernel is submitted.
