@@ -63,7 +63,9 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append(f"--hang-timeout={arguments.hang_timeout_s:g}")
     if arguments.stacks:
         command.append("--stacks")
-    elif not arguments.coredump:
+    if arguments.stalls:
+        command.append("--stalls")
+    if not (arguments.coredump or arguments.stacks or arguments.stalls):
         command.append("--no-coredump")
     if arguments.native_target is not None:
         command += ["--target", arguments.native_target]

@@ -188,6 +188,12 @@ def _add_run(add: AddCommand) -> None:
         help="record which line of the script, in which modules, launched each kernel of torch's; "
         "takes every operation some microseconds, and implies --no-coredump",
     )
+    run.add_argument(
+        "--stalls",
+        action="store_true",
+        help="sample where warps of kernels on the GPU wait and for what, by source line; "
+        "implies --no-coredump",
+    )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
     run.add_argument("-c", metavar="code", help="run that code, as python -c does")

@@ -86,11 +86,14 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
             "every launch; leave it out, or run with --mode native"
         )
+    if mode == "interpret" and arguments.stalls:
+        raise UsageError("--stalls: kernels are interpreted; it is about those on a GPU")
     if mode == "interpret" and arguments.hang_timeout_s is not None:
         raise UsageError("--hang-timeout: kernels are interpreted; it is about those on a GPU")
     if arguments.hang_timeout_s is not None and not arguments.coredump:
         raise UsageError(
-            "--hang-timeout: needs core dumps, which --no-coredump and --stacks switch off"
+            "--hang-timeout: needs core dumps, "
+            "which --no-coredump, --stacks and --stalls switch off"
         )
     if mode != "native":
         return

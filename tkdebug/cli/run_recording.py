@@ -77,6 +77,8 @@ def run_recorded(
 @contextlib.contextmanager
 def _origins(arguments: Arguments, recorder: Recorder) -> Iterator[None]:
     """Which line each operation of torch is called from, where that is asked for."""
+    if arguments.stalls and not KNOBS.cupti:
+        tell("--stalls: needs CUPTI, which the environment switches off")
     if not arguments.stacks:
         yield
         return

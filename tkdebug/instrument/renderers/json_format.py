@@ -18,8 +18,10 @@ from tkdebug.instrument.nvml import slowdown_names
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.advice_formats import advice_data
+from tkdebug.instrument.renderers.stalls_section import kernel_object
 from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.stalls import recorded_stalls
 from tkdebug.instrument.tables import Recorded
 
 JSON_SCHEMA = 1
@@ -67,6 +69,12 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     separator = "\n"
     for state in session.records(GpuState):
         yield separator + json_text(_state(state))
+        separator = ",\n"
+    stalls = recorded_stalls(session)
+    yield '],\n"stalls": ['
+    separator = "\n"
+    for kernel in () if stalls is None else stalls.kernels:
+        yield separator + json_text(kernel_object(kernel))
         separator = ",\n"
     advice = advice_of(session)
     yield '],\n"remarks": ['

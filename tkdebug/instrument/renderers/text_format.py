@@ -23,6 +23,7 @@ from tkdebug.instrument.renderers.advice_report import advice_lines
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.ranks_formats import ranks_text
 from tkdebug.instrument.renderers.scope_tree import scope_lines
+from tkdebug.instrument.renderers.stalls_section import stalls_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
@@ -61,6 +62,11 @@ def render(
             yield visible(line) + "\n"
     for warning in gpu_health.warnings(session):
         yield f"warning: {visible_line(warning)}\n"
+    stalls = list(stalls_lines(session, view.width))
+    if stalls:
+        yield "\n"
+        for line in stalls:
+            yield visible_line(line) + "\n"
     scopes = session.scope_summaries()
     if scopes:
         yield "\n"

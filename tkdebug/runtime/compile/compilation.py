@@ -188,6 +188,7 @@ def announce(
     compile_ns: int,
     cache_hit: bool = False,
     line_table: Callable[[], Mapping[str, object]] | None = None,
+    image: Callable[[], bytes] | None = None,
 ) -> None:
     """Tell the hooks of a compiled kernel, when one wants to know.
 
@@ -199,6 +200,7 @@ def announce(
         compile_ns: what the compile took.
         cache_hit: whether code generation was spared.
         line_table: makes the line table's data.
+        image: gives the object file.
     """
     if recorder is not None:
         event = _event(kernel.src, recorder, compile_ns)
@@ -209,6 +211,7 @@ def announce(
                 op_lines={**event.op_lines, **lines},
                 cache_hit=cache_hit,
                 line_table=line_table,
+                image=image,
             )
         )
 
