@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.compiler.probes.table import table_bytes
@@ -131,8 +132,9 @@ class CheckedLaunch:
             self._launch_id,
             self._grid,
             self._arguments,
-            self._records,
+            copy_context(),
             self._held,
+            self._records,
         )
         CHECKED.add(pending)
         return ran

@@ -14,6 +14,7 @@ import atexit
 import struct
 import threading
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -47,8 +48,9 @@ class PendingTable:
 
     Attributes:
         plan: what its table means.
-        records: of watched values; None where none is.
+        context: of the launch: what is known there of a fault's place.
         held: for a closer look at what it found; None where there can be none.
+        records: of watched values; None where none is.
     """
 
     memory: ProbeMemory
@@ -58,8 +60,9 @@ class PendingTable:
     launch_id: int
     grid: tuple[int, int, int]
     arguments: PassedArguments
-    records: ProbeRecords | None = None
+    context: Context
     held: HeldArguments | None = None
+    records: ProbeRecords | None = None
 
 
 class CheckedLaunches:
@@ -206,7 +209,7 @@ class CheckedLaunches:
         if needs_closer_look(pending.plan, table, faults):
             faults = self._looks.faults(pending, table, launch, faults)
         for fault in faults:
-            report(fault)
+            pending.context.run(report, fault)
 
     def _conclude_at_exit(self) -> None:
         if not self._is_registered:
