@@ -72,7 +72,7 @@ def arm() -> None:
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
         after_torch(_stand_in)
     else:
-        _compile_eagerly()
+        _compile_natively()
         after_torch(_announce_cuda)
     checks = os.environ.get("TKDEBUG_CHECKS", "").split(",")
     if MARKING_CHECKS.intersection(checks):
@@ -81,10 +81,10 @@ def arm() -> None:
         after_torch(_watch_gaps)
 
 
-def _compile_eagerly() -> None:
-    from tkdebug.compat.eager_compile import CompileRunsEagerly
+def _compile_natively() -> None:
+    from tkdebug.compat.inductor.native import CompilesNatively
 
-    CompileRunsEagerly()
+    CompilesNatively()
 
 
 def _announce_cuda() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.probes.table import table_bytes
@@ -116,6 +117,7 @@ class CheckedLaunch:
             self._launch_id,
             self._grid,
             self._arguments,
+            copy_context(),
             self._held,
         )
         CHECKED.add(pending)

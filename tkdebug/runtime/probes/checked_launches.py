@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ class PendingTable:
 
     Attributes:
         plan: what its table means.
+        context: of the launch: what is known there of a fault's place.
         held: for a closer look at what it found; None where there can be none.
     """
 
@@ -54,6 +56,7 @@ class PendingTable:
     launch_id: int
     grid: tuple[int, int, int]
     arguments: PassedArguments
+    context: Context
     held: HeldArguments | None = None
 
 
@@ -181,7 +184,7 @@ class CheckedLaunches:
         if needs_closer_look(pending.plan, table, faults):
             faults = self._looks.faults(pending, table, launch, faults)
         for fault in faults:
-            report(fault)
+            pending.context.run(report, fault)
 
     def _conclude_at_exit(self) -> None:
         if not self._is_registered:
