@@ -170,6 +170,16 @@ def _add_run(add: AddCommand) -> None:
         "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
+        "--watch",
+        action="append",
+        default=[],
+        dest="watches",
+        metavar="FILE:LINE:NAME",
+        help="record the values of a variable of a kernel, by program and iteration: its minimum, "
+        "maximum, mean, NaNs and more; FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], where "
+        ":tile records the whole tile; may be repeated",
+    )
+    run.add_argument(
         "--hang-timeout",
         type=seconds,
         metavar="SECONDS",
