@@ -21,6 +21,8 @@ from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
 CheckedLaunchesName = Literal["first", "all", "none"]
+# More than any tile has.
+ALL_ELEMENTS = 1 << 62
 CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
@@ -95,6 +97,19 @@ def _parse_checked_launches(text: str) -> CheckedLaunchesName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+
+
+def parse_print_elements(text: str) -> int:
+    """A number of elements, or `all`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.strip().lower() == "all":
+        return ALL_ELEMENTS
+    if not text.strip().isdecimal():
+        raise ValueError("a number of elements, or all")
+    return int(text)
 
 
 def _parse_watches(text: str) -> tuple[str, ...]:
@@ -279,6 +294,14 @@ KNOB_TABLE: tuple[Knob, ...] = (
         4 << 20,
         int,
         "memory for what is kept of watched values in one launch",
+    ),
+    Knob(
+        "print_elements",
+        {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
+        256,
+        int,
+        "elements of a tile that `device_print` prints one by one, or all; larger tiles are "
+        "summarised in one line",
     ),
     Knob(
         "only_kernels",
@@ -470,6 +493,7 @@ class Knobs:
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
     watch_buffer_bytes: int
+    print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None
