@@ -14,18 +14,25 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.ir.types import PointerType, element_of
 from tkdebug.compiler.probes.sites import BOUNDS_KINDS
 from tkdebug.compiler.probes.table import Report, reports, table_bytes
+from tkdebug.interpreter.arguments import signless
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import is_block, mask_of
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.values import PointerTile
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
     from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
     from tkdebug.events import Fault, FaultKind
+    from tkdebug.interpreter.values import TileValue
 
 
 # Of `tl.assume`, as the interpreter says it.
@@ -104,11 +111,67 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
         wanted = table_bytes(len(plan.sites))
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    for report in reports(table):
-        if report.program < 0:
-            raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-        _add(log, plan, report, launch)
+    found = list(reports(table))
+    if any(report.program < 0 for report in found):
+        raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
+    recomputed = _recomputed(plan, found, launch)
+    for report in found:
+        if plan.sites[report.site].is_recomputed:
+            for fault in recomputed.get(plan.sites[report.site].op_id, ()):
+                log.add(fault)
+        else:
+            _add(log, plan, report, launch)
     return log.publish()
+
+
+def _recomputed(
+    plan: ProbePlan, found: Sequence[Report], launch: CheckedLaunch
+) -> dict[int, list[Fault]]:
+    """The faults of what was only flagged, by op."""
+    flagged = [report for report in found if plan.sites[report.site].is_recomputed]
+    if not flagged:
+        return {}
+    from tkdebug.interpreter.recomputed_faults import recompute
+
+    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    sites = [plan.sites[report.site] for report in flagged]
+    ranges = [report.flagged_programs for report in flagged]
+    total = math.prod(launch.grid)
+    programs = range(
+        min(one.start for one in ranges), min(total, max(one.stop for one in ranges))
+    )
+    recompute(plan.module, sites, _values(plan, launch), programs, log)
+    faults: dict[int, list[Fault]] = {}
+    for fault in log.publish():
+        faults.setdefault(fault.op_id or 0, []).append(fault)
+    for site in sites:
+        if site.op_id not in faults:
+            _tell_nothing_found(plan.op_of(site), launch.kernel, site)
+    return faults
+
+
+def _values(plan: ProbePlan, launch: CheckedLaunch) -> dict[Value, TileValue]:
+    """The kernel's arguments, as far as they are tensors and integers."""
+    function = tt.Func(plan.module.function)
+    values: dict[Value, TileValue] = {}
+    for argument, name in zip(function.body.arguments, function.arg_names, strict=True):
+        element = element_of(argument.type)
+        passed = launch.arguments.get(name)
+        if name in launch.tensors and isinstance(element, PointerType):
+            buffer = launch.tensors[name].buffer(name)
+            values[argument] = PointerTile(buffer.reinterpreted(unit_of(argument.type)), 0)
+        elif isinstance(passed, int) and not isinstance(element, PointerType):
+            values[argument] = signless(passed, element.bits)
+    return values
+
+
+def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
+    place = op.location.primary
+    tell(
+        f"{place.file}:{place.line}: {kernel}: an element outside `{site.tensor}` was masked off, "
+        "but which one is not known: computed again on the CPU, all are inside. Run the kernel "
+        "with --mode interpret, and report this as a mistake in tkdebug"
+    )
 
 
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
@@ -203,17 +266,27 @@ class ProbeRecorder(FaultLog):
             return
         assert offender.index is not None
         self._times += 1
+        program = self._linear(offender.program_id)
+        if site.is_recomputed:
+            self._flag(site.number, program)
+            return
         self._add(
             Report(
                 site.number,
                 count,
-                self._linear(offender.program_id),
+                program,
                 self._times,
                 _place(offender.lane, site.shape),
                 buffer.address + offender.index * buffer.itemsize,
                 *_tile_facts(op, offender, math.prod(site.shape)),
             )
         )
+
+    def _flag(self, number: int, program: int) -> None:
+        """Of the batch, only the first program that is bad is told of; the last may be any."""
+        known = self._reports.get(number)
+        least = program if known is None else min(known.flagged_programs.start, program)
+        self._reports[number] = Report.flagged(number, range(least, math.prod(self.grid)))
 
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Report a failed assertion."""

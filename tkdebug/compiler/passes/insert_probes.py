@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
 from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
@@ -67,12 +68,12 @@ class InsertProbes:
         rewriter.commit()
 
     def _sites(self, module: Module, rewriter: Rewriter) -> Iterator[ProbeSite]:
-        number = 0
+        number, decided = 0, decided_values(module)
         for op in module.walk():
             kind = _KINDS.get(op.name)
             if kind is None or kind not in self.options.kinds:
                 continue
-            yield _site(module.function, op, number, kind)
+            yield _site(module.function, op, number, kind, decided)
             OpView(op).probe = number
             rewriter.record_change(op, "number-site")
             number += 1
@@ -86,13 +87,20 @@ def probe_plan(module: Module) -> ProbePlan | None:
     return ProbePlan(sites, probe_bounds(module.function), copy_module(module))
 
 
-def _site(function: Operation, op: Operation, number: int, kind: str) -> ProbeSite:
+def _site(
+    function: Operation, op: Operation, number: int, kind: str, decided: frozenset[Value]
+) -> ProbeSite:
     """What is tested of `op`."""
     if PointerAccess.matches(op):
         pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
-        is_masked = masked is not None and masked.mask is not None
+        mask = None if masked is None else masked.mask
         shape, size = shape_of(pointer.type), unit_of(pointer.type)
-        return ProbeSite(number, kind, op.id, _tensor(function, pointer), shape, size, is_masked)
+        tensor = _tensor(function, pointer)
+        needed = (pointer,) if mask is None else (pointer, mask)
+        is_recomputed = tensor is not None and is_decided(op, needed, decided)
+        return ProbeSite(
+            number, kind, op.id, tensor, shape, size, mask is not None, is_recomputed
+        )
     if tt.DescriptorAccess.matches(op):
         descriptor = tt.DescriptorAccess(op).descriptor
         tile = op.result.type if op.results else stored(op).type

@@ -1,0 +1,176 @@
+"""The faults of accesses that a GPU only flagged: computed again from what the launch was given.
+
+Where arguments and program ids alone decide which elements are bad, a checked kernel says no more
+than that some are, and of which programs. Here only the ops run that the flagged accesses get
+their addresses and masks by, for these programs; no memory is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from tkdebug.compiler.analysis.launch_slice import Slice, slice_of
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
+from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.interpreter.checked_access import Access, checked, narrowed
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.memory import affine_of, plain_mask
+from tkdebug.interpreter.plan import Plan, Step
+from tkdebug.interpreter.rules.table import RULES
+from tkdebug.interpreter.state import Batch
+from tkdebug.interpreter.torch_state import apart_from_the_script
+from tkdebug.interpreter.values import BoxMask, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.faults.facts import Offender
+    from tkdebug.compiler.probes.sites import ProbeSite
+    from tkdebug.events import FaultKind
+    from tkdebug.interpreter.buffers import Buffer
+
+_BATCH_BYTES = 64 << 20
+_INDEX_BYTES = 8
+# What ops are given in the place of values that nothing here needs.
+_UNNEEDED = Block([ir.I32]).arguments[0]
+
+
+def recompute(
+    module: Module,
+    sites: Sequence[ProbeSite],
+    values: Mapping[Value, TileValue],
+    programs: range,
+    log: FaultLog,
+) -> None:
+    """Record the faults of some sites.
+
+    Args:
+        module: the Tile IR, whose ops carry the numbers of their sites.
+        sites: those to look at, all of accesses that arguments and program ids decide.
+        values: of the kernel's arguments, as far as they are known.
+        programs: numbers of the programs to look at.
+        log: of the launch; only faults of the sites' kinds are recorded.
+    """
+    kinds = {site.op_id: site.kind for site in sites}
+    accesses = {op: _needed(op) for op in module.walk() if op.id in kinds}
+    part = slice_of(accesses.items())
+    plan = _SlicePlan(module, part, frozenset(accesses))
+    kept = _OnlyKinds(log, kinds)
+    size = max(1, _BATCH_BYTES // _bytes_per_program(part))
+    cpu = torch.device("cpu")
+    with apart_from_the_script(cpu):
+        for first in range(programs.start, programs.stop, size):
+            count = min(size, programs.stop - first)
+            run = Evaluator(plan, Batch(log.grid, first, count, cpu, kept, Fusion()))
+            run.values[_UNNEEDED] = 0
+            arguments = module.function.regions[0].block.arguments
+            try:
+                run.run_kernel(module.function, [values.get(value, 0) for value in arguments])
+            finally:
+                run.release()
+    log.take_over(kept)
+
+
+class _OnlyKinds(FaultLog):
+    """A log that keeps only the kind of fault that the site of an op is of."""
+
+    def __init__(self, log: FaultLog, kinds: Mapping[int, str]) -> None:
+        super().__init__(log.kernel, log.launch_id, log.grid, False, log.arguments)
+        self.take_over(log)
+        self._kinds = kinds
+
+    def bad_access(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        buffer: Buffer | None,
+        offender: Offender,
+        count: int,
+        mask: Value | None,
+    ) -> None:
+        """Record it, if it is what was looked for."""
+        if self._kinds.get(op.id) == kind:
+            super().bad_access(op, kind, buffer, offender, count, mask)
+
+
+class _SlicePlan(Plan):
+    """Steps of the ops of a slice, whose accesses are only tested.
+
+    Args:
+        module: that the slice is of.
+        part: the slice.
+        accesses: those that are tested.
+    """
+
+    def __init__(self, module: Module, part: Slice, accesses: frozenset[Operation]) -> None:
+        self.steps: dict[Block, list[Step]] = {}
+        self.watched_regions: dict[Region, tuple[int, ...]] = {}
+        for op in module.walk():
+            for region in op.regions if op in part.ops else ():
+                self.steps[region.block] = [
+                    _tested(inner) if inner in accesses else _step(inner, part)
+                    for inner in region.block.operations
+                    if inner in part.ops
+                ]
+
+
+def _step(op: Operation, part: Slice) -> Step:
+    sources = tuple(value if value in part.values else _UNNEEDED for value in op.operands)
+    return RULES[op.name], OpView(op), sources, op.results, None, ()
+
+
+def _tested(op: Operation) -> Step:
+    return _test, OpView(op), _needed(op), op.results, None, ()
+
+
+def _needed(op: Operation) -> tuple[Value, ...]:
+    """What the addresses and the mask of an access are."""
+    pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
+    return (pointer,) if masked is None or masked.mask is None else (pointer, masked.mask)
+
+
+def _test(
+    run: Evaluator, view: OpView, pointer: TileValue, mask: TileValue = 1
+) -> Sequence[TileValue]:
+    """Report the bad elements of an access; its result is nothing that is needed."""
+    op, results = view.op, (0,) * len(view.op.results)
+    mask = plain_mask(run, mask)
+    if isinstance(mask, int) and not mask:
+        return results
+    assert isinstance(pointer, PointerTile)
+    type_ = PointerAccess(op).pointer.type
+    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
+    access = Access(op, _kind(op), type_, pointer.buffer, tile, mask)
+    if run.active is not None and (tile.base is not None or not isinstance(mask, int)):
+        access = narrowed(run, access, run.active.nonzero().reshape(-1))
+    if not _is_legal(access):
+        checked(run, access)
+    return results
+
+
+def _kind(op: Operation) -> FaultKind:
+    if tt.Load.matches(op):
+        return "oob-load"
+    return "oob-store" if tt.Store.matches(op) else "oob-atomic"
+
+
+def _is_legal(access: Access) -> bool:
+    """Whether an access certainly is, without its elements."""
+    tile, mask = access.tile, access.mask
+    if isinstance(mask, BoxMask) and mask.uniform_box is not None:
+        tile = tile.cropped(mask.uniform_box)
+    return access.buffer.proves_legal(tile)
+
+
+def _bytes_per_program(part: Slice) -> int:
+    return max(
+        _INDEX_BYTES,
+        sum(_INDEX_BYTES * math.prod(ir.shape_of(value.type)) for value in part.values),
+    )
