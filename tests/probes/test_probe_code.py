@@ -21,6 +21,7 @@ from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
 from tkdebug.errors import IRError
 from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
+_FAR = ("probe.astray", "probe.report", "store.")
 _ACCESS = re.compile(r"(?:ld|st|cp\.async|atom|red|mma|wgmma)\.[\w.]*global[\w.:]*|wgmma\.mma\S*")
 
 
@@ -53,8 +54,12 @@ def llvm_ir(run: Callable[[], object], target: str, probes: ProbeOptions | None)
 
 
 def accesses(text: str) -> Counter[str]:
+    """Accesses of the kernel where all elements lie inside."""
     kernel = text[text.index("define ptx_kernel") :]
-    return Counter(_ACCESS.findall(kernel))
+    blocks = re.split(r"^([a-z.]+)\d*:$", kernel, flags=re.M)
+    ways = list(zip(("entry", *blocks[1::2]), blocks[::2], strict=True))
+    chosen = (body for name, body in ways if not name.startswith(_FAR))
+    return Counter(name for body in chosen for name in _ACCESS.findall(body))
 
 
 @RUNS
@@ -63,9 +68,7 @@ def test_accesses_stay_as_wide(run: Callable[[], object], target: str) -> None:
     bare = accesses(llvm_ir(run, target, None))
     checked = accesses(llvm_ir(run, target, ProbeOptions()))
     assert bare
-    # Atomics are written once more, for the threads that have bad elements.
-    atomics = {name: count for name, count in bare.items() if name.startswith(("atom", "red"))}
-    assert checked == bare + Counter(atomics)
+    assert checked == bare
 
 
 @RUNS
@@ -83,12 +86,8 @@ def test_checked_code_assembles(target: str) -> None:
     assert compiled.code.spill_store_bytes < 64
     # Function calls could keep wgmma from running asynchronously, which ptxas would say.
     assert not compiled.code.warnings
-    # The routine's code is of no op, and has no line.
-    routines, _, _ = compiled.code.ptx.partition(".entry")
-    assert ".func tkdebug_probe" in routines
-    assert ".loc" not in routines
-    placed = {line.line for line in compiled.code.ptx_lines}
-    assert min(placed) > routines.count("\n")
+    # What is only flagged calls nothing, and needs no local memory.
+    assert not re.search(r"\.func|\.local", compiled.code.ptx)
     binary = compiled.binary()
     assert [(site.kind, site.tensor) for site in binary.probe_sites] == [
         ("oob-load", "a"),
@@ -130,7 +129,18 @@ def test_corners_are_tested_where_offsets_are_sums_of_ranges() -> None:
         x = torch.zeros(1024, dtype=torch.int32)
         histogram[(1,)](x, x, 1024, B=1024)
 
-    corners = re.compile(r"^probe\.elements\d+:", re.M)
+    corners = re.compile(r"= xor i1 %v\d+, true.*\n  br .*%probe\.astray")
     assert len(corners.findall(llvm_ir(_add, "sm_80", ProbeOptions()))) == 3
     # What is loaded by offsets is; what it is an offset of has no corners.
     assert len(corners.findall(llvm_ir(gathered, "sm_80", ProbeOptions()))) == 1
+
+
+@needs_codegen
+def test_routine_has_no_line() -> None:
+    module = copy_of(launches(_histogram)[-1])
+    code = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS["sm_90a"]).code
+    routines, _, _ = code.ptx.partition(".entry")
+    assert ".func tkdebug_report" in routines
+    # Its code is of no op.
+    assert ".loc" not in routines
+    assert min(line.line for line in code.ptx_lines) > routines.count("\n")
