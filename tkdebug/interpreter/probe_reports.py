@@ -137,9 +137,7 @@ def _recomputed(
     sites = [plan.sites[report.site] for report in flagged]
     ranges = [report.flagged_programs for report in flagged]
     total = math.prod(launch.grid)
-    programs = range(
-        min(one.start for one in ranges), min(total, max(one.stop for one in ranges))
-    )
+    programs = range(min(one.start for one in ranges), min(total, max(one.stop for one in ranges)))
     recompute(plan.module, sites, _values(plan, launch), programs, log)
     faults: dict[int, list[Fault]] = {}
     for fault in log.publish():

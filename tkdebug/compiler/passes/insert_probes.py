@@ -98,9 +98,7 @@ def _site(
         tensor = _tensor(function, pointer)
         needed = (pointer,) if mask is None else (pointer, mask)
         is_recomputed = tensor is not None and is_decided(op, needed, decided)
-        return ProbeSite(
-            number, kind, op.id, tensor, shape, size, mask is not None, is_recomputed
-        )
+        return ProbeSite(number, kind, op.id, tensor, shape, size, mask is not None, is_recomputed)
     if tt.DescriptorAccess.matches(op):
         descriptor = tt.DescriptorAccess(op).descriptor
         tile = op.result.type if op.results else stored(op).type

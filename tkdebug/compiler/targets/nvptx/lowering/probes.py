@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.probes.sites import ProbeSite, probe_bounds, probe_sites
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import CarriedReach
 from tkdebug.compiler.targets.nvptx.lowering.probe_routine import NAME, REGISTERS, definition
 
 # The table's address, and the bounds of a tensor.
@@ -52,6 +53,8 @@ class Probes:
         self._clock: LLVMValue | None = None
         self._copies = 0
         self._reports = False
+        # Of tiles that loops carry.
+        self.carried: dict[Value, CarriedReach] = {}
 
     def site_of(self, op: Operation) -> ProbeSite | None:
         """The site that an op is; None of any other op."""
