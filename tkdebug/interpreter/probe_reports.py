@@ -8,7 +8,7 @@ with probes is interpreted, its faults become reports of their sites, as native 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -100,6 +100,13 @@ class CheckedLaunch:
     tensors: Mapping[str, PassedTensor]
     arguments: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def facts(self) -> Hashable:
+        """What offsets, masks and faults depend on, but for what is loaded."""
+        tensors = ((name, replace(one, address=0)) for name, one in self.tensors.items())
+        numbers = ((name, repr(value)) for name, value in self.arguments.items())
+        return self.kernel, self.grid, tuple(tensors), tuple(numbers)
+
 
 def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Fault]:
     """The faults that a launch found; nothing is reported here.
@@ -112,35 +119,30 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
     found = list(reports(table))
-    if any(report.program < 0 for report in found):
-        raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-    recomputed = _recomputed(plan, found, launch)
+    flagged = [plan.sites[r.site] for r in found if plan.sites[r.site].is_recomputed]
+    recomputed = _recomputed(plan, flagged, launch) if flagged else {}
     for report in found:
         if plan.sites[report.site].is_recomputed:
             for fault in recomputed.get(plan.sites[report.site].op_id, ()):
                 log.add(fault)
+        elif report.program < 0:
+            raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
         else:
             _add(log, plan, report, launch)
     return log.publish()
 
 
 def _recomputed(
-    plan: ProbePlan, found: Sequence[Report], launch: CheckedLaunch
+    plan: ProbePlan, sites: Sequence[ProbeSite], launch: CheckedLaunch
 ) -> dict[int, list[Fault]]:
     """The faults of what was only flagged, by op."""
-    flagged = [report for report in found if plan.sites[report.site].is_recomputed]
-    if not flagged:
-        return {}
-    from tkdebug.interpreter.recomputed_faults import recompute
+    from tkdebug.interpreter.recomputed_faults import RecomputedFaults
 
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    sites = [plan.sites[report.site] for report in flagged]
-    ranges = [report.flagged_programs for report in flagged]
-    total = math.prod(launch.grid)
-    programs = range(min(one.start for one in ranges), min(total, max(one.stop for one in ranges)))
-    recompute(plan.module, sites, _values(plan, launch), programs, log)
+    values = _values(plan, launch)
+    found = RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log)
     faults: dict[int, list[Fault]] = {}
-    for fault in log.publish():
+    for fault in found:
         faults.setdefault(fault.op_id or 0, []).append(fault)
     for site in sites:
         if site.op_id not in faults:
@@ -264,27 +266,20 @@ class ProbeRecorder(FaultLog):
             return
         assert offender.index is not None
         self._times += 1
-        program = self._linear(offender.program_id)
         if site.is_recomputed:
-            self._flag(site.number, program)
+            self._reports[site.number] = Report.flagged(site.number)
             return
         self._add(
             Report(
                 site.number,
                 count,
-                program,
+                self._linear(offender.program_id),
                 self._times,
                 _place(offender.lane, site.shape),
                 buffer.address + offender.index * buffer.itemsize,
                 *_tile_facts(op, offender, math.prod(site.shape)),
             )
         )
-
-    def _flag(self, number: int, program: int) -> None:
-        """Of the batch, only the first program that is bad is told of; the last may be any."""
-        known = self._reports.get(number)
-        least = program if known is None else min(known.flagged_programs.start, program)
-        self._reports[number] = Report.flagged(number, range(least, math.prod(self.grid)))
 
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Report a failed assertion."""

@@ -1,14 +1,16 @@
 """The faults of accesses that a GPU only flagged: computed again from what the launch was given.
 
 Where arguments and program ids alone decide which elements are bad, a checked kernel says no more
-than that some are, and of which programs. Here only the ops run that the flagged accesses get
-their addresses and masks by, for these programs; no memory is touched.
+than that some are. Here only the ops run that the flagged accesses get their addresses and masks
+by, for all programs; no memory is touched.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,49 +35,87 @@ from tkdebug.interpreter.values import BoxMask, PointerTile, TileValue
 if TYPE_CHECKING:
     from tkdebug.compiler.faults.facts import Offender
     from tkdebug.compiler.probes.sites import ProbeSite
-    from tkdebug.events import FaultKind
+    from tkdebug.events import Fault, FaultKind
     from tkdebug.interpreter.buffers import Buffer
 
 _BATCH_BYTES = 64 << 20
 _INDEX_BYTES = 8
+_MOST_KNOWN = 64
 # What ops are given in the place of values that nothing here needs.
 _UNNEEDED = Block([ir.I32]).arguments[0]
 
 
-def recompute(
-    module: Module,
-    sites: Sequence[ProbeSite],
-    values: Mapping[Value, TileValue],
-    programs: range,
-    log: FaultLog,
-) -> None:
-    """Record the faults of some sites.
+class RecomputedFaults:
+    """Those of launches of one module; of launches alike they are computed once.
 
     Args:
-        module: the Tile IR, whose ops carry the numbers of their sites.
-        sites: those to look at, all of accesses that arguments and program ids decide.
-        values: of the kernel's arguments, as far as they are known.
-        programs: numbers of the programs to look at.
-        log: of the launch; only faults of the sites' kinds are recorded.
+        module: the Tile IR, whose ops have the ids that sites name.
     """
-    kinds = {site.op_id: site.kind for site in sites}
-    accesses = {op: _needed(op) for op in module.walk() if op.id in kinds}
-    part = slice_of(accesses.items())
-    plan = _SlicePlan(module, part, frozenset(accesses))
-    kept = _OnlyKinds(log, kinds)
-    size = max(1, _BATCH_BYTES // _bytes_per_program(part))
-    cpu = torch.device("cpu")
-    with apart_from_the_script(cpu):
-        for first in range(programs.start, programs.stop, size):
-            count = min(size, programs.stop - first)
-            run = Evaluator(plan, Batch(log.grid, first, count, cpu, kept, Fusion()))
-            run.values[_UNNEEDED] = 0
-            arguments = module.function.regions[0].block.arguments
-            try:
-                run.run_kernel(module.function, [values.get(value, 0) for value in arguments])
-            finally:
-                run.release()
-    log.take_over(kept)
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._known: OrderedDict[Hashable, list[Fault]] = OrderedDict()
+
+    @classmethod
+    def of(cls, module: Module) -> RecomputedFaults:
+        """That of a module, made when it is first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = cls(module)
+        assert isinstance(found, cls)
+        return found
+
+    def find(
+        self,
+        sites: Sequence[ProbeSite],
+        values: Mapping[Value, TileValue],
+        facts: Hashable,
+        log: FaultLog,
+    ) -> list[Fault]:
+        """The faults of some sites.
+
+        Args:
+            sites: all of accesses that arguments and program ids decide.
+            values: of the kernel's arguments, as far as they are known.
+            facts: equal for launches with the same faults.
+            log: an empty one, of the launch.
+
+        Returns:
+            Them; none where an argument that they depend on is not known.
+        """
+        key = facts, tuple(site.number for site in sites)
+        if key in self._known:
+            self._known.move_to_end(key)
+        else:
+            self._known[key] = self._compute(sites, values, log)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        return [replace(fault, launch_id=log.launch_id) for fault in self._known[key]]
+
+    def _compute(
+        self, sites: Sequence[ProbeSite], values: Mapping[Value, TileValue], log: FaultLog
+    ) -> list[Fault]:
+        module, kinds = self._module, {site.op_id: site.kind for site in sites}
+        accesses = {op: _needed(op) for op in module.walk() if op.id in kinds}
+        part = slice_of(accesses.items())
+        arguments = module.function.regions[0].block.arguments
+        if any(value in part.values and value not in values for value in arguments):
+            return []
+        plan = _SlicePlan(module, part, frozenset(accesses))
+        kept = _OnlyKinds(log, kinds)
+        total, cpu = math.prod(log.grid), torch.device("cpu")
+        size = max(1, min(total, _BATCH_BYTES // _bytes_per_program(part)))
+        with apart_from_the_script(cpu):
+            for first in range(0, total, size):
+                count = min(size, total - first)
+                run = Evaluator(plan, Batch(log.grid, first, count, cpu, kept, Fusion()))
+                run.values[_UNNEEDED] = 0
+                try:
+                    given = [values.get(value, 0) for value in arguments]
+                    run.run_kernel(module.function, given)
+                finally:
+                    run.release()
+        return kept.publish()
 
 
 class _OnlyKinds(FaultLog):
@@ -83,7 +123,6 @@ class _OnlyKinds(FaultLog):
 
     def __init__(self, log: FaultLog, kinds: Mapping[int, str]) -> None:
         super().__init__(log.kernel, log.launch_id, log.grid, False, log.arguments)
-        self.take_over(log)
         self._kinds = kinds
 
     def bad_access(

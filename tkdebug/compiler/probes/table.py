@@ -5,8 +5,7 @@ first time that it came to the site, the least element. Those fields are written
 taken, so that they are of one report. An address is kept as it was computed, and as no lane goes
 there, it may be anything.
 
-Of a site whose bad elements the host finds, the slot only says that there are some: `count` is 1,
-PROGRAM and LEAST_PROGRAM are of the last and the first program that has them.
+Of a site whose bad elements the host finds, the slot only says that there are some: `count` is 1.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ COUNT: Final = 0
 PROGRAM: Final = 8
 # When the program was there: larger for later iterations.
 TIME: Final = 16
-# Of a flagged site: `LEAST_BASE` minus the least program's number, as slots only grow from zero.
-LEAST_PROGRAM: Final = TIME
-LEAST_BASE: Final = 1 << 62
 # Row-major position in the tile.
 ELEMENT: Final = 24
 LOCK: Final = 28
@@ -66,15 +62,9 @@ class Report:
     is_complete: bool = False
 
     @staticmethod
-    def flagged(site: int, programs: range) -> Report:
-        """That programs of a range have bad elements, which the host finds."""
-        least = LEAST_BASE - programs.start
-        return Report(site, 1, programs.stop - 1, least, 0, 0, 0)
-
-    @property
-    def flagged_programs(self) -> range:
-        """Of a flagged site: the programs from the first that has bad elements to the last."""
-        return range(LEAST_BASE - self.time, self.program + 1)
+    def flagged(site: int) -> Report:
+        """That there are bad elements, which the host finds."""
+        return Report(site, 1, -1, 0, 0, 0, 0)
 
     def packed(self) -> bytes:
         """The slot."""

@@ -16,6 +16,7 @@ from tkdebug.compiler.targets.nvptx.lowering.buffer_access import VectorPlan, pl
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.flagged_access import flagged_copy
 from tkdebug.compiler.targets.nvptx.lowering.memory import (
     Words,
     fill_words,
@@ -101,6 +102,13 @@ def lower_async_copy(
 
     if access is None:
         bare()
+    elif access.site.is_recomputed and not fills:
+        there = {
+            group[0] // vector: ctx.emit.cast("ptrtoint", address, "i32")
+            for group, address in zip(plan.groups, addresses, strict=True)
+        }
+        places = [there[group] for group in range(len(access.firsts))]
+        flagged_copy(ctx, access, _instruction(size_bytes), places, size_bytes, owner)
     else:
         either_way(ctx, access, bare, astray)
     return ([],)
@@ -162,6 +170,12 @@ def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPl
         width //= 2
 
 
+def _instruction(size_bytes: int) -> str:
+    # Whole 16 bytes may pass by the first-level cache, which nobody reads them from again.
+    cache = "cg" if size_bytes == max(_COPY_BYTES) else "ca"
+    return f"cp.async.{cache}.shared.global"
+
+
 def _copy(
     ctx: Lowering,
     source: LLVMValue,
@@ -171,8 +185,6 @@ def _copy(
     predicate: LLVMValue | None,
 ) -> None:
     emit = ctx.emit
-    # Whole 16 bytes may pass by the first-level cache, which nobody reads them from again.
-    cache = "cg" if size_bytes == max(_COPY_BYTES) else "ca"
     arguments = [emit.cast("ptrtoint", target, "i32"), source]
     constraints = ["r", "l"]
     operands = f"[$0], [$1], {size_bytes}"
@@ -186,7 +198,7 @@ def _copy(
         arguments.append(predicate)
         constraints.append("b")
     emit.asm(
-        f"{guard}cp.async.{cache}.shared.global {operands};",
+        f"{guard}{_instruction(size_bytes)} {operands};",
         ",".join((*constraints, "~{memory}")),
         "void",
         arguments,

@@ -20,6 +20,11 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.flagged_access import (
+    Vector,
+    flagged_load,
+    flagged_store,
+)
 from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
     Good,
     either_way,
@@ -57,6 +62,11 @@ class Words:
         bits = max(element_bits, min(_WORD_BITS, total))
         return Words(total // bits, bits, bits // element_bits)
 
+    @property
+    def vector(self) -> Vector:
+        """The same, as instructions of checked accesses take it."""
+        return Vector(self.suffix, self.bits, self.count, self.bits // self.per_word)
+
     def groups(self, words: Registers) -> Iterator[Registers]:
         """Words of a tile, those of each instruction together."""
         return (words[i : i + self.count] for i in range(0, len(words), self.count))
@@ -84,6 +94,9 @@ def lower_load(
     load = partial(_load_groups, ctx, _load_modifiers(op), pointers, mask, fills, words)
     if access is None:
         loaded = load()
+    elif access.site.is_recomputed:
+        assert fills is not None
+        loaded = flagged_load(ctx, access, _load_modifiers(op), words.vector, fills)
     else:
         assert fills is not None
         modifiers = _load_modifiers(op)
@@ -223,6 +236,9 @@ def lower_store(
     access = tested_access(ctx, op, pointers, mask, group)
     if access is None:
         store()
+    elif access.site.is_recomputed:
+        owner = _store_owner(ctx, op)
+        flagged_store(ctx, access, _modifiers(op), words.vector, packed, owner)
     else:
         astray = partial(_store_good, ctx, op, pointers, values, packed, words)
         either_way(ctx, access, store, astray)

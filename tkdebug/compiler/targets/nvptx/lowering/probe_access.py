@@ -112,6 +112,17 @@ def either_way(
     return [phi.value for phi in phis]
 
 
+def tile_or_elements(ctx: Lowering, access: TestedAccess) -> tuple[LLVMValue, bool]:
+    """i1: whether all that is accessed lies inside; whether all threads find the same.
+
+    Of a tile that is told by a few scalars, otherwise of this thread's elements.
+    """
+    whole = _tile_is_inside(ctx, access)
+    if whole is not None:
+        return whole, True
+    return ctx.emit.xor(_any_outside(ctx, access), 1), False
+
+
 def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
     """i1 of each register: whether its element is masked on and good."""
     return [ctx.emit.icmp("ugt", count, place) for count in good for place in range(group)]
