@@ -27,7 +27,7 @@ from overhead_worker import Programs  # noqa: E402
 from tkdebug.hook_chain import HOOKS  # noqa: E402
 from tkdebug.instrument.activities import recorded_activities  # noqa: E402
 from tkdebug.instrument.cupti.collection import KINDS, Collection  # noqa: E402
-from tkdebug.instrument.cupti.layouts import DRIVER  # noqa: E402
+from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER  # noqa: E402
 from tkdebug.instrument.cupti.library import Cupti, find_cupti  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.session import Session  # noqa: E402
@@ -37,11 +37,10 @@ STEPS = 20
 
 
 @contextmanager
-def cupti_alone(*, has_calls: bool) -> Iterator[None]:
-    """CUPTI records, with the driver's calls or without, and what it records is thrown away."""
+def cupti_alone(kinds: tuple[int, ...]) -> Iterator[None]:
+    """CUPTI records activities of these kinds, and what it records is thrown away."""
     collection = Collection(Cupti(find_cupti()), activity_buffers())
-    if not has_calls:
-        collection._kinds = tuple(kind for kind in KINDS if kind != DRIVER)  # noqa: SLF001
+    collection._kinds = kinds  # noqa: SLF001
     collection.start()
     try:
         yield
@@ -62,8 +61,9 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
     """Print what each program takes in each way."""
     ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
         "bare": nullcontext,
-        "CUPTI, no calls": lambda: cupti_alone(has_calls=False),
-        "CUPTI alone": lambda: cupti_alone(has_calls=True),
+        "CUPTI, kernels": lambda: cupti_alone((CONCURRENT_KERNEL,)),
+        "CUPTI, no calls": lambda: cupti_alone(tuple(one for one in KINDS if one != DRIVER)),
+        "CUPTI alone": lambda: cupti_alone(KINDS),
         "recorded": lambda: recorded(folder),
     }
     for name in ("empty", "big", "training"):

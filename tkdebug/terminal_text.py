@@ -35,7 +35,7 @@ def visible(text: str, *, styled: bool = False) -> str:
         styled: leave colours and bold type as they are: for text that was put together from parts
             that are `visible`, by a caller that adds the colours.
     """
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").isprintable():
         return text
     return _UNSAFE_OR_STYLE.sub(_unless_style, text) if styled else _UNSAFE.sub(_escape, text)
 

@@ -10,11 +10,11 @@ from dumps import LINES, dump_bytes
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compat import gpu_crashes
 from tkdebug.compat.gpu_crashes import ArmedCoreDumps, CrashWatch
 from tkdebug.compiler.analysis.tensor_maps import TensorMap
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.linemap.core_dumps import decode_core_dump
+from tkdebug.runtime.cuda import crash_dumps
 from tkdebug.runtime.cuda.crashes import could_be, faults_of, no_dump_fault
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 
@@ -135,7 +135,7 @@ def test_without_a_dump_the_launches_in_flight_are_named():
 
 @pytest.fixture
 def arms(monkeypatch):
-    monkeypatch.setattr(gpu_crashes, "_driver_version", lambda: 13000)
+    monkeypatch.setattr(crash_dumps, "driver_version", lambda: 13000)
     for name in list(os.environ):
         if name.startswith(("CUDA_COREDUMP", "CUDA_ENABLE_COREDUMP")):
             monkeypatch.delenv(name)
@@ -168,7 +168,7 @@ def test_variables_of_the_user_stay(arms, monkeypatch, tmp_path):
 
 
 def test_driver_that_knows_no_flags_is_not_asked_for_dumps(arms, monkeypatch):
-    monkeypatch.setattr(gpu_crashes, "_driver_version", lambda: 12040)
+    monkeypatch.setattr(crash_dumps, "driver_version", lambda: 12040)
     arms.arm(coredump=True)
     assert not any("COREDUMP" in name for name in os.environ)
     assert arms.watch.dumps() == []

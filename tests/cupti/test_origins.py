@@ -8,6 +8,7 @@ import activity_records as made
 import pytest
 import torch
 
+from tkdebug.compat.op_origins import op_origins
 from tkdebug.instrument import gpu_recording
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.cupti import recording as cupti_recording
@@ -16,7 +17,6 @@ from tkdebug.instrument.origin_totals import origin_totals
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
-from tkdebug.runtime.cuda.op_origins import op_origins
 from tkdebug.scopes import SCOPES
 
 LINE = "a line"

@@ -118,7 +118,11 @@ def product(u: str = "plain", v: str = "plain", extra: str = "") -> str:
 
 def gpu_module(text: str, target: str) -> Module:
     module = parse_module(text)
-    passes = (CoalesceAccesses(), SelectTensorCores(TARGETS[target]), AssignLayouts())
+    passes = (
+        CoalesceAccesses(),
+        SelectTensorCores(TARGETS[target]),
+        AssignLayouts(TARGETS[target]),
+    )
     PassManager((*passes, EliminateDeadCode()), verify_each=True).run(module)
     return module
 

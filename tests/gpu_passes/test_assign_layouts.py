@@ -12,7 +12,7 @@ from tkdebug.compiler.layouts import REGISTER, SharedTrip, blocked, classify_con
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
 from tkdebug.compiler.passes.pipeline import PassManager
-from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.architectures import BANKS, TARGETS
 
 
 def line_layout(size: int):
@@ -50,7 +50,7 @@ def assigned(body: str, *, target: str = "sm_90a", columns_first: frozenset[int]
                 line_layout(*shape) if len(shape) == 1 else rows_layout(*shape, order)
             )
             loads += op.name == "tt.load"
-    passes = (SelectTensorCores(TARGETS[target]), AssignLayouts())
+    passes = (SelectTensorCores(TARGETS[target]), AssignLayouts(TARGETS[target]))
     PassManager(passes, verify_each=True).run(module)
     return module
 
@@ -276,7 +276,7 @@ def test_sums_that_another_dot_multiplies_stay_in_their_threads() -> None:
     while operand.name == "ttg.convert_layout":
         source, wanted = operand.operands[0].type, operand.result.type
         assert not isinstance(
-            classify_conversion(encoding_of(source), encoding_of(wanted)), SharedTrip
+            classify_conversion(encoding_of(source), encoding_of(wanted), 4, BANKS), SharedTrip
         )
         operand = operand.operands[0].defining_op
         assert operand is not None
@@ -328,7 +328,7 @@ def test_default_layouts_cover_all_shapes() -> None:
         for warps in (1, 4, 8):
             layout = default_layout(shape, warps, 32)
             assert layout.is_surjective
-            assert classify_conversion(layout, layout)
+            assert classify_conversion(layout, layout, 4, BANKS)
 
 
 def test_indices_wanted_in_three_layouts_are_made_three_times() -> None:

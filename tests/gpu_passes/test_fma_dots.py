@@ -46,7 +46,7 @@ def product(
             box, lanes = ((1, 4), (4, 8)) if order == ROWS else ((4, 1), (8, 4))
             made = blocked(box, lanes, (4, 1), order, (size, size))
             op.attributes["layout"] = made.without_zero_bases(REGISTER)
-    passes = (SelectTensorCores(TARGETS[target]), AssignLayouts())
+    passes = (SelectTensorCores(TARGETS[target]), AssignLayouts(TARGETS[target]))
     PassManager(passes, verify_each=True).run(module)
     return module
 

@@ -12,6 +12,7 @@ from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.sink_reductions import SinkReductions
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.interpreter import run_module
 
 # One warp; a thread holds two elements of every row, of which there are two.
@@ -207,7 +208,8 @@ def test_results_stay(op: str, first: str, axis: int, count: int) -> None:
     y, wanted = (torch.zeros(256, dtype=x.dtype) for _ in range(2))
     assert run_module(module, [x, wanted, count], (1, 1, 1)) == []
     module = loaded(axis, op, x_type, first)
-    PassManager((CoalesceAccesses(), AssignLayouts()), verify_each=True, print_after=()).run(module)
+    passes = (CoalesceAccesses(), AssignLayouts(TARGETS["sm_90a"]))
+    PassManager(passes, verify_each=True, print_after=()).run(module)
     (run,) = PassManager((SinkReductions(),), verify_each=True, print_after=()).run(module)
     assert run.changed
     assert run_module(module, [x, y, count], (1, 1, 1)) == []

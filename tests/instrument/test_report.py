@@ -8,13 +8,14 @@ from launching import compiled, enter, fault, launch
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import Frame, TkError
 from tkdebug.events import AutotuneChoice
+from tkdebug.fault_text import counted
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.renderers.text_format import counted, visible
 from tkdebug.instrument.report import RENDERERS, render, write_report
 from tkdebug.instrument.session import Session
+from tkdebug.terminal_text import visible
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
 

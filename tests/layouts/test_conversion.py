@@ -29,6 +29,7 @@ from tkdebug.compiler.layouts import (
     shared,
 )
 from tkdebug.compiler.layouts.shuffles import plan_shuffles
+from tkdebug.compiler.targets.nvptx.architectures import BANKS
 
 PAIRS = list(itertools.permutations(named_layouts(), 2))
 SLICE_PAIRS = list(itertools.permutations(row_slices(), 2))
@@ -43,13 +44,13 @@ IN_ONE_WARP = st.integers(3, 8).flatmap(
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_conversion_moves_every_element(source: str, target: str) -> None:
     before, after = named_layouts()[source], named_layouts()[target]
-    assert convert(classify_conversion(before, after, 2), before, after) == held(after)
+    assert convert(classify_conversion(before, after, 2, BANKS), before, after) == held(after)
 
 
 @pytest.mark.parametrize(("source", "target"), SLICE_PAIRS)
 def test_conversion_of_slices_moves_every_element(source: str, target: str) -> None:
     before, after = row_slices()[source], row_slices()[target]
-    assert convert(classify_conversion(before, after), before, after) == held(after)
+    assert convert(classify_conversion(before, after, 4, BANKS), before, after) == held(after)
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,7 +59,7 @@ def test_conversion_of_random_layouts_moves_every_element(
     pair: tuple[LinearLayout, LinearLayout], element_bytes: int
 ) -> None:
     source, target = pair
-    plan = classify_conversion(source, target, element_bytes)
+    plan = classify_conversion(source, target, element_bytes, BANKS)
     assert convert(plan, source, target) == held(target)
 
 
@@ -77,7 +78,7 @@ def test_shuffles_carry_out_every_conversion_in_one_warp(
 def test_transposing_in_one_warp_goes_the_cheaper_way(rows: int, kind: type[Conversion]) -> None:
     across = blocked((1, 1), (1, 32), (1, 1), (1, 0), (rows, 32))
     along = blocked((1, min(rows, 8)), (8, 4), (1, 1), (1, 0), (rows, 32))
-    plan = classify_conversion(across, along, 2)
+    plan = classify_conversion(across, along, 2, BANKS)
     assert isinstance(plan, kind)
     assert convert(plan, across, along) == held(along)
 
@@ -87,7 +88,7 @@ def test_transposing_in_one_warp_goes_the_cheaper_way(rows: int, kind: type[Conv
 def test_shared_trip_of_random_layouts_is_free_of_bank_conflicts(
     pair: tuple[LinearLayout, LinearLayout], element_bytes: int
 ) -> None:
-    plan = classify_conversion(*pair, element_bytes)
+    plan = classify_conversion(*pair, element_bytes, BANKS)
     if isinstance(plan, SharedTrip):
         assert (plan.store_conflicts, plan.load_conflicts) == (0, 0)
 
@@ -104,7 +105,7 @@ def test_bijections_in_a_warp_take_one_round_per_register(
         )
         for p in (left, right)
     )
-    plan = classify_conversion(source, target)
+    plan = classify_conversion(source, target, 4, BANKS)
     if isinstance(plan, ShufflePlan):
         assert len(plan.rounds) == 8
 
@@ -114,25 +115,30 @@ def test_bijections_in_a_warp_take_one_round_per_register(
 def test_shared_trips_are_free_of_bank_conflicts(
     source: str, target: str, element_bytes: int
 ) -> None:
-    plan = classify_conversion(named_layouts()[source], named_layouts()[target], element_bytes)
+    plan = classify_conversion(
+        named_layouts()[source], named_layouts()[target], element_bytes, BANKS
+    )
     if isinstance(plan, SharedTrip):
         assert (plan.store_conflicts, plan.load_conflicts) == (0, 0)
 
 
 def test_same_layout_needs_no_conversion() -> None:
     layout = mma_v2((64, 64), (2, 2))
-    assert classify_conversion(layout, layout) == NoConversion()
+    assert classify_conversion(layout, layout, 4, BANKS) == NoConversion()
 
 
 def test_same_layout_with_dimensions_in_other_order_needs_no_conversion() -> None:
     layout = mma_v2((64, 64), (2, 2))
-    assert classify_conversion(layout, layout.transpose_outs(["dim1", "dim0"])) == NoConversion()
+    assert (
+        classify_conversion(layout, layout.transpose_outs(["dim1", "dim0"]), 4, BANKS)
+        == NoConversion()
+    )
 
 
 def test_mma_accumulators_become_operand_a_by_register_moves() -> None:
     # Attention's second dot: the accumulators of the first are its operand A.
     parent = mma_v2((64, 64), (4, 1))
-    plan = classify_conversion(parent, dot_operand(parent, 0, 2, (64, 64)))
+    plan = classify_conversion(parent, dot_operand(parent, 0, 2, (64, 64)), 4, BANKS)
     assert plan == NoConversion()
 
 
@@ -140,13 +146,13 @@ def test_reordered_registers_are_register_moves() -> None:
     source = blocked((2, 4), (8, 4), (4, 1), (1, 0), (64, 16))
     registers = tuple(reversed(source.packed_bases(REGISTER)))
     target = LinearLayout(((REGISTER, registers), *source.ins[1:]), source.outs)
-    assert classify_conversion(source, target) == RegisterMoves((0, 4, 2, 6, 1, 5, 3, 7))
+    assert classify_conversion(source, target, 4, BANKS) == RegisterMoves((0, 4, 2, 6, 1, 5, 3, 7))
 
 
 def test_shuffle_with_swapped_lanes_is_one_xor() -> None:
     source = LinearLayout(((REGISTER, (32,)), (LANE, (1, 2, 4, 8, 16))), (("dim0", 64),))
     target = LinearLayout(((REGISTER, (33,)), (LANE, (1, 2, 4, 8, 16))), (("dim0", 64),))
-    plan = classify_conversion(source, target)
+    plan = classify_conversion(source, target, 4, BANKS)
     assert isinstance(plan, ShufflePlan)
     assert [step.lane_xor for step in plan.rounds] == [0, 1]
 
@@ -154,7 +160,7 @@ def test_shuffle_with_swapped_lanes_is_one_xor() -> None:
 def test_shared_trip_takes_16_byte_vectors_where_both_sides_have_them() -> None:
     source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64))
     target = blocked((1, 8), (16, 2), (1, 4), (1, 0), (64, 64))
-    plan = classify_conversion(source, target, 2)
+    plan = classify_conversion(source, target, 2, BANKS)
     assert isinstance(plan, SharedTrip)
     assert plan.vector == 8
 
@@ -164,31 +170,31 @@ def test_bank_conflicts_counts_a_column_of_a_plain_buffer() -> None:
     column = blocked((1, 1), (32, 1), (1, 1), (0, 1), (32, 32))
     plain = shared((32, 32), 1, 1, 1, (1, 0))
     single = [[register] for register in range(32)]
-    assert bank_conflicts(column, plain, 4, single) == 31 * 32
+    assert bank_conflicts(column, plain, 4, BANKS, single) == 31 * 32
     # In vectors of 16 bytes: 8 accesses of 4 quarter-warps, 8 rows to each bank.
-    assert bank_conflicts(column, plain, 4) == 8 * 4 * 7
+    assert bank_conflicts(column, plain, 4, BANKS) == 8 * 4 * 7
 
 
 def test_bank_conflicts_counts_none_in_a_swizzled_buffer() -> None:
     column = blocked((1, 1), (32, 1), (1, 1), (0, 1), (32, 32))
-    assert bank_conflicts(column, shared((32, 32), 1, 1, 32, (1, 0)), 4) == 0
+    assert bank_conflicts(column, shared((32, 32), 1, 1, 32, (1, 0)), 4, BANKS) == 0
 
 
 def test_bank_conflicts_splits_16_byte_accesses_in_quarter_warps() -> None:
     row = blocked((1, 4), (4, 8), (1, 1), (1, 0), (4, 32))
-    assert bank_conflicts(row, shared((4, 32), 4, 1, 1, (1, 0)), 4) == 0
+    assert bank_conflicts(row, shared((4, 32), 4, 1, 1, (1, 0)), 4, BANKS) == 0
     column = blocked((1, 4), (32, 1), (1, 1), (1, 0), (32, 4))
     padded_rows = shared((32, 32), 4, 1, 1, (1, 0))
     wide = blocked((1, 4), (32, 1), (1, 1), (1, 0), (32, 32))
-    assert bank_conflicts(column, shared((32, 4), 4, 1, 1, (1, 0)), 4) == 0
-    assert bank_conflicts(wide, padded_rows, 4) == 8 * 4 * 7
+    assert bank_conflicts(column, shared((32, 4), 4, 1, 1, (1, 0)), 4, BANKS) == 0
+    assert bank_conflicts(wide, padded_rows, 4, BANKS) == 8 * 4 * 7
 
 
 def test_conversion_keeps_blocks_apart() -> None:
     cluster = Cluster((2, 1), (2, 1), (1, 0))
     source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64), cluster)
     target = blocked((8, 1), (8, 4), (1, 4), (0, 1), (64, 64), cluster)
-    plan = classify_conversion(source, target, 2)
+    plan = classify_conversion(source, target, 2, BANKS)
     assert isinstance(plan, SharedTrip)
     assert plan.buffer.packed_bases(BLOCK) == source.packed_bases(BLOCK)
     assert plan.buffer.is_permutation
@@ -198,14 +204,14 @@ def test_conversion_across_blocks_is_refused() -> None:
     source = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64), Cluster((2, 1), (2, 1), (1, 0)))
     target = blocked((1, 8), (4, 8), (4, 1), (1, 0), (64, 64), Cluster((1, 2), (1, 2), (1, 0)))
     with pytest.raises(LayoutError, match="across the blocks"):
-        classify_conversion(source, target)
+        classify_conversion(source, target, 4, BANKS)
 
 
 def test_conversion_between_shapes_is_refused() -> None:
     with pytest.raises(LayoutError, match="shapes differ"):
-        classify_conversion(mma_v2((64, 64), (2, 2)), mma_v2((64, 32), (2, 2)))
+        classify_conversion(mma_v2((64, 64), (2, 2)), mma_v2((64, 32), (2, 2)), 4, BANKS)
 
 
 def test_conversion_between_warp_counts_is_refused() -> None:
     with pytest.raises(LayoutError, match="8 warps"):
-        classify_conversion(mma_v2((64, 64), (2, 2)), mma_v2((64, 64), (2, 4)))
+        classify_conversion(mma_v2((64, 64), (2, 2)), mma_v2((64, 64), (2, 4)), 4, BANKS)

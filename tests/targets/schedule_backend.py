@@ -5,10 +5,12 @@ Its devices have warps of 16 threads and launch nothing: they write down what th
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tkdebug.compiler.dialects import tt
@@ -16,6 +18,7 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
@@ -23,9 +26,15 @@ from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import run_pipeline
 from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.targets.backend import NativeOptions, NativeStage, Observers
+from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts
 from tkdebug.compiler.targets.target import Target
+from tkdebug.errors import Frame, UsageError
+from tkdebug.events import Fault
+from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.resources import Occupancy
+from tkdebug.runtime.device.crash_dumps import CrashDumps, CrashReport, DumpSettings
 from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory
+from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 WARP_SIZE = 16
 PRINTER = Target(
@@ -33,6 +42,7 @@ PRINTER = Target(
     "schedule",
     (1, 0),
     threads_per_warp=WARP_SIZE,
+    banks=SharedBanks(count=8, word_bytes=4, access_bytes=8),
     shared_bytes_per_sm=4096,
     shared_bytes_per_block=1024,
     warps_per_sm=8,
@@ -41,6 +51,9 @@ PRINTER = Target(
     registers_per_thread=16,
     threads_per_block=128,
 )
+
+
+PARTS: MachineParts = {"printer": lambda: MachinePart("printer", True, "has paper")}
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,26 @@ class ScheduleBackend:
     targets: Mapping[str, Target] = {PRINTER.name: PRINTER}
     stages = (NativeStage("schedule", "schedule.txt"),)
     parallel_compiles = 1
+    machine_parts = PARTS
+    image_name = "schedule"
+
+    def is_image(self, name: str, head: bytes) -> bool:
+        return name.endswith(".schedule")
+
+    def image_tables(self, image: bytes) -> tuple[LineTable, ...]:
+        """A schedule written by hand: `kernel file line text` for each instruction."""
+        rows = [row.split(maxsplit=3) for row in image.decode().splitlines()]
+        if not all(len(row) == 4 for row in rows):
+            raise UsageError("not a schedule")
+        tables: dict[str, list[Instruction]] = {}
+        for kernel, file, number, text in rows:
+            found = tables.setdefault(kernel, [])
+            frame = Frame(file, int(number), kernel)
+            found.append(Instruction(len(found), text, None, None, (frame,)))
+        return tuple(
+            LineTable(kernel=kernel, target=PRINTER.name, instructions=tuple(found))
+            for kernel, found in tables.items()
+        )
 
     def find(self, asked: object) -> Target | None:
         return self.targets.get(str(asked))
@@ -126,7 +159,7 @@ class ScheduleBackend:
         return "printers have no clusters" if num_ctas > 1 else None
 
     def pipeline(self, target: Target, options: NativeOptions) -> tuple[Any, ...]:
-        return CoalesceAccesses(), AssignLayouts(), EliminateDeadCode()
+        return CoalesceAccesses(), AssignLayouts(target), EliminateDeadCode()
 
     def scratch_bytes(self, op: Operation) -> int:
         return 0
@@ -175,6 +208,36 @@ def line(op: Operation) -> str:
     return "{}: {} registers, {} lanes, {} warps".format(op.name, *counts)
 
 
+class PaperJams:
+    """Dumps of one line: `kernel file line`."""
+
+    def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
+        return DumpSettings(f"{folder()}/%p.jam", True, {"PRINTER_DUMPS": "1"})
+
+    def are_understood(self) -> bool:
+        return True
+
+    def expanded(self, pattern: str) -> str:
+        return pattern.replace("%p", str(os.getpid()))
+
+    def read(self, path: Path, launches: InFlight | None) -> CrashReport:
+        kernel, file, number = path.read_text().split()
+        jam = Fault("trap", kernel, (Frame(file, int(number), kernel),), "the paper is jammed")
+        return CrashReport("a printer", PRINTER.name, "", (jam,))
+
+    def read_hang(self, path: Path, launches: InFlight, waited: str) -> tuple[Fault, ...]:
+        return ()
+
+    def without_dump(self, error: str, launches: InFlight) -> Fault:
+        raise AssertionError("every jam leaves paper")
+
+    def error(self) -> str | None:
+        return None
+
+    def is_busy(self, device: int, stream: int) -> bool:
+        return False
+
+
 @dataclass(eq=False)
 class PrinterPlatform:
     """Remembers launches: grid, stream, arguments."""
@@ -182,6 +245,12 @@ class PrinterPlatform:
     launches: list[tuple[tuple[int, int, int], int, tuple[Any, ...]]] = field(default_factory=list)
     backend: str = "schedule"
     modules: tuple[str, ...] = ()
+    crash_dumps: CrashDumps | None = field(default_factory=PaperJams)
+    machine_parts: MachineParts = field(default_factory=dict)
+    is_announced: bool = False
+
+    def announce_with_torch(self) -> None:
+        self.is_announced = True
 
     def is_there(self) -> bool:
         return True

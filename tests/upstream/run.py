@@ -117,6 +117,7 @@ def run_pytest(
             "TKDEBUG_TEST_CHECKOUT": str(options.checkout.resolve()),
             "TKDEBUG_TEST_RECORD": str(record),
             "TKDEBUG_TEST_ALL": "1" if options.all else "0",
+            "TKDEBUG_TEST_SAMPLE": options.sample,
             "TRITON_INTERPRET": "1" if marked else "0",
             # The plugins that happen to be installed beside one of the two would slow it.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -240,6 +241,7 @@ def main() -> int:
     parser.add_argument("--native-report", type=Path, help="a JSON line for each compile")
     parser.add_argument("-k", help="as pytest's")
     parser.add_argument("--maxfail", type=int)
+    parser.add_argument("--sample", default="1/1", metavar="K/N", help="of N parts only the Kth")
     parser.add_argument("--log", type=Path, default=Path("upstream-tests.log"))
     parser.add_argument("--quiet", action="store_true", help="keep no log of pytest's output")
     options = parser.parse_args()

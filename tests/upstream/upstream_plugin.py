@@ -174,6 +174,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if os.environ.get("TKDEBUG_TEST_ALL") != "1":
         items[:] = [item for item in items if taken[item] is None]
         config.hook.pytest_deselected(items=[item for item, why in taken.items() if why])
+    part, parts = map(int, os.environ.get("TKDEBUG_TEST_SAMPLE", "1/1").split("/"))
+    config.hook.pytest_deselected(items=[x for n, x in enumerate(items) if n % parts != part - 1])
+    items[:] = items[part - 1 :: parts]
     if getattr(config, "workerinput", {}).get("workerid", "gw0") == "gw0":
         for item, why in taken.items():
             if why:

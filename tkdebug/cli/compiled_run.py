@@ -22,8 +22,8 @@ from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.errors import UsageError
+from tkdebug.fault_text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
-from tkdebug.instrument.renderers.text_format import counted
 from tkdebug.instrument.session import Session
 from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out
-from tkdebug.errors import shown_path
-from tkdebug.events import Fault
+from tkdebug.errors import UnsupportedError, shown_path
 from tkdebug.instrument.json_text import json_text
-from tkdebug.linemap.core_dumps import CoreDump, read_core_dump
+from tkdebug.runtime.device.crash_dumps import CrashReport
+from tkdebug.runtime.device.platform import platform_in_force
 
 FOUND_STATUS = 0
 NOTHING_STATUS = 1
@@ -24,26 +24,26 @@ def crash_command(arguments: Arguments) -> int:
     """Print what the dump says on stdout; exit status 1 when it names nothing that crashed.
 
     Raises:
-        CoreDumpError: the file is no GPU core dump, or a damaged one.
+        TkError: the file is no GPU core dump, or a damaged one.
     """
-    from tkdebug.runtime.cuda.crashes import faults_of
-
     assert arguments.dump is not None
-    dump = read_core_dump(arguments.dump)
-    faults = faults_of(dump)
+    dumps = platform_in_force().crash_dumps
+    if dumps is None:
+        raise UnsupportedError("crash: this kind of device writes no core dumps")
+    report = dumps.read(arguments.dump, None)
     if arguments.format == "json":
-        put_out((json_text(_as_json(dump, faults), indent=2), "\n"))
+        put_out((json_text(_as_json(report), indent=2), "\n"))
     else:
-        put_out(f"{line}\n" for line in _as_text(dump, faults))
-    return FOUND_STATUS if faults else NOTHING_STATUS
+        put_out(f"{line}\n" for line in _as_text(report))
+    return FOUND_STATUS if report.faults else NOTHING_STATUS
 
 
-def _as_text(dump: CoreDump, faults: tuple[Fault, ...]) -> Iterator[str]:
+def _as_text(dump: CrashReport) -> Iterator[str]:
     driver = f", driver {dump.driver}" if dump.driver else ""
     yield f"GPU core dump of {dump.device} ({dump.architecture}{driver})"
-    if not faults:
+    if not dump.faults:
         yield "nothing in it says what crashed"
-    for fault in faults:
+    for fault in dump.faults:
         where = f"{shown_path(fault.file or '')}:{fault.line}: " if fault.frames else ""
         yield f"{where}{fault.kind} in {fault.kernel}: {fault.message}"
         # A dump may name any file there is.
@@ -57,7 +57,7 @@ def _as_text(dump: CoreDump, faults: tuple[Fault, ...]) -> Iterator[str]:
             yield f"  first in program {fault.program_id}, in {fault.count:,} threads"
 
 
-def _as_json(dump: CoreDump, faults: tuple[Fault, ...]) -> dict[str, object]:
+def _as_json(dump: CrashReport) -> dict[str, object]:
     return {
         "schema": 1,
         "device": dump.device,
@@ -76,6 +76,6 @@ def _as_json(dump: CoreDump, faults: tuple[Fault, ...]) -> dict[str, object]:
                 "program_id": fault.program_id,
                 "count": fault.count,
             }
-            for fault in faults
+            for fault in dump.faults
         ],
     }

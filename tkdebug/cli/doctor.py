@@ -9,7 +9,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug import __version__
 from tkdebug.cli.places import put_out
+from tkdebug.compiler.targets.machine_parts import MachinePart, first_sentence, package
 from tkdebug.terminal_style import Style, style_of
 from tkdebug.terminal_text import visible_line
 
@@ -25,31 +25,16 @@ if TYPE_CHECKING:
     from tkdebug.plugins import Plugin
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One answer. `advice` is what to do when it is not as it should be.
-
-    Attributes:
-        needed: whether something of this version does not work without it.
-    """
-
-    name: str
-    found: bool
-    detail: str
-    advice: str = ""
-    needed: bool = True
-
-
 def doctor_command() -> int:
     """Print the answers; the result is the exit status: 1 when something needed is missing."""
-    checks = [_guarded(name, check) for name, check in CHECKS.items()]
+    checks = [_guarded(name, check) for name, check in parts().items()]
     checks += _plugins()
     style = style_of(sys.stdout)
     put_out((f"{line}\n" for line in _answers(checks, style)), styled=style.is_on)
     return 1 if any(_is_missing(check) for check in checks) else 0
 
 
-def _answers(checks: list[Check], style: Style) -> Iterator[str]:
+def _answers(checks: list[MachinePart], style: Style) -> Iterator[str]:
     width = max(len(check.name) for check in checks)
     for check in checks:
         mark = "-      "
@@ -67,7 +52,7 @@ def _answers(checks: list[Check], style: Style) -> Iterator[str]:
         yield "next: tkdebug run script.py"
 
 
-def _is_missing(check: Check) -> bool:
+def _is_missing(check: MachinePart) -> bool:
     return bool(check.needed and check.advice and not check.found)
 
 
@@ -80,176 +65,64 @@ def _auto_line() -> str:
         check_importable()
         reason = platform_in_force().obstacle()
     except Exception as error:
-        return f"mode auto: no kernel can run here ({_first_sentence(error)})"
+        return f"mode auto: no kernel can run here ({first_sentence(error)})"
     return "mode auto: native" if reason is None else f"mode auto: interpret ({reason})"
 
 
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
+def _guarded(name: str, check: Callable[[], MachinePart]) -> MachinePart:
     try:
         return check()
     except Exception as error:
-        # A half-installed package may raise anything at import; that is what is to be told.
+        # A half-installed package may raise anything at import; the answer is its error.
         text = " ".join(str(error).split())[:200]
-        return Check(name, False, f"{type(error).__name__}: {text}", "install it again")
+        return MachinePart(name, False, f"{type(error).__name__}: {text}", "install it again")
 
 
-def _first_sentence(error: Exception) -> str:
-    """What `error` says, without what follows its first full stop or semicolon."""
-    if type(error).__name__ == "DynamicLibNotFoundError":  # cuda-pathfinder's, a page of advice
-        return "its library is not installed here"
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text.partition(". ")[0].partition("; ")[0].removesuffix(".")[:200]
-
-
-def _package(name: str, purpose: str) -> Check:
-    if find_spec(name) is None:
-        return Check(name, False, "not installed", f"pip install {name} ({purpose})")
-    return Check(name, True, f"{metadata.version(name)} ({purpose})")
-
-
-def _python() -> Check:
+def _python() -> MachinePart:
     version = f"{platform.python_version()} at {sys.executable}"
     system = f"{platform.system()} {platform.machine()}"
     supported = (3, 10) <= sys.version_info[:2] <= (3, 13)
-    return Check("python", supported, f"{version}, {system}", "use Python 3.10 to 3.13")
+    return MachinePart("python", supported, f"{version}, {system}", "use Python 3.10 to 3.13")
 
 
-def _tkdebug() -> Check:
-    return Check("tkdebug", True, f"{__version__} at {Path(__file__).parent.parent}")
+def _tkdebug() -> MachinePart:
+    return MachinePart("tkdebug", True, f"{__version__} at {Path(__file__).parent.parent}")
 
 
-def _torch() -> Check:
+def _torch() -> MachinePart:
     if find_spec("torch") is None:
-        return Check("torch", False, "not installed", "pip install torch (kernels run on it)")
+        return MachinePart("torch", False, "not installed", "pip install torch (kernels run on it)")
     import torch
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     threads = f"{torch.get_num_threads()} threads on {os.cpu_count()} CPUs"
-    return Check("torch", True, f"{torch.__version__} ({build}; {threads})")
+    return MachinePart("torch", True, f"{torch.__version__} ({build}; {threads})")
 
 
-def _cuda_device() -> Check:
-    name = "CUDA device"
-    advice = "none needed: scripts that say device='cuda' run on the CPU under interpret"
-    try:
-        detail, found = _torch_devices() or _driver_devices(), True
-    except Exception as error:
-        detail, found = f"none usable ({_first_sentence(error)})", False
-    if detail:
-        return Check(name, found, detail, advice, needed=False)
-    return Check(name, False, "none usable", advice, needed=False)
-
-
-def _torch_devices() -> str:
-    import torch
-
-    if not torch.cuda.is_available():
-        return ""
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    major, minor = torch.cuda.get_device_capability(0)
-    return f"{', '.join(names)} (sm_{major}{minor})"
-
-
-def _driver_devices() -> str:
-    """What the driver knows of by itself, for a torch without CUDA."""
-    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
-        return ""
-    from cuda.bindings import driver
-
-    if int(driver.cuInit(0)[0]) != 0:
-        return ""
-    error, count = driver.cuDeviceGetCount()
-    if int(error) != 0 or not count:
-        return ""
-    names = [driver.cuDeviceGetName(128, index)[1] for index in range(count)]
-    shown = ", ".join(bytes(name).split(b"\0")[0].decode("utf-8", "replace") for name in names)
-    return f"{shown} (not usable by this build of torch)"
-
-
-def _cuda_driver() -> Check:
-    name = "CUDA driver"
-    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
-        return Check(name, False, "unknown: cuda-bindings is not installed", needed=False)
-    from cuda.bindings import driver
-
-    try:
-        error, version = driver.cuDriverGetVersion()
-    except Exception as failure:
-        return Check(name, False, f"none ({_first_sentence(failure)})", needed=False)
-    if int(error) != 0:
-        return Check(name, False, "none", needed=False)
-    return Check(name, True, f"supports CUDA {version // 1000}.{version % 1000 // 10}")
-
-
-def _nvjitlink() -> Check:
-    name, later = "nvJitLink", "for native mode: pip install nvidia-nvjitlink"
-    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
-        return Check(name, False, "cuda-bindings is not installed", later, needed=False)
-    try:
-        from cuda.bindings import nvjitlink
-
-        major, minor = nvjitlink.version()
-    except Exception as error:
-        reason = _first_sentence(error)
-        return Check(name, False, f"cannot be loaded ({reason})", later, needed=False)
-    return Check(name, True, f"{major}.{minor}")
-
-
-def _nvdisasm() -> Check:
-    from tkdebug.compiler.targets.nvptx.disassembly import find_nvdisasm
-
-    name = "nvdisasm"
-    found = find_nvdisasm()
-    if found is not None:
-        return Check(name, True, str(found))
-    return Check(
-        name,
-        False,
-        "not found",
-        "for SASS text: pip install nvidia-cuda-nvdisasm",
-        needed=False,
-    )
-
-
-def _ptxas() -> Check:
-    from tkdebug.compiler.targets.nvptx.ptxas import find_ptxas
-
-    found = find_ptxas()
-    if found is not None:
-        return Check("ptxas", True, str(found))
-    return Check(
-        "ptxas",
-        False,
-        "none of CUDA 12.8 or later; nvJitLink does its work and takes more registers",
-        "for faster kernels: pip install nvidia-cuda-nvcc",
-        needed=False,
-    )
-
-
-def _upstream() -> Check:
+def _upstream() -> MachinePart:
     if find_spec("triton") is None:
-        return Check("triton", False, "not installed, and not needed", needed=False)
+        return MachinePart("triton", False, "not installed, and not needed", needed=False)
     version = metadata.version("triton")
-    return Check("triton", True, f"{version}; `tkdebug run` uses its own", needed=False)
+    return MachinePart("triton", True, f"{version}; `tkdebug run` uses its own", needed=False)
 
 
-def _knobs() -> Check:
+def _knobs() -> MachinePart:
     from tkdebug.errors import UsageError
     from tkdebug.knobs import KNOB_TABLE, KNOBS
 
     try:
         values = KNOBS.read_all()
     except UsageError as error:
-        return Check("knobs", False, str(error), "correct or unset that variable")
+        return MachinePart("knobs", False, str(error), "correct or unset that variable")
     changed = [
         f"{knob.name}={values[knob.name]}"
         for knob in KNOB_TABLE
         if values[knob.name] != knob.default
     ]
-    return Check("knobs", True, ", ".join(changed) or "all at their defaults")
+    return MachinePart("knobs", True, ", ".join(changed) or "all at their defaults")
 
 
-def _plugins() -> list[Check]:
+def _plugins() -> list[MachinePart]:
     """A line for each plugin, which is loaded for it."""
     from tkdebug.plugins import found
 
@@ -260,15 +133,15 @@ def _plugins() -> list[Check]:
     ]
 
 
-def _plugin(plugin: Plugin) -> Check:
+def _plugin(plugin: Plugin) -> MachinePart:
     name = f"plugin {plugin.name}"
     detail = f"{plugin.group}, of {plugin.distribution} {plugin.version}"
     kind = _plugin_kind(plugin.group)
     if kind is None:
-        return Check(name, False, f"{detail}: this version has no such group", needed=False)
+        return MachinePart(name, False, f"{detail}: this version has no such group", needed=False)
     if plugin.load(kind) is None:
-        return Check(name, False, f"{detail}: skipped: {plugin.problem}", needed=False)
-    return Check(name, True, detail)
+        return MachinePart(name, False, f"{detail}: skipped: {plugin.problem}", needed=False)
+    return MachinePart(name, True, detail)
 
 
 def _plugin_kind(group: str) -> type | None:
@@ -298,17 +171,18 @@ def _plugin_kind(group: str) -> type | None:
             return None
 
 
-CHECKS: dict[str, Callable[[], Check]] = {
-    "tkdebug": _tkdebug,
-    "python": _python,
-    "torch": _torch,
-    "CUDA device": _cuda_device,
-    "CUDA driver": _cuda_driver,
-    "nvJitLink": _nvjitlink,
-    "ptxas": _ptxas,
-    "nvdisasm": _nvdisasm,
-    "llvmlite": lambda: _package("llvmlite", "native code generation"),
-    "textual": lambda: _package("textual", "the TUI"),
-    "triton": _upstream,
-    "knobs": _knobs,
-}
+def parts() -> dict[str, Callable[[], MachinePart]]:
+    """What is asked, in this order: tkdebug, the platform, the code generators, the rest."""
+    from tkdebug.compiler.targets.backend import backends
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    asked: dict[str, Callable[[], MachinePart]] = {
+        "tkdebug": _tkdebug,
+        "python": _python,
+        "torch": _torch,
+        **platform_in_force().machine_parts,
+    }
+    for backend in backends():
+        asked.update(backend.machine_parts)
+    asked["textual"] = lambda: package("textual", "the TUI")
+    return asked | {"triton": _upstream, "knobs": _knobs}

@@ -1,4 +1,4 @@
-"""A kernel's line table beside the texts it points into, from a session or a cubin."""
+"""A kernel's line table beside the texts it points into, from a session or an image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tkdebug.errors import Frame, UsageError
+from tkdebug.compiler.targets.backend import Backend
+from tkdebug.errors import Frame, TkError, UsageError
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import LineTable, Trace
@@ -15,7 +16,7 @@ from tkdebug.linemap.line_table_data import from_data
 
 FRONT_END_STAGE = "tile-ir"
 _IR_STAGES = (FRONT_END_STAGE, "gpu-ir")
-_MAX_CUBIN_BYTES = 1 << 30
+_MAX_IMAGE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,27 +153,26 @@ def _of_recorded(
     )
 
 
-def of_cubin(path: Path) -> list[KernelLines]:
-    """The functions of a cubin of any compiler; sources are read where its line table says.
+def of_image(path: Path, backend: Backend) -> list[KernelLines]:
+    """The functions of a file that `backend` loads; sources are read where its line table says.
 
     Raises:
-        CubinError: no cubin, damaged, or without line information.
+        TkError: no such image, damaged, or without line information.
     """
-    from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
-    from tkdebug.linemap.cubins import CubinError
-
     try:
         size_bytes = path.stat().st_size
-        if size_bytes > _MAX_CUBIN_BYTES:
+        if size_bytes > _MAX_IMAGE_BYTES:
             raise UsageError(
-                f"{path}: {size_bytes >> 20} MiB, more than the {_MAX_CUBIN_BYTES >> 20} MiB "
-                "of a cubin that is read"
+                f"{path}: {size_bytes >> 20} MiB, more than the {_MAX_IMAGE_BYTES >> 20} MiB "
+                f"of a {backend.image_name} that is read"
             )
-        tables = cubin_tables(path.read_bytes())
-    except CubinError as error:
-        raise CubinError(f"{path}: {error}") from None
+        image = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        tables = backend.image_tables(image)
+    except TkError as error:
+        raise UsageError(f"{path}: {error}") from None
     return [
         KernelLines(
             name=table.kernel,

@@ -1,7 +1,7 @@
 """`tkdebug lines`: what each source line of a kernel became, and where an instruction comes from.
 
-Responsible for finding line tables: of a script, which is run for it, of a recorded run, or of a
-cubin of any compiler. `lines_text` and `lines_json` print them.
+Responsible for finding line tables: of a script, which is run for it, of a recorded run, or of an
+image that a backend loads, a cubin of any compiler. `lines_text` and `lines_json` print them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from tkdebug.cli.compiled_run import (
     is_session,
     refuse_options_of_scripts,
 )
-from tkdebug.cli.kernel_lines import KernelLines, of_cubin, of_session
+from tkdebug.cli.kernel_lines import KernelLines, of_image, of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.cli.statuses import ScriptEndedError
+from tkdebug.compiler.targets.backend import Backend, backends
 from tkdebug.errors import UsageError, instead_of
 
-_ELF = b"\x7fELF"
+_HEAD_BYTES = 64
 
 
 def lines_command(arguments: Arguments) -> int:
@@ -56,21 +57,22 @@ def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
     is_there = os.path.exists(path)
     if not arguments.is_module and is_there and not (path.is_file() or path.is_dir()):
         raise UsageError(f"{path}: is a pipe or a device, expected a file")
-    if not arguments.is_module and _is_elf(path):
-        refuse_options_of_scripts(arguments, "a cubin")
-        return of_cubin(path), 0
+    backend = None if arguments.is_module else _loads(path)
+    if backend is not None:
+        refuse_options_of_scripts(arguments, f"a {backend.image_name}")
+        return of_image(path, backend), 0
     with compiled_run(arguments, needs_code=True) as run:
         return of_session(run.session), run.status
 
 
-def _is_elf(path: Path) -> bool:
-    if path.suffix == ".cubin":
-        return True
+def _loads(path: Path) -> Backend | None:
+    """The backend whose kernels such a file has; None for a script."""
     try:
         with path.open("rb") as file:
-            return file.read(len(_ELF)) == _ELF
+            head = file.read(_HEAD_BYTES)
     except OSError:
-        return False  # running it reports what is wrong
+        head = b""  # running it reports what is wrong
+    return next((backend for backend in backends() if backend.is_image(path.name, head)), None)
 
 
 def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> list[KernelLines]:

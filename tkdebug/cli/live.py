@@ -52,8 +52,9 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command += ["--report", str(arguments.report)]
     if arguments.report_format is not None:
         command += ["--report-format", arguments.report_format]
-    if arguments.quick:
-        command.append("--quick")
+    for name in ("quick", "advise", "nvtx"):
+        if getattr(arguments, name):
+            command.append(f"--{name}")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
     if arguments.triton is not None:
@@ -83,7 +84,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
 
 
 def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[str, ...]) -> bool:
-    """Print where the TUI was what came of the run; the result is whether it has ended."""
+    """Print the run's outcome where the TUI was; the result is whether it has ended."""
     if not path.exists():
         return False
     try:
@@ -101,5 +102,5 @@ def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[s
 
 
 def _told(fault: Fault) -> bool:
-    """Whether it has been told on this terminal: what the TUI showed went with it."""
+    """Whether this terminal still shows the fault: what the TUI showed went with it."""
     return False

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
-from tkdebug.instrument.renderers.text_format import counted
+from tkdebug.fault_text import counted
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS, ModeName
 from tkdebug.terminal_text import tell
@@ -35,7 +35,7 @@ def check_known(option: str, asked: str, also: str = "") -> None:
 
 
 def is_unsupported_gpu(asked: str) -> bool:
-    """Whether `asked` is a GPU that nothing is compiled for; that is said."""
+    """Whether `asked` is a GPU that nothing is compiled for; if so, stderr says it."""
     from tkdebug.compiler.targets.backend import unsupported_gpu
     from tkdebug.runtime.compile.cross_compilation import tell_unsupported
 

@@ -174,7 +174,7 @@ def _add_run(add: AddCommand) -> None:
         type=seconds,
         metavar="SECONDS",
         help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
-        "are told; Ctrl-C does so at once",
+        "are reported; Ctrl-C does so at once",
     )
     run.add_argument(
         "--no-coredump",

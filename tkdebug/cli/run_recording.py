@@ -82,7 +82,7 @@ def _origins(arguments: Arguments, recorder: Recorder) -> Iterator[None]:
         return
     if not KNOBS.recording_process or not KNOBS.cupti:
         tell("--stacks: needs CUPTI and a recording process, which the environment switches off")
-    from tkdebug.runtime.cuda.op_origins import op_origins
+    from tkdebug.compat.op_origins import op_origins
 
     with op_origins(recorder.note_operation):
         yield

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tkdebug.events import Fault
-from tkdebug.fault_text import counted_line
+from tkdebug.fault_text import counted, counted_line
 from tkdebug.findings.launch_counts import LaunchCounts, total_counts
 from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output
-from tkdebug.instrument.renderers.text_format import counted, fault_lines
+from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import style_of
 from tkdebug.terminal_text import tell, visible
@@ -52,7 +52,7 @@ def print_summary(
         session: the run.
         faults: its faults, in groups.
         kept_as: the session file to name, None when it is a temporary one.
-        told: whether a fault has been told in full already.
+        told: whether a fault has been printed in full already.
         missing: the checks that the run did without.
     """
     _print_faults(session, tuple(group for group in faults if group.fault.is_open), told)

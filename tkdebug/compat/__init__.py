@@ -42,8 +42,8 @@ class Installed:
         from tkdebug.compat.finder import InstalledFinder
         from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
         from tkdebug.compat.process_environment import Environment
-        from tkdebug.runtime.cuda.first_use import announce_with_torch
         from tkdebug.runtime.device.default_checks import with_defaults
+        from tkdebug.runtime.device.platform import platform_in_force
 
         self.stand_in: CudaStandInInstalled | None = None
         self._undo = ExitStack()
@@ -71,7 +71,7 @@ class Installed:
                     undo.callback(watch_gaps())
             if self.stand_in is None:
                 undo.callback(CompileRunsEagerly().restore)
-                announce_with_torch()
+                platform_in_force().announce_with_torch()
                 if KNOBS.check_launches != "none":
                     from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
 

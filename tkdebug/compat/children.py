@@ -92,9 +92,9 @@ def _announce_cuda() -> None:
         from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
 
         collect_at_synchronisations()
-    from tkdebug.runtime.cuda.first_use import announce_with_torch
+    from tkdebug.runtime.device.platform import platform_in_force
 
-    announce_with_torch()
+    platform_in_force().announce_with_torch()
 
 
 def _mark_empties() -> None:

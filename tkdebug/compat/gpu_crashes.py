@@ -1,7 +1,8 @@
 """Has the GPU write a core dump when a kernel crashes, and reports the fault that it shows.
 
-Responsible for the CUDA variables (which must be set before CUDA starts, here and in child
-processes), for when to look for a dump, and for its file. What a dump means is `runtime.crashes`'s.
+Responsible for when to look for a dump, and for its file, here and in child processes. How dumps
+are switched on (before the device is first used) and what they say is the platform's
+(`runtime/device/crash_dumps.py`).
 
 Invariants: until a crash, the only cost is one file check after each synchronisation; variables
 that the user has set stay as they are, and so do the files that they name; a crash is reported
@@ -14,7 +15,6 @@ import atexit
 import functools
 import glob
 import os
-import platform
 import shutil
 import tempfile
 import threading
@@ -28,28 +28,16 @@ from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.gpu_hangs import HangWatch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
+from tkdebug.runtime.device.crash_dumps import CrashDumps
+from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.terminal_text import tell
 
-_ENABLE, _FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"
-_FLAGS = "CUDA_COREDUMP_GENERATION_FLAGS"
-# A byte that is written into the pipe, which the driver makes, asks for a dump.
-_ON_REQUEST, _PIPE = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "CUDA_COREDUMP_PIPE"
-# What makes a dump large or slow; and the process is to live, so that torch raises its error.
-_SKIPPED = (
-    "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
-    "skip_constbank_memory,skip_abort"
-)
-_DEFAULT_FILE = "core_%t_%h_%p.nvcudmp"  # the driver's own
-_DEVICE_FILE = "/dev/nvidiactl"
 # The driver tells of the error up to 0.3 s after it has written the dump (seen with 580).
 _ERROR_DELAY_S = 2.0
 _POLL_S = 0.005
 # The dump may come after the error, too; it is written when it has not grown for a while.
 _DUMP_DELAY_S = 5.0
 _SETTLED_S = 0.2
-_SUFFIX, _PIPE_SUFFIX = ".core", ".pipe"
-# CUDA 12.5 (driver 555) knows the flags; older ones would dump all memory and end the process.
-_OLDEST_DRIVER = 12050
 
 
 class CrashWatch:
@@ -79,12 +67,7 @@ class CrashWatch:
         """Files of this process that have not been read."""
         if not self.pattern:
             return []
-        name = self.pattern.replace("%p", str(os.getpid()))
-        name = name.replace("%h", platform.node())
-        if "%t" in name:
-            found = glob.glob(glob.escape(name).replace("%t", "*"))
-        else:
-            found = [name] if os.path.exists(name) else []
+        found = glob.glob(_crash_dumps().expanded(self.pattern))
         return [path for path in found if (path, _written_ns(path)) not in self._told]
 
     def tell(self, path: str, is_own: bool = True) -> None:
@@ -95,13 +78,11 @@ class CrashWatch:
             is_own: whether it is of this process, whose launches are known.
         """
         from tkdebug.findings.reporting import report
-        from tkdebug.linemap.core_dumps import read_core_dump
-        from tkdebug.runtime.cuda.crashes import faults_of
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
         self._told.add((path, _written_ns(path)))
         try:
-            faults = faults_of(read_core_dump(Path(path)), IN_FLIGHT if is_own else None)
+            report_of_dump = _crash_dumps().read(Path(path), IN_FLIGHT if is_own else None)
         except TkError as error:
             tell(f"GPU core dump: {error}")
             return
@@ -109,10 +90,10 @@ class CrashWatch:
             if self.owned:
                 with suppress(OSError):
                     os.unlink(path)
-        for fault in faults:
+        for fault in report_of_dump.faults:
             report(fault, is_end=True)
             self._attributed = True
-        if not faults:
+        if not report_of_dump.faults:
             tell("the GPU core dump names nothing that crashed")
 
     @contextmanager
@@ -134,22 +115,21 @@ class CrashWatch:
             # After a fork the launches, and the context, are the parent's.
             return
         flying = any(not flight.had_ended() for flight in IN_FLIGHT.latest)
-        error = _driver_error() if flying else None
+        error = _crash_dumps().error() if flying else None
         if error is not None and not self._attributed:
             self._await_dump()
         for path in self.dumps():
             self.tell(path)
         if error is not None and not self._attributed:
             from tkdebug.findings.reporting import report
-            from tkdebug.runtime.cuda.crashes import no_dump_fault
 
-            report(no_dump_fault(error, IN_FLIGHT), is_end=True)
+            report(_crash_dumps().without_dump(error, IN_FLIGHT), is_end=True)
 
     def conclude_children(self) -> None:
         """Tell of dumps that child processes left and did not read themselves."""
         if self.pattern and self.owned and os.getpid() == self._process:
-            folder = glob.escape(os.path.dirname(self.pattern))
-            for path in sorted(glob.glob(os.path.join(folder, f"*{_SUFFIX}"))):
+            folder, suffix = os.path.dirname(self.pattern), os.path.splitext(self.pattern)[1]
+            for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"*{suffix}"))):
                 self.tell(path, is_own=False)
 
     def watch_torch(self) -> None:
@@ -200,34 +180,17 @@ class CrashWatch:
             time.sleep(_POLL_S)
 
 
+def _crash_dumps() -> CrashDumps:
+    dumps = platform_in_force().crash_dumps
+    assert dumps is not None
+    return dumps
+
+
 def _written_ns(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
         return 0
-
-
-def _driver_version() -> int:
-    """CUDA version of the driver as it counts, 13000 for 13.0; 0 where there is none."""
-    from tkdebug.runtime.cuda import driver_api
-
-    try:
-        # Needs no cuInit, and starts nothing.
-        return int(driver_api.call("cuDriverGetVersion"))
-    except (TkError, RuntimeError):
-        # The bindings raise RuntimeError where there is no driver library.
-        return 0
-
-
-def _driver_error() -> str | None:
-    """Wait for the device; the driver's error, if a kernel failed."""
-    from tkdebug.runtime.cuda import driver_api
-
-    with suppress(TkError, AttributeError):
-        status = int(driver_api.driver().cuCtxSynchronize()[0])
-        if status not in (driver_api.SUCCESS, driver_api.INVALID_CONTEXT):
-            return driver_api.status_name(status)
-    return None
 
 
 class ArmedCoreDumps:
@@ -250,29 +213,20 @@ class ArmedCoreDumps:
 
         IN_FLIGHT.watched = True
         self._undo.callback(setattr, IN_FLIGHT, "watched", False)
-        if not coredump or os.environ.get(_ENABLE, "1") != "1":
-            self.watch = CrashWatch("", owned=False)
-            return
-        owned = _FILE not in os.environ and _ENABLE not in os.environ
-        if owned:
-            self._folder = tempfile.mkdtemp(prefix="tkdebug-cores-")
-            pattern = os.path.join(self._folder, f"%p{_SUFFIX}")
-        else:
-            pattern = os.path.abspath(os.environ.get(_FILE, _DEFAULT_FILE))
-        wanted = {_ENABLE: "1", _FILE: pattern, _FLAGS: _SKIPPED}
-        changes: dict[str, str | None] = {
-            name: value for name, value in wanted.items() if name not in os.environ
-        }
-        changes[COREDUMP_VARIABLE] = f"{'owned' if owned else 'user'}:{pattern}"
-        pipe = None
+        dumps = platform_in_force().crash_dumps
         # Signals are the main thread's.
         is_main = threading.current_thread() is threading.main_thread()
-        if owned and is_main and _ON_REQUEST not in os.environ:
-            pipe = os.path.join(str(self._folder), f"%p{_PIPE_SUFFIX}")
-            changes |= {_ON_REQUEST: "1", _PIPE: pipe}
-        environment = Environment(changes)
+        settings = None
+        if coredump and dumps is not None:
+            settings = dumps.settings(self._new_folder, by_request=is_main)
+        if dumps is None or settings is None:
+            self.watch = CrashWatch("", owned=False)
+            return
+        pattern, owned = settings.pattern, settings.is_owned
+        kept = f"{'owned' if owned else 'user'}:{pattern}"
+        environment = Environment({**settings.variables, COREDUMP_VARIABLE: kept})
         # After the variables: they may be read as soon as the library is loaded.
-        if owned and _driver_version() < _OLDEST_DRIVER:
+        if owned and not dumps.are_understood():
             environment.restore()
             self.watch = CrashWatch("", owned=False)
             return
@@ -280,9 +234,13 @@ class ArmedCoreDumps:
         watch = self.watch = CrashWatch(pattern, owned)
         self._undo.callback(watch.stop)
         after_torch(watch.watch_torch)
-        if pipe is not None:
-            self._hangs = HangWatch(pipe, watch.all_dumps, watch.asking, hang_timeout_s)
+        if settings.pipe is not None:
+            self._hangs = HangWatch(settings.pipe, watch.all_dumps, watch.asking, hang_timeout_s)
             self._undo.callback(self._hangs.stop)
+
+    def _new_folder(self) -> str:
+        self._folder = tempfile.mkdtemp(prefix="tkdebug-cores-")
+        return self._folder
 
     def conclude(self) -> None:
         """Tell what crashed, here and in child processes."""
@@ -309,11 +267,11 @@ def armed(
     Args:
         native: whether kernels may run natively at all.
         coredump: whether a crash is to leave a dump.
-        hang_timeout_s: how long a kernel may run until it is told where it waits; None for ever.
+        hang_timeout_s: how long a kernel may run until it counts as stuck; None for no limit.
     """
     state = ArmedCoreDumps()
     owner = os.getpid()
-    if native and os.path.exists(_DEVICE_FILE):
+    if native and platform_in_force().is_likely():
         state.arm(coredump, hang_timeout_s)
     try:
         yield state

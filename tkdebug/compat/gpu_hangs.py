@@ -1,4 +1,4 @@
-"""Kernels that do not end: told by Ctrl-C or after a time, with the lines where their warps wait.
+"""Kernels that do not end: reported on Ctrl-C or after a time, with the lines where warps wait.
 
 While the script waits for such a kernel it is in the driver, where Python's signal handlers do not
 run. So a thread waits for the number of each signal, which Python writes to a pipe wherever the
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tkdebug.errors import TkError
 from tkdebug.forks import renew_after_forks
+from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.terminal_text import tell
 
 # How long one launch may run after Ctrl-C, while the main thread waits.
@@ -87,7 +88,7 @@ class HangWatch:
         os.close(self._write)
 
     def wait(self) -> None:
-        """Wait until a hang that is being looked into has been told."""
+        """Wait until a hang that is being looked into has been reported."""
         if os.getpid() == self._process:
             self._is_idle.wait()
 
@@ -178,12 +179,12 @@ class HangWatch:
 
 def _tell_hang(path: str, waited: str) -> None:
     from tkdebug.findings.reporting import report
-    from tkdebug.linemap.core_dumps import read_core_dump
-    from tkdebug.runtime.cuda.hangs import hang_faults
     from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
+    dumps = platform_in_force().crash_dumps
+    assert dumps is not None
     try:
-        faults = hang_faults(read_core_dump(Path(path)), IN_FLIGHT, waited)
+        faults = dumps.read_hang(Path(path), IN_FLIGHT, waited)
     except TkError as error:
         tell(f"GPU core dump: {error}")
         return
@@ -198,16 +199,16 @@ def _tell_hang(path: str, waited: str) -> None:
 
 def _oldest_running() -> int | None:
     """Ordinal of the oldest launch on a stream that is busy; None where none is."""
-    from tkdebug.runtime.cuda.busy_streams import is_busy
     from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
+    dumps = platform_in_force().crash_dumps
     busy: dict[tuple[int, int], bool] = {}
     for flight in IN_FLIGHT.latest:
-        if flight.had_ended():
+        if dumps is None or flight.had_ended():
             continue
         place = (flight.kernel.device, flight.stream)
         if place not in busy:
-            busy[place] = is_busy(*place)
+            busy[place] = dumps.is_busy(*place)
         if busy[place] and not has_passed(flight.span):
             return flight.ordinal
     return None

@@ -10,19 +10,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tkdebug.compat.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
-from tkdebug.instrument.profiling.profiler import PROFILER
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, CompileFunction
 from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
 from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS, TuneListener
 
+if TYPE_CHECKING:
+    from tkdebug.instrument.profiling.profiler import Profiler
+
 # Of the process, as hooks are: they outlive a second import of `triton.knobs`.
 LAUNCH_ENTER = LaunchHookChain("enter")
 LAUNCH_EXIT = LaunchHookChain("exit")
+
+
+def _profiler() -> Profiler:
+    # Few scripts profile; its records take milliseconds to define.
+    from tkdebug.instrument.profiling.profiler import PROFILER
+
+    return PROFILER
 
 
 def refuse_hook(name: str) -> None:
@@ -95,14 +104,15 @@ class KnobGroup:
     def scope(self) -> Iterator[None]:
         """Undo what is set inside at the end of the `with` block."""
         compile_hooks, listener = replace(COMPILE_HOOKS), TUNE_HOOKS.listener
-        profiling_disabled = PROFILER.disabled
+        profiler = _profiler()
+        profiling_disabled = profiler.disabled
         try:
             with KNOBS.scope(**KNOBS.read_all()):
                 yield
         finally:
             COMPILE_HOOKS.before, COMPILE_HOOKS.after = compile_hooks.before, compile_hooks.after
             TUNE_HOOKS.listener = listener
-            PROFILER.disabled = profiling_disabled
+            profiler.disabled = profiling_disabled
 
 
 class RuntimeKnobs(KnobGroup):
@@ -311,11 +321,11 @@ class ProtonKnobs(KnobGroup):
     @property
     def disable(self) -> bool:
         """Whether `proton.start` does nothing."""
-        return PROFILER.disabled
+        return _profiler().disabled
 
     @disable.setter
     def disable(self, value: bool) -> None:
-        PROFILER.disabled = bool(value)
+        _profiler().disabled = bool(value)
 
 
 class InertKnobs(KnobGroup):

@@ -11,9 +11,9 @@ import json
 import math
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -36,23 +36,51 @@ class Column:
         sql_type: what the table declares; "" keeps both numbers and texts as they are.
         encode: from the field to what SQLite stores; None where it takes it as it is.
         decode: from there to the field.
+        kept: types of the values that `decode` gives back as they are.
+        is_repeated: whether many rows hold the same value.
     """
 
     name: str
     sql_type: str
     encode: Coder | None
     decode: Coder
+    kept: frozenset[type] = frozenset()
+    is_repeated: bool = False
 
     @property
     def is_text(self) -> bool:
         """Whether it may hold much."""
         return self.sql_type == "TEXT"
 
+    def decoded(self, values: Sequence[object]) -> Iterable[object]:
+        """`decode` of each of `values`, which is much quicker where all are as they should be.
+
+        Raises:
+            ValueError: what no writer leaves there.
+        """
+        if self.kept.issuperset(map(type, values)):
+            return values
+        if not self.is_repeated:
+            return map(self.decode, values)
+        found = {value: self.decode(value) for value in set(values)}
+        return map(found.__getitem__, values)
+
 
 def columns_of(kind: type) -> tuple[Column, ...]:
     """The columns of a dataclass, in the order of its fields."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     return tuple(_column(field.name, hints[field.name]) for field in fields(kind))
+
+
+@cache
+def hints_of(kind: type) -> Mapping[str, object]:
+    """The types of a dataclass's fields, with their marks; to evaluate them takes long."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def unmarked(hint: object) -> object:
+    """A type without its marks."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def encode_text(value: object) -> object:
@@ -98,11 +126,13 @@ def _column(name: str, hint: object) -> Column:
             sql_type, encode = "", _encode_wide
         elif SHORT in marks:
             encode = _short_text
-        return Column(name, sql_type, encode, _parser(hint))
-    encode, decode = _json_coders(plain, repeated=REPEATED in marks)
+        kept = {kind for kind in _KEPT if kind is plain} | ({type(None)} if optional else set())
+        return Column(name, sql_type, encode, _parser(hint), frozenset(kept))
+    is_repeated = REPEATED in marks
+    encode, decode = _json_coders(plain, repeated=is_repeated)
     if optional:
-        return Column(name, "TEXT", _or_none(encode), _or_none(decode))
-    return Column(name, "TEXT", encode, decode)
+        encode, decode = _or_none(encode), _or_none(decode)
+    return Column(name, "TEXT", encode, decode, is_repeated=is_repeated)
 
 
 def _taken_apart(hint: object) -> tuple[object, tuple[object, ...], bool]:
@@ -206,7 +236,7 @@ def _dumper_of(hint: object) -> Coder:
 
 
 def _dataclass_dumper(kind: type) -> Coder:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     names = [field.name for field in fields(kind)]
     values = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
     dumps = [_dumper(hints[name]) for name in names]
@@ -230,7 +260,7 @@ def _parser_of(hint: object) -> Coder:
     if isinstance(hint, type) and hint in _SCALARS:
         return _SCALARS[hint]
     if isinstance(hint, type) and is_dataclass(hint):
-        hints = get_type_hints(hint, include_extras=True)
+        hints = hints_of(hint)
         parse = _fixed_parser([_parser(hints[field.name]) for field in fields(hint)])
         return lambda value: hint(*parse(value))
     arguments = get_args(hint)
@@ -357,6 +387,7 @@ _SCALARS: Mapping[object, Coder] = {
     float: _decode_number,
     str: decode_text,
 }
+_KEPT: tuple[type, ...] = (bytes, int, float, str)  # as SQLite gives them
 _SCALAR_COLUMNS: Mapping[object, tuple[str, Coder | None]] = {
     bytes: ("BLOB", None),
     int: ("INTEGER", None),

@@ -1,4 +1,4 @@
-"""What a session holds of the GPU itself: what ran on it, whoever launched it, and how it stood.
+"""What a session holds of the GPU itself: what ran on it, of any launcher, and its states.
 
 `instrument.records` lists them with the other records; `instrument.activities` reads batches.
 """

@@ -14,12 +14,15 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tkdebug.instrument.apart.client import CannotStart, RecordingProcess
 from tkdebug.instrument.store import Event
 from tkdebug.instrument.writer import SessionWriter, flush_at_process_exit
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.apart.client import RecordingProcess
 
 MOVED_AFTER = 2000  # events
 
@@ -70,6 +73,9 @@ class EventSink:
                 return self.process
             # First, as a signal handler may come here, too.
             self._may_move = False
+            # Most runs without a GPU end before they need it.
+            from tkdebug.instrument.apart.client import CannotStart, RecordingProcess
+
             try:
                 process = RecordingProcess(self._path)
             except CannotStart as error:

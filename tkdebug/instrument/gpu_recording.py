@@ -2,7 +2,8 @@
 
 Responsible for choosing: CUPTI from the moment that CUDA is in use, events where CUPTI is missing,
 of an unknown version, or another profiler's, and for the time in which torch's profiler has it.
-Each change is told in one line. Beside it, the states of the GPUs that run something are recorded.
+Each change is reported in one line. Beside it, the states of the GPUs that run something are
+recorded.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class GpuRecording:
         # While torch's profiler ends its work it makes CUPTI forget of others.
         self._is_on_trial = False
         self._trial_due_s = 0.0
-        # When events first told that a launch has ended that CUPTI has not told of.
+        # When events first showed the end of a launch that CUPTI has not reported.
         self._missed_s: float | None = None
         self.is_on = False
         self.flags = 0
@@ -131,7 +132,7 @@ class GpuRecording:
         if not KNOBS.cupti:
             return
         if os.environ.get(_CORE_DUMPS) == "1":
-            # Not on stderr: so it is in every run that has not been told otherwise.
+            # Not on stderr: every run without other settings is like this.
             self._told(LostActivities(0, _BESIDE_CORE_DUMPS))
             return
         try:
@@ -236,7 +237,7 @@ class GpuRecording:
             recording.restart()
 
     def ended_by_events(self) -> None:
-        """Events told that a launch has ended."""
+        """Events have shown that a launch has ended."""
         if self._is_on_trial and self._missed_s is None:
             self._missed_s = time.monotonic()
 

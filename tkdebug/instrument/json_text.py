@@ -9,10 +9,22 @@ from collections.abc import Mapping
 
 def json_text(value: object, *, indent: int | None = None, sort_keys: bool = False) -> str:
     """JSON of `value`; what is not finite, for which JSON has no number, is null."""
+    # A launch is a line, and making an encoder takes as long as writing that line.
+    is_plain = indent is None and not sort_keys
+    encoder = _PLAIN if is_plain else _encoder(indent, sort_keys)
     try:
-        return json.dumps(value, allow_nan=False, indent=indent, sort_keys=sort_keys)
+        return encoder.encode(value)
     except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, indent=indent, sort_keys=sort_keys)
+        return encoder.encode(_finite(value))
+
+
+def _encoder(indent: int | None = None, sort_keys: bool = False) -> json.JSONEncoder:
+    return json.JSONEncoder(
+        allow_nan=False, check_circular=False, indent=indent, sort_keys=sort_keys
+    )
+
+
+_PLAIN = _encoder()
 
 
 def _finite(value: object) -> object:

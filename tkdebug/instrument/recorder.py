@@ -28,7 +28,7 @@ from tkdebug.instrument.output import OutputTee
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Told
+from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Stamped
 from tkdebug.instrument.stored_times import StoredTime
 from tkdebug.instrument.tables import BUSY_TIMEOUT_S
 from tkdebug.scopes import SCOPES, Metrics, Scope
@@ -53,7 +53,7 @@ class Recorder:
         mode: how kernels run, as shown in reports until the first launch tells.
         join: add to the session that another process created instead of creating one.
         output: also record what goes through `sys.stdout` and `sys.stderr`.
-        stacks: record which line launched others' kernels; `note_operation` has to be told.
+        stacks: record which line launched others' kernels; `note_operation` has to be called.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class Recorder:
         self._put(LaunchEnded(launch, duration_ns, None, source, *place))
 
     def _on_record(self, event: object) -> None:
-        self._put(Told(event, time.time_ns()))
+        self._put(Stamped(event, time.time_ns()))
 
     def _on_fault(self, event: Fault) -> None:
         self._on_record(event)
@@ -347,7 +347,7 @@ def _started(record: LaunchRecord, scopes: tuple[str, ...]) -> LaunchStarted:
 def join_from_environment() -> Recorder | None:
     """Join the session that a parent process named in `TKDEBUG_SESSION`, if it named one.
 
-    A session that has gone meanwhile is told on stderr; the child runs on unrecorded.
+    A session that has gone meanwhile is reported on stderr; the child runs on unrecorded.
     """
     path = os.environ.get(SESSION_VARIABLE)
     if not path:

@@ -168,6 +168,10 @@ class Session:
         """How many launches are recorded."""
         return self._number("SELECT coalesce(sum(launches), 0) FROM totals")
 
+    def rank_count(self) -> int:
+        """How many ranks launched."""
+        return self._number("SELECT count(DISTINCT rank) FROM launches")
+
     def kernel_summaries(self) -> tuple[KernelSummary, ...]:
         """Times by kernel name, the longest in total first."""
         return self._found(KernelSummary, "ORDER BY total_ns DESC, kernel")
@@ -335,7 +339,7 @@ class Session:
         """Rows of a table that is not stamped."""
         table = table_of(kind)
         statement = f"SELECT {table.select} FROM {table.name} {condition}"
-        return self._query(lambda: tuple(map(table.record, self._rows(statement, *values))))
+        return self._query(lambda: table.records(self._rows(statement, *values)))
 
     def _number(self, statement: str) -> int:
         return self._query(lambda: decode_integer(self._rows(statement)[0][0]))

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from operator import methodcaller
 from pathlib import Path
 from typing import TypeVar
 
@@ -160,7 +161,7 @@ def open_read_only(path: Path, options: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    connection.text_factory = methodcaller("decode", "utf-8", "replace")
     if sys.version_info >= (3, 11):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):

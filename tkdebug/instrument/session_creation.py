@@ -176,16 +176,26 @@ def _run_info(start: RunStart, group: str | None) -> RunInfo:
 
 
 def _versions() -> dict[str, str]:
-    # Read from the installed metadata: a version is no reason to import torch.
-    from importlib import metadata
-
     from tkdebug import __version__
 
     versions = {"tkdebug": __version__, "python": platform.python_version()}
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        versions["torch"] = metadata.version("torch")
+    torch_version = _torch_version()
+    if torch_version is not None:
+        versions["torch"] = torch_version
     versions["platform"] = sys.platform
     return versions
+
+
+def _torch_version() -> str | None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return str(torch.__version__)
+    # Read from the installed metadata: a version is no reason to import torch.
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("torch")
+    return None
 
 
 def _rank_group() -> str | None:

@@ -1,7 +1,7 @@
 """The tables of a session file, each derived from the dataclass that was declared for its rows.
 
-Responsible for the statements of a table, and for the way from a record to its row and back. Which
-records there are is said by `events` and `records`, how a field lies in a column by `columns`.
+Responsible for the statements of a table, and for the way from a record to its row and back.
+`events` and `records` declare the records, `columns` how a field lies in a column.
 """
 
 from __future__ import annotations
@@ -10,10 +10,17 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from typing import Generic, TypeVar, cast, get_type_hints
+from typing import Generic, TypeVar, cast
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.columns import MAX_TEXT_CHARS, Column, columns_of, encode_text
+from tkdebug.instrument.columns import (
+    MAX_TEXT_CHARS,
+    Column,
+    columns_of,
+    encode_text,
+    hints_of,
+    unmarked,
+)
 from tkdebug.storage import Storage, storage_of
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
@@ -42,7 +49,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Stamp, Generic[_T]):
-    """A record as it lies in a session: what was told of, and where and when."""
+    """A record as it is in a session: what it says, of which process, and when."""
 
     event: _T
 
@@ -65,8 +72,11 @@ class Table(Generic[_T]):
         self.replace = f"INSERT OR REPLACE INTO {self.name} VALUES ({places})"
         self.add_new = f"INSERT OR IGNORE INTO {self.name} VALUES ({places})"
         # Fields that are call chains, whose source files go into the session.
-        hints = get_type_hints(kind)
-        self.chains = tuple(name for name, hint in hints.items() if hint == tuple[Frame, ...])
+        self.chains = tuple(
+            name
+            for name, hint in hints_of(cast("type", kind)).items()
+            if unmarked(hint) == tuple[Frame, ...]
+        )
         self.is_stamped = storage.stamped
         self._values = attrgetter(*(column.name for column in self.own_columns))
         self._is_single = len(self.own_columns) == 1
@@ -107,6 +117,18 @@ class Table(Generic[_T]):
             ValueError: something else lies there.
         """
         return self._kind(*[decode(v) for decode, v in zip(self._decoders, row, strict=True)])
+
+    def records(self, rows: Sequence[Sequence[object]]) -> tuple[_T, ...]:
+        """The records that lie in `rows`, decoded by column.
+
+        Raises:
+            ValueError: something else lies there.
+        """
+        if not rows:
+            return ()
+        columns = zip(*rows, strict=True)
+        decoded = [one.decoded(found) for one, found in zip(self.own_columns, columns, strict=True)]
+        return tuple(map(self._kind, *decoded))
 
     def recorded(self, row: Sequence[object]) -> Recorded[_T]:
         """The same of the values of all columns of a stamped table."""

@@ -19,8 +19,9 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import PointerType, element_of
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS
-from tkdebug.compiler.probes.table import Report, reports, table_bytes
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, VALUE_KINDS
+from tkdebug.compiler.probes.symptoms import SYMPTOMS, packed_symptoms, unpacked_symptoms
+from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
 from tkdebug.interpreter.arguments import signless
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import is_block, mask_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
     from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
     from tkdebug.events import Fault, FaultKind
+    from tkdebug.interpreter.touched import Touched
     from tkdebug.interpreter.values import TileValue
 
 
@@ -118,7 +120,7 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
         wanted = table_bytes(len(plan.sites))
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    found = list(reports(table))
+    found = _elements(plan, table)
     flagged = [plan.sites[r.site] for r in found if plan.sites[r.site].is_recomputed]
     recomputed = _recomputed(plan, flagged, launch) if flagged else {}
     for report in found:
@@ -127,7 +129,7 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
                 log.add(fault)
         elif report.program < 0:
             raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-        else:
+        elif plan.sites[report.site].kind not in VALUE_KINDS:
             _add(log, plan, report, launch)
     return log.publish()
 
@@ -172,6 +174,29 @@ def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
         "but which one is not known: computed again on the CPU, all are inside. Run the kernel "
         "with --mode interpret, and report this as a mistake in tkdebug"
     )
+
+
+def stored_values(plan: ProbePlan, table: bytes) -> list[Report]:
+    """What was reported of values that were stored, which may be a fault or not."""
+    return [
+        report
+        for report in _elements(plan, table)
+        if plan.sites[report.site].kind in VALUE_KINDS and report.program >= 0
+    ]
+
+
+def symptoms(plan: ProbePlan, table: bytes) -> dict[str, int]:
+    """The symptoms of a launch, each with the least program that showed it."""
+    for site in plan.sites:
+        if site.kind == SYMPTOMS:
+            first = site.number * SLOT_BYTES
+            return unpacked_symptoms(table[first : first + SLOT_BYTES])
+    return {}
+
+
+def _elements(plan: ProbePlan, table: bytes) -> list[Report]:
+    """The reports of all sites but that of the symptoms, whose slot is another."""
+    return [report for report in reports(table) if plan.sites[report.site].kind != SYMPTOMS]
 
 
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
@@ -247,6 +272,7 @@ class ProbeRecorder(FaultLog):
         super().__init__(kernel, 0, grid, is_told=False)
         self._plan = plan
         self._reports: dict[int, Report] = {}
+        self._symptoms: dict[str, int] = {}
         self._times = 0
 
     def bad_access(
@@ -281,6 +307,31 @@ class ProbeRecorder(FaultLog):
             )
         )
 
+    def undefined(self, op: Operation, *rest: object, **others: object) -> None:
+        """Nothing: a symptom stands for it."""
+
+    def symptom(self, kind: str, program: int) -> None:
+        """Note a symptom."""
+        self._symptoms[kind] = min(program, self._symptoms.get(kind, program))
+
+    def kind_of(self, number: int) -> str:
+        """What a site tests."""
+        return self._plan.sites[number].kind
+
+    def stored(self, number: int, buffer: Buffer, bad: Touched) -> None:
+        """Report bad values that are stored.
+
+        Args:
+            number: of the site.
+            buffer: what is stored to.
+            bad: the elements, one at least.
+        """
+        self._times += 1
+        first = buffer.address + (int(bad.places[0]) - buffer.storage_offset) * buffer.itemsize
+        count = int(bad.programs.numel())
+        program, element = int(bad.programs[0]), int(bad.lanes[0])
+        self._add(Report(number, count, program, self._times, element, first, 0))
+
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Report a failed assertion."""
         if not self._is_reported(op, "assert", offender, count):
@@ -289,8 +340,8 @@ class ProbeRecorder(FaultLog):
     def false_assumption(
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
-        """Report an assumption that does not hold."""
-        if not self._is_reported(op, "assumption", offender, count):
+        """Report an assumption that does not hold; of hints, a symptom does."""
+        if not tt.Hint.matches(op) and not self._is_reported(op, "assumption", offender, count):
             super().false_assumption(op, offender, call, what, count)
 
     def _is_reported(self, op: Operation, kind: str, offender: Offender, count: int) -> bool:
@@ -322,6 +373,9 @@ class ProbeRecorder(FaultLog):
 
     def _slots(self) -> Iterator[bytes]:
         for site in self._plan.sites:
+            if site.kind == SYMPTOMS:
+                yield packed_symptoms(self._symptoms)
+                continue
             report = self._reports.get(site.number)
             yield bytes(table_bytes(1)) if report is None else report.packed()
 

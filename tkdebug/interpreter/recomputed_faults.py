@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from tkdebug.compiler.analysis.launch_slice import Slice, slice_of
 from tkdebug.compiler.dialects import tt
@@ -30,7 +31,7 @@ from tkdebug.interpreter.plan import Plan, Step
 from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
-from tkdebug.interpreter.values import BoxMask, PointerTile, TileValue
+from tkdebug.interpreter.values import AffineTile, BoxMask, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.compiler.faults.facts import Offender
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 64 << 20
 _INDEX_BYTES = 8
 _MOST_KNOWN = 64
+# Of the offsets of an access whose elements are looked at.
+_COPIES = 6
 # What ops are given in the place of values that nothing here needs.
 _UNNEEDED = Block([ir.I32]).arguments[0]
 
@@ -187,11 +190,28 @@ def _test(
     type_ = PointerAccess(op).pointer.type
     tile = affine_of(run, pointer.offset, ir.shape_of(type_))
     access = Access(op, _kind(op), type_, pointer.buffer, tile, mask)
-    if run.active is not None and (tile.base is not None or not isinstance(mask, int)):
-        access = narrowed(run, access, run.active.nonzero().reshape(-1))
     if not _is_legal(access):
-        checked(run, access)
+        suspects = _suspects(run, access)
+        for programs in torch.split(suspects, _programs_at_once(tile)):
+            checked(run, narrowed(run, access, programs))
     return results
+
+
+def _suspects(run: Evaluator, access: Access) -> Tensor:
+    """Which active programs may have bad elements, by the least and the greatest of each."""
+    tile = access.tile
+    suspect = torch.ones(run.programs, dtype=torch.bool) if run.active is None else run.active
+    if tile.base is not None:
+        rest = [coef * (extent - 1) for coef, extent in zip(tile.coefs, tile.shape, strict=True)]
+        base = tile.base.tensor.reshape(tile.base.tensor.shape[0], -1)
+        low = base.amin(1) + tile.const + sum(min(0, one) for one in rest)
+        high = base.amax(1) + tile.const + sum(max(0, one) for one in rest)
+        suspect = suspect & ((low < 0) | (high >= access.buffer.hull_elems))
+    return suspect.nonzero().reshape(-1)
+
+
+def _programs_at_once(tile: AffineTile) -> int:
+    return max(1, _BATCH_BYTES // (_COPIES * _INDEX_BYTES * math.prod(tile.shape)))
 
 
 def _kind(op: Operation) -> FaultKind:
@@ -209,7 +229,8 @@ def _is_legal(access: Access) -> bool:
 
 
 def _bytes_per_program(part: Slice) -> int:
+    """Of offsets along one axis, which what is not affine is made of as a rule."""
     return max(
         _INDEX_BYTES,
-        sum(_INDEX_BYTES * math.prod(ir.shape_of(value.type)) for value in part.values),
+        sum(_INDEX_BYTES * max(ir.shape_of(value.type), default=1) for value in part.values),
     )

@@ -90,7 +90,7 @@ class EvaluatorState:
         self.buffers = batch.buffers
         self.strict_ieee = batch.strict_ieee
         self.scheduler = batch.scheduler
-        # Observers that are told of accesses.
+        # Observers that get accesses.
         self.followers: Sequence[Observer] = ()
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES

@@ -31,6 +31,7 @@ from tkdebug.compiler.layouts.linear import (
     LinearLayout,
 )
 from tkdebug.compiler.layouts.shared import nvmma_shared, shared
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.layouts.shuffles import ShufflePlan, ShuffleRound
 from tkdebug.compiler.layouts.swizzle import SharedTrip, bank_conflicts
 from tkdebug.compiler.layouts.views import (
@@ -58,6 +59,7 @@ __all__ = [
     "LinearLayout",
     "NoConversion",
     "RegisterMoves",
+    "SharedBanks",
     "SharedTrip",
     "ShufflePlan",
     "ShuffleRound",

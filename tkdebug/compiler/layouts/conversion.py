@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tkdebug.compiler.layouts import f2
 from tkdebug.compiler.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.layouts.shuffles import ShufflePlan, plan_shuffles
 from tkdebug.compiler.layouts.swizzle import SharedTrip, plan_shared_trip
 
@@ -20,8 +21,6 @@ _CACHED_PLANS = 512
 # Instructions that are always better than a trip through shared memory: that waits for all warps
 # twice, and for the memory, some 30 cycles each.
 _FEW = 100
-# Bytes that shared memory moves in a cycle (NVIDIA, CUDA C++ Programming Guide, "Shared Memory").
-_CYCLE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,15 @@ Conversion: TypeAlias = NoConversion | RegisterMoves | ShufflePlan | SharedTrip
 
 @lru_cache(_CACHED_PLANS)
 def classify_conversion(
-    source: LinearLayout, target: LinearLayout, element_bytes: int = 4
+    source: LinearLayout, target: LinearLayout, element_bytes: int, banks: SharedBanks
 ) -> Conversion:
     """The cheapest way from `source` to `target`.
 
     Args:
         source: layout of the tensor now, (register, lane, warp, block) -> coordinates.
         target: layout of the tensor afterwards.
-        element_bytes: size of an element, for the vectors and banks of shared memory.
+        element_bytes: size of an element, for the vectors of shared memory.
+        banks: the target's.
 
     Raises:
         LayoutError: the layouts are of different shapes or thread counts, do not cover the tensor,
@@ -72,19 +72,20 @@ def classify_conversion(
     shuffles = plan_shuffles(source, target)
     if shuffles is not None and shuffles.instructions <= _FEW:
         return shuffles
-    trip = plan_shared_trip(source, target, element_bytes)
-    if shuffles is not None and shuffles.instructions <= _FEW + _cycles(
-        trip, source, element_bytes
-    ):
+    trip = plan_shared_trip(source, target, element_bytes, banks)
+    cycles = _cycles(trip, source, element_bytes, banks)
+    if shuffles is not None and shuffles.instructions <= _FEW + cycles:
         return shuffles
     return trip
 
 
-def _cycles(trip: SharedTrip, layout: LinearLayout, element_bytes: int) -> int:
+def _cycles(trip: SharedTrip, layout: LinearLayout, element_bytes: int, banks: SharedBanks) -> int:
     """For how many cycles one warp's accesses of a trip keep shared memory busy."""
     access = layout.in_size(LANE) * trip.vector * element_bytes
     accesses = len(trip.stores) + len(trip.loads)
-    return accesses * max(1, access // _CYCLE_BYTES) + trip.store_conflicts + trip.load_conflicts
+    # A cycle moves a row of the banks (NVIDIA, CUDA C++ Programming Guide, "Shared Memory").
+    moved = accesses * max(1, access // banks.row_bytes)
+    return moved + trip.store_conflicts + trip.load_conflicts
 
 
 def _register_moves(source: LinearLayout, target: LinearLayout) -> RegisterMoves | None:

@@ -1,8 +1,8 @@
 """A swizzled shared-memory buffer between two register layouts, and what its accesses cost.
 
 The buffer is chosen so that both sides access it in vectors and without bank conflicts. Of its
-offset bits the lowest run inside a vector, the next ones over the 32 banks of 4 bytes, the rest
-over rows of 128 bytes ("segments"). Lanes conflict when their offsets differ in segment bits
+offset bits the lowest run inside a vector, the next ones over the target's banks, the rest over
+rows of all banks ("segments"). Lanes conflict when their offsets differ in segment bits
 alone; so the segment subspace is chosen to meet neither side's lanes (arXiv:2505.23819,
 optimal swizzling).
 """
@@ -24,14 +24,8 @@ from tkdebug.compiler.layouts.linear import (
     LinearLayout,
     bits_of,
 )
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.layouts.shuffles import representatives
-
-# CUDA C++ Programming Guide, "Shared Memory": 32 banks, successive 32-bit words in successive
-# banks; an access of 8 or 16 bytes per thread is made in two or four parts of consecutive lanes.
-BANKS = 32
-BANK_BYTES = 4
-WAVEFRONT_BYTES = BANKS * BANK_BYTES
-MAX_ACCESS_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +55,7 @@ def plan_shared_trip(
     source: LinearLayout,
     target: LinearLayout,
     element_bytes: int,
+    banks: SharedBanks,
     vector: tuple[int, ...] | None = None,
 ) -> SharedTrip:
     """Plans `source` -> shared memory -> `target`.
@@ -69,6 +64,7 @@ def plan_shared_trip(
         source: layout of the tensor now; outputs in the same order as `target`'s.
         target: layout of the tensor afterwards.
         element_bytes: size of an element in shared memory.
+        banks: the target's.
         vector: what runs inside an access, lowest bits first: vectors that both sides hold in
             registers and that are independent of their threads; None to choose them.
 
@@ -82,8 +78,8 @@ def plan_shared_trip(
             f"{target.bases(BLOCK)}; give both layouts the same blocks"
         )
     if vector is None:
-        vector = _vector_basis(source, target, element_bytes)
-    offsets = _offset_basis(source, target, vector, element_bytes)
+        vector = _vector_basis(source, target, element_bytes, banks)
+    offsets = _offset_basis(source, target, vector, element_bytes, banks)
     if len(f2.independent((*blocks, *offsets))) != source.out_bits:
         raise LayoutError("a block holds copies of another block's elements; slice them off first")
     kept_blocks = f2.independent(blocks)
@@ -96,8 +92,8 @@ def plan_shared_trip(
         stores,
         loads,
         representatives(target),
-        bank_conflicts(source, buffer, element_bytes, stores),
-        bank_conflicts(target, buffer, element_bytes, loads),
+        bank_conflicts(source, buffer, element_bytes, banks, stores),
+        bank_conflicts(target, buffer, element_bytes, banks, loads),
     )
 
 
@@ -105,9 +101,10 @@ def bank_conflicts(
     layout: LinearLayout,
     buffer: LinearLayout,
     element_bytes: int,
+    banks: SharedBanks,
     groups: Sequence[Sequence[int]] | None = None,
 ) -> int:
-    """Extra wavefronts when warp 0 accesses a whole tensor, by simulating the 32 banks.
+    """Extra wavefronts when warp 0 accesses a whole tensor, by simulating the banks.
 
     A wavefront serves any number of lanes as long as no bank must give two different words.
 
@@ -115,12 +112,13 @@ def bank_conflicts(
         layout: register layout of the tensor.
         buffer: layout of shared memory, offset -> coordinates.
         element_bytes: size of an element.
+        banks: the target's.
         groups: register groups, each one access, in the order of offsets. None: consecutive
-            registers, as many as lie at consecutive offsets and make up to 16 bytes.
+            registers, as many as lie at consecutive offsets and fit in an access.
     """
     to_offset = layout.invert_and_compose(buffer)
     if groups is None:
-        limit = max(1, MAX_ACCESS_BYTES // element_bytes)
+        limit = max(1, banks.access_bytes // element_bytes)
         width = min(limit, to_offset.consecutive_elements(to_offset.out_dims))
         registers = range(layout.in_size(REGISTER))
         groups = [registers[i : i + width] for i in registers[::width]]
@@ -134,50 +132,51 @@ def bank_conflicts(
             for lane in in_lane
         ]
         access_bytes = len(group) * element_bytes
-        lanes = _lanes_per_wavefront(access_bytes)
+        lanes = banks.lanes_per_wavefront(access_bytes)
         for first in range(0, len(starts), lanes):
-            extra += _wavefronts(starts[first : first + lanes], access_bytes) - 1
+            extra += _wavefronts(starts[first : first + lanes], access_bytes, banks) - 1
     return extra
 
 
-def _wavefronts(starts_bytes: Sequence[int], access_bytes: int) -> int:
+def _wavefronts(starts_bytes: Sequence[int], access_bytes: int, banks: SharedBanks) -> int:
     words_of_bank: dict[int, set[int]] = defaultdict(set)
     for start in starts_bytes:
-        for word in range(start // BANK_BYTES, (start + access_bytes - 1) // BANK_BYTES + 1):
-            words_of_bank[word % BANKS].add(word)
+        last = (start + access_bytes - 1) // banks.word_bytes
+        for word in range(start // banks.word_bytes, last + 1):
+            words_of_bank[word % banks.count].add(word)
     return max(len(words) for words in words_of_bank.values())
 
 
-def _lanes_per_wavefront(access_bytes: int) -> int:
-    return min(32, WAVEFRONT_BYTES // max(access_bytes, BANK_BYTES))
-
-
 def _vector_basis(
-    source: LinearLayout, target: LinearLayout, element_bytes: int
+    source: LinearLayout, target: LinearLayout, element_bytes: int, banks: SharedBanks
 ) -> tuple[int, ...]:
-    """What both sides hold in registers, up to 16 bytes, and no lane or warp touches.
+    """What both sides hold in registers, up to one access, and no lane or warp touches.
 
     The last condition keeps the order inside a vector the same in every thread.
     """
     common = f2.intersection(source.packed_bases(REGISTER), target.packed_bases(REGISTER))
     threads = thread_vectors(source, target)
     usable = f2.independent(common, over=threads)
-    limit = bits_of(max(1, MAX_ACCESS_BYTES // element_bytes), "elements per access")
+    limit = bits_of(max(1, banks.access_bytes // element_bytes), "elements per access")
     return usable[:limit]
 
 
 def _offset_basis(
-    source: LinearLayout, target: LinearLayout, vector: tuple[int, ...], element_bytes: int
+    source: LinearLayout,
+    target: LinearLayout,
+    vector: tuple[int, ...],
+    element_bytes: int,
+    banks: SharedBanks,
 ) -> tuple[int, ...]:
     """The buffer's basis: vector bits, bits inside a bank's word, bank bits, segment bits."""
     blocks = source.packed_bases(BLOCK)
     access_bytes = element_bytes << len(vector)
-    lane_bits = bits_of(_lanes_per_wavefront(access_bytes), "lanes per wavefront")
+    lane_bits = bits_of(banks.lanes_per_wavefront(access_bytes), "lanes per wavefront")
     threads = thread_vectors(source, target)
     units = [1 << i for i in range(source.out_bits)]
     # Thread vectors come first: they must stay free of vector bits (see `_vector_basis`).
     candidates = (*threads, *source.packed_bases(REGISTER), *units)
-    word_bits = bits_of(max(1, BANK_BYTES // access_bytes), "accesses per word")
+    word_bits = bits_of(max(1, banks.word_bytes // access_bytes), "accesses per word")
     word = f2.independent(candidates, (*blocks, *vector))[:word_bits]
     # Lanes that differ inside a word do not conflict, so what follows is modulo words.
     over = (*blocks, *vector, *word)
@@ -187,12 +186,13 @@ def _offset_basis(
     only_source = f2.independent(source_lanes, common)
     only_target = f2.independent(target_lanes, common)
     size_bits = source.out_bits - len(f2.independent(blocks))
-    segment_bits = max(0, size_bits - bits_of(max(1, WAVEFRONT_BYTES // element_bytes), "a row"))
+    row_bits = bits_of(max(1, banks.row_bytes // element_bytes), "elements of a row")
+    segment_bits = max(0, size_bits - row_bits)
     outside = f2.independent(candidates, (*over, *source_lanes, *target_lanes))
     diagonal = [a ^ b for a, b in zip(only_source, only_target, strict=False)]
     segments = (*outside, *diagonal)[:segment_bits]
-    banks = f2.independent(candidates, (*over, *segments))
-    return (*vector, *word, *banks, *segments)
+    in_row = f2.independent(candidates, (*over, *segments))
+    return (*vector, *word, *in_row, *segments)
 
 
 def thread_vectors(source: LinearLayout, target: LinearLayout) -> tuple[int, ...]:

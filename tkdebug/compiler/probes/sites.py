@@ -15,10 +15,15 @@ from typing import Final
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
 from tkdebug.errors import IRError
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
-KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption")
+# Of what is stored.
+VALUE_KINDS: Final = ("nan", "inf")
+# Those that are looked for unless others are asked for, and all of them.
+KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", "nan", *SYMPTOM_KINDS)
+ALL_KINDS: Final = (*KINDS, "inf")
 # What is refused in a list of sites that was not written here.
 _MAX_TEXT: Final = 4096
 
@@ -118,6 +123,10 @@ class ProbePlan:
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""
         return next(op for op in self.module.walk() if OpView(op).probe == site.number)
+
+    def value_op_of(self, site: ProbeSite) -> Operation:
+        """The Tile IR op of a site for what it stores."""
+        return next(op for op in self.module.walk() if OpView(op).value_probe == site.number)
 
 
 def probe_sites(function: Operation) -> tuple[ProbeSite, ...]:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir.core import Operation
     from tkdebug.compiler.passes.pipeline import Pass, PassRun, RunCallback, SnapshotCallback
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+    from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.compiler.targets.target import Target
+    from tkdebug.linemap.line_table import LineTable
     from tkdebug.linemap.op_place import OpPlace
     from tkdebug.linemap.resources import Occupancy
 
@@ -220,12 +222,34 @@ class Backend(Protocol):
         """The stages after the GPU IR, in order."""
         ...
 
+    @property
+    def machine_parts(self) -> MachineParts:
+        """What code generation uses of this machine, for `tkdebug doctor`."""
+        ...
+
+    @property
+    def image_name(self) -> str:
+        """What it loads, in a word."""
+        ...
+
+    def is_image(self, name: str, head: bytes) -> bool:
+        """Whether a file is one that it loads: by its name, or its first 64 bytes."""
+        ...
+
+    def image_tables(self, image: bytes) -> tuple[LineTable, ...]:
+        """The line table of each function of an image, of any compiler.
+
+        Raises:
+            TkError: no such image, a damaged one, or one without lines.
+        """
+        ...
+
     def find(self, asked: object) -> Target | None:
         """The target that a name, a number or a capability stands for; None for none of its."""
         ...
 
     def unsupported(self, asked: object) -> str | None:
-        """What is to be said of a GPU of its kind that it does not compile for.
+        """The sentence for a GPU of its kind that it does not compile for.
 
         None where `asked` is no GPU of its kind.
         """
@@ -375,7 +399,7 @@ def target_of(asked: str | int | tuple[int, int]) -> Target:
 
 
 def unsupported_gpu(asked: object) -> str | None:
-    """What is to be said of a GPU that is known by name but not compiled for; None otherwise."""
+    """The sentence for a GPU that is known by name but not compiled for; None otherwise."""
     known = list(backends())
     if any(backend.find(asked) is not None for backend in known):
         return None

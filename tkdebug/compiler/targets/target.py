@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
+
 # The capabilities that our passes and lowerings ask for. A backend may have others, for its own.
 BF16_ARITHMETIC = "bf16_arithmetic"  # `add`, `sub`, `mul` on bfloat16, not only `fma.rn.bf16`
 FP8_CONVERSIONS = "fp8_conversions"  # `cvt` to and from e4m3x2 and e5m2x2
@@ -29,6 +31,7 @@ class Target:
         backend: name of the backend that compiles for it.
         capability: (major, minor) of its version.
         threads_per_warp: lanes of a warp.
+        banks: of shared memory.
         shared_bytes_per_sm: shared memory of a multiprocessor.
         shared_bytes_per_block: most that one block may have, after opting in.
         warps_per_sm: resident warps of a multiprocessor.
@@ -46,6 +49,7 @@ class Target:
     backend: str
     capability: tuple[int, int]
     threads_per_warp: int
+    banks: SharedBanks
     shared_bytes_per_sm: int
     shared_bytes_per_block: int
     warps_per_sm: int

@@ -35,7 +35,7 @@ from tkdebug.instrument.cupti.layouts import layout_of
 from tkdebug.instrument.cupti.op_spans import OpSpans
 from tkdebug.instrument.cupti.parsing import RecordError
 from tkdebug.instrument.device_records import LostActivities
-from tkdebug.instrument.store import EncodedLaunch, Event, LaunchEnded, LaunchStarted, Told
+from tkdebug.instrument.store import EncodedLaunch, Event, LaunchEnded, LaunchStarted, Stamped
 
 if TYPE_CHECKING:
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured, Round
@@ -240,7 +240,7 @@ class Arrivals:
             self._ends.append(LaunchEnded(launch, duration_ns, None, source, *place))
 
     def _told(self, event: object) -> None:
-        self._events.append(Told(event, time.time_ns()))
+        self._events.append(Stamped(event, time.time_ns()))
 
     def lost(self, count: int) -> list[Event]:
         """Slots of which no launch came."""
@@ -249,7 +249,7 @@ class Arrivals:
         return self._taken()
 
     def left(self, is_killed: bool) -> list[Event]:
-        """What can be told without answers of the script's process.
+        """What is known without answers of the script's process.
 
         Args:
             is_killed: it did not say that it is done.

@@ -4,8 +4,9 @@ A message is a pickled tuple: its kind and its parts, which are plain values, re
 and nothing of the script's. It goes in packets, each of which arrives as a whole or not at all.
 
 Invariants: `send` never waits for a frame that it has interrupted (a signal handler may print, or
-launch): whoever is sending sends that, too. An exception of a signal handler may come between any
-two steps here, and neither tears a message nor sends it twice. What was sent outlives the sender.
+launch): the frame that is sending sends that, too. An exception of a signal handler may come
+between any two steps here, and neither tears a message nor sends it twice. What was sent outlives
+the sender.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tkdebug.instrument.apart.line_tables import LineTables
 from tkdebug.instrument.apart.packing import MAX_KEPT
 from tkdebug.instrument.apart.ring import RingWriter
 from tkdebug.instrument.cupti.parsing import RecordError
-from tkdebug.instrument.store import Event, LaunchStarted, MadeLineTable, Told, process_rank
+from tkdebug.instrument.store import Event, LaunchStarted, MadeLineTable, Stamped, process_rank
 from tkdebug.terminal_text import tell
 
 START_S = 20.0
@@ -128,7 +128,7 @@ class RecordingProcess:
         if isinstance(event, LaunchStarted):
             self._put_started(event)
             return
-        if isinstance(event, Told) and isinstance(event.event, KernelCompiled):
+        if isinstance(event, Stamped) and isinstance(event.event, KernelCompiled):
             self._line_tables.add(event.event)
         encoded = self._encoder.encoded(event)
         if encoded is not None:

@@ -14,7 +14,7 @@ from tkdebug.events import KernelCompiled, LaunchProgress
 from tkdebug.instrument.columns import columns_of
 from tkdebug.instrument.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.instrument.records import Launch, Output
-from tkdebug.instrument.store import EncodedRow, Event, Told
+from tkdebug.instrument.store import EncodedRow, Event, Stamped
 from tkdebug.terminal_text import tell
 
 # Of these the store makes more than a row. Their fields are plain, but for the ones below.
@@ -39,15 +39,15 @@ class EventEncoder:
 
     def encoded(self, event: Event) -> Event | None:
         """What to send of `event`; None where it is nothing that can be recorded."""
-        if not isinstance(event, Told) or isinstance(event.event, _AS_THEY_ARE):
+        if not isinstance(event, Stamped) or isinstance(event.event, _AS_THEY_ARE):
             return event
         if isinstance(event.event, KernelCompiled):
             kernel = event.event
             plain = replace(kernel, options=_plain(kernel.options), line_table=None)
-            return Told(replace(plain, artifacts=dict(kernel.artifacts)), event.time_ns)
+            return Stamped(replace(plain, artifacts=dict(kernel.artifacts)), event.time_ns)
         return self._row(event)
 
-    def _row(self, told: Told) -> EncodedRow | None:
+    def _row(self, told: Stamped) -> EncodedRow | None:
         kind = type(told.event)
         try:
             table = self._tables.known(kind)

@@ -27,7 +27,7 @@ from tkdebug.instrument.apart.ring import (
     slot_format,
 )
 from tkdebug.instrument.device_records import Origin
-from tkdebug.instrument.store import Told
+from tkdebug.instrument.store import Stamped
 from tkdebug.scopes import SCOPES, ScopeWatcher
 
 # How a scalar is packed, by the kind of its parameter.
@@ -189,7 +189,7 @@ class LaunchPacker:
         if origin is None:
             origin = self._origins[code, line, scopes] = len(self._origins) + 1
             frame = Frame(code.co_filename, line, code.co_name)
-            self._send("event", Told(Origin(origin, frame, scopes), time_ns()))
+            self._send("event", Stamped(Origin(origin, frame, scopes), time_ns()))
         number = self._ring.next_number()
         if number < self._ring.limit or self._ring.await_room(number):
             here = self._here.native_id

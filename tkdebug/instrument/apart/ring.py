@@ -128,7 +128,7 @@ class RingWriter:
         _SLOT.pack_into(self.memory, slot_offset(number), *fields, b"", number + 1)
 
     def leave_empty(self, number: int) -> None:
-        """Fill the slot of a number that no launch came of."""
+        """Fill the slot of a number that no launch took."""
         self.put(number, *[0] * 12)
 
 
@@ -195,6 +195,6 @@ class RingReader:
         return [PackedLaunch(*slot[:-1]) for slot in _SLOT.iter_unpack(data) if slot[0]]
 
     def take_lost(self) -> int:
-        """How many numbers no launch came of since the last time: writers were interrupted."""
+        """How many numbers no launch took since the last time: writers were interrupted."""
         lost, self._lost = self._lost, 0
         return lost

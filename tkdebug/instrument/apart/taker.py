@@ -15,7 +15,7 @@ class JoinApart:
     Args:
         process: that.
         version: of CUPTI, which says how its records lie in memory.
-        has_origins: whether operations of torch are told of.
+        has_origins: whether operations of torch are reported.
     """
 
     def __init__(self, process: RecordingProcess, version: int, has_origins: bool) -> None:

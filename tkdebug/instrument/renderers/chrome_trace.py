@@ -1,6 +1,6 @@
 """The launches as a Chrome trace, which Perfetto and chrome://tracing open: a track per stream.
 
-What CUPTI recorded is there whoever launched it, on tracks of the GPU's streams and with the GPU's
+What CUPTI recorded is there, of any launcher, on tracks of the GPU's streams and with the GPU's
 times; what others launched has a category that begins with "other". A thread that entered scopes
 has a track, too; its scopes are times of the host.
 
@@ -28,6 +28,7 @@ from tkdebug.instrument.session import Session
 Track = tuple[int, int]  # process, stream
 _FIRST_GPU_TRACK = 1 << 20
 _HOST_TRACK = _FIRST_GPU_TRACK - 1
+_MOST_KNOWN = 4096
 
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
@@ -64,6 +65,7 @@ def _launch_events(
     free_ns: dict[Track, int] = {}
     processes: set[int] = set()
     hosts: set[int] = set()
+    texts = _ArgumentTexts()
     for launch in recorded_launches(session):
         if launch.process not in processes:
             processes.add(launch.process)
@@ -72,7 +74,8 @@ def _launch_events(
         if launch.device_start_ns is not None:
             start_ns = launch.device_start_ns - run.start_ns
             arrow = f"0x{launch.seq:x}"
-            event = {**_event(launch, start_ns, told), "bind_id": arrow, "flow_in": True}
+            event = _event(launch, start_ns, told, texts)
+            event.update(bind_id=arrow, flow_in=True)
             yield from streams.events(launch, event)
             if launch.process not in hosts:
                 hosts.add(launch.process)
@@ -85,7 +88,7 @@ def _launch_events(
         # Launches are queued before the GPU gets to them, and a stream runs them in turn.
         start_ns = max(launch.start_ns, free_ns.get(track, 0))
         free_ns[track] = start_ns + (launch.duration_ns or 0)
-        yield _event(launch, start_ns - run.start_ns, told)
+        yield _event(launch, start_ns - run.start_ns, told, texts)
 
 
 def _host_event(launch: Launch, run: RunInfo, arrow: str) -> dict[str, object]:
@@ -203,12 +206,32 @@ def _track_name(process: int, track: int, name: str) -> dict[str, object]:
     }
 
 
-def _event(launch: Launch, start_ns: int, faults: list[str]) -> dict[str, object]:
+class _ArgumentTexts:
+    """The text of a launch's arguments, made once for those that many launches share."""
+
+    def __init__(self) -> None:
+        # By identity, which lasts because the arguments are kept.
+        self._known: dict[int, tuple[tuple[ArgumentInfo, ...], dict[str, str]]] = {}
+
+    def of(self, arguments: tuple[ArgumentInfo, ...]) -> dict[str, str]:
+        """Texts by name."""
+        found = self._known.get(id(arguments))
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = arguments, {a.name: _argument(a) for a in arguments}
+            self._known[id(arguments)] = found
+        return found[1]
+
+
+def _event(
+    launch: Launch, start_ns: int, faults: list[str], texts: _ArgumentTexts
+) -> dict[str, object]:
     details: dict[str, object] = {
         "launch": launch.id,
         "grid": launch.grid,
-        "arguments": {a.name: _argument(a) for a in launch.arguments},
-        "options": dict(launch.options),
+        "arguments": texts.of(launch.arguments),
+        "options": launch.options,
     }
     if launch.time_source is not None:
         details["time_source"] = launch.time_source

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tkdebug.fault_text import counted
 from tkdebug.instrument.comparison import Comparison, KernelChange
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import KernelSummary
-from tkdebug.instrument.renderers.text_format import counted, fault_lines, run_line
+from tkdebug.instrument.renderers.fault_section import fault_lines
+from tkdebug.instrument.renderers.text_format import run_line
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.time_changes import CONFIDENCE_PERCENT, TimeChange

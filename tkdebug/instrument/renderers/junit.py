@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from tkdebug.errors import shown_path
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
-from tkdebug.instrument.renderers.text_format import fault_lines
+from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.session import Session
 
 # What XML 1.0 has no way to write (section 2.2).

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
+from tkdebug.fault_text import counted
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
 from tkdebug.instrument.line_runs import LineRun, run_text, runs_of
@@ -17,7 +18,6 @@ from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, te
 from tkdebug.instrument.pass_query import KernelReport
 from tkdebug.instrument.pass_summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
-from tkdebug.instrument.renderers.text_format import counted
 from tkdebug.instrument.variants import telling_parts
 from tkdebug.terminal_text import visible
 

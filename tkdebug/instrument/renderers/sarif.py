@@ -21,7 +21,7 @@ from tkdebug.events import Fault
 from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup, RunInfo
 from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
-from tkdebug.instrument.renderers.text_format import fault_source, offender_text
+from tkdebug.instrument.renderers.fault_section import fault_source, offender_text
 from tkdebug.instrument.session import Session
 
 SCHEMA = (

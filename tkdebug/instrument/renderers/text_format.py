@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug import fault_text
 from tkdebug.events import AutotuneChoice
-from tkdebug.fault_text import counted as counted
+from tkdebug.fault_text import counted
 from tkdebug.instrument import gpu_health
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
@@ -20,12 +20,13 @@ from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.ranks import compare_ranks
 from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.advice_report import advice_lines
+from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.ranks_formats import ranks_text
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
-from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View, cut
+from tkdebug.terminal_style import PLAIN_VIEW, View, cut
 from tkdebug.terminal_text import visible, visible_line
 
 MAX_OTHERS = 30
@@ -69,10 +70,9 @@ def render(
         yield "\n"
         for line in _tuning_lines(tuning):
             yield visible(line) + "\n"
-    ranks = compare_ranks((session,))
-    if len(ranks.totals) > 1:
+    if session.rank_count() > 1:
         yield "\n"
-        for line in ranks_text(ranks, view.width):
+        for line in ranks_text(compare_ranks((session,)), view.width):
             yield visible(line)
     for line in advice_lines(session):
         yield visible(line)
@@ -160,25 +160,6 @@ def _tuning_lines(recorded: Recorded[AutotuneChoice]) -> Iterator[str]:
         yield f"  {time:>8}  {config}{chosen}"
 
 
-def fault_lines(session: Session, group: FaultGroup, style: Style = PLAIN) -> Iterator[str]:
-    """One fault: where and what, source line and caret, call chain, offender, hint."""
-    source = fault_source(session, group)
-    return fault_text.fault_lines(group.fault, source, _times(group), style)
-
-
-def offender_text(group: FaultGroup) -> str:
-    """Where the fault came up first, and how often it did; "" of one without a program."""
-    return fault_text.offender_text(group.fault, _times(group))
-
-
-def fault_source(session: Session, group: FaultGroup) -> str | None:
-    """The faulting line as it was when the script ran, None when that is not known."""
-    fault = group.fault
-    if fault.file is None or fault.line is None:
-        return None
-    return session.source_line(fault.file, fault.line) or _kernel_line(session, group)
-
-
 def run_line(run: RunInfo) -> str:
     """The command, how it ended, and where it ran."""
     if run.end_ns is None:
@@ -206,19 +187,3 @@ def _kernel_table(summaries: Sequence[KernelSummary], width: int | None) -> Iter
         kernel = visible_line(summary.kernel)
         rows.append((kernel, f"{summary.launches:,}", *shown, ", ".join(notes)))
     return table_lines(rows, width)
-
-
-def _kernel_line(session: Session, group: FaultGroup) -> str | None:
-    fault = group.fault
-    for kernel in session.kernels():
-        lines = kernel.source.splitlines()
-        if kernel.file == fault.file and fault.line is not None:
-            offset = fault.line - kernel.line
-            if 0 <= offset < len(lines):
-                return lines[offset]
-    return None
-
-
-def _times(group: FaultGroup) -> str:
-    rank = f", rank {group.first.rank}" if group.first.rank else ""
-    return f"{counted(group.count, 'time')} in {counted(group.launches, 'launch')}{rank}"

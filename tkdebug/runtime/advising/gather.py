@@ -12,6 +12,7 @@ from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, shape_of
 from tkdebug.compiler.rewriting.rewriter import PassRemark
+from tkdebug.compiler.targets.backend import target_of
 from tkdebug.errors import TkError
 from tkdebug.interpreter.launch_profile import LaunchProfile, sectors_of
 from tkdebug.linemap.line_table_data import from_data
@@ -82,7 +83,7 @@ def gather(
         shared_bytes=resources.shared_bytes,
         accesses=accesses,
         dots=tuple(_dots(gpu, executions, remarks)),
-        shared=shared_facts(gpu, executions, warps),
+        shared=shared_facts(gpu, executions, warps, target_of(table.target).banks),
         code=line_code(table, executions, warps),
         chain=waited.plain,
         pipelined_chain=waited.ahead,

@@ -7,7 +7,6 @@ Timing uses CUDA events where there is a GPU, and the host's clock otherwise. Un
 from __future__ import annotations
 
 import math
-import statistics
 import subprocess
 import sys
 import time
@@ -43,11 +42,24 @@ __all__ = [
     "set_gpu_clock",
 ]
 
+
+def _mean(times: list[float]) -> float:
+    import statistics  # and with it fractions and decimals, which few scripts need
+
+    return statistics.mean(times)
+
+
+def _median(times: list[float]) -> float:
+    import statistics
+
+    return statistics.median(times)
+
+
 _RETURN_MODES: dict[str, Callable[[list[float]], Any]] = {
     "min": min,
     "max": max,
-    "mean": statistics.mean,
-    "median": statistics.median,
+    "mean": _mean,
+    "median": _median,
     "all": list,
 }
 _ESTIMATE_CALLS = 5
@@ -261,7 +273,7 @@ def do_bench_proton(
     """Time `fn` without the host's share.
 
     Upstream sums up its kernels' times from CUPTI. Here the calls are replayed from a CUDA graph,
-    so what the GPU waits between two kernels of a call is part of the time, which is said once.
+    so what the GPU waits between two kernels of a call is part of the time; stderr says so once.
     Arguments and result are those of `do_bench`.
     """
     if has_real_gpu() and not KNOBS.quick:

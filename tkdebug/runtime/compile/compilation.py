@@ -64,7 +64,7 @@ def snapshot_recorder() -> SnapshotRecorder | None:
 
 
 def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
-    """The part of a compile that does not depend on the mode; nothing is told yet.
+    """The part of a compile that does not depend on the mode; hooks have heard nothing yet.
 
     Args:
         src: what to compile for.

@@ -3,7 +3,7 @@
 Responsible for joining a core dump with what this process knows: its native kernels' op tables and
 the launches it has in flight. Reading the dump is `linemap.core_dumps`'s.
 
-Invariant: what the dump does not say is said to be unknown. A dump of another process, or a kernel
+Invariant: what the dump does not say is reported as unknown. A dump of another process, or a kernel
 that tkdebug did not compile, is placed by the line table that its code carries.
 """
 

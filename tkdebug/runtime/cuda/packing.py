@@ -1,9 +1,9 @@
 """Kernel arguments as bytes: one 8-byte slot for each parameter of the compiled kernel.
 
 Responsible for which slots an argument fills, in the order of the kernel's IR arguments, and for
-what may stand in each. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
+what each may hold. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
 strides, all 64 bits wide), then once more as the language sees it (shape as i32, strides as i64).
-Where the kernel takes it as a tensor map, that stands in place of the address, in a larger slot.
+Where the kernel takes it as a tensor map, that replaces the address, in a larger slot.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def kernel_slots(
 ) -> list[Slot]:
     """The slots of a kernel, in order.
 
-    A tensor that is an argument itself stands in the expressions as its address; those inside
+    A tensor that is an argument itself is its address in the expressions; those inside
     tuples and descriptors are asked for theirs.
 
     Args:
@@ -212,7 +212,7 @@ def bfloat16_bits(value: float) -> int:
 
 
 def checked_value(kernel: str, slot: Slot, value: Any) -> Any:
-    """`value` as `struct` takes it for `slot`: what does not fit is converted as C would, or told.
+    """`value` as `struct` takes it for `slot`: misfits are converted as C would, or refused.
 
     Raises:
         ArgumentOverflowError: an int beyond the parameter's type.

@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from tkdebug.compiler.targets.machine_parts import MachineParts
+from tkdebug.runtime.cuda.crash_dumps import CRASH_DUMPS
+from tkdebug.runtime.cuda.machine_parts import PARTS
+from tkdebug.runtime.device.crash_dumps import CrashDumps
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory, SpanTimer
 
@@ -34,6 +38,15 @@ class CudaPlatform:
 
     backend = "nvptx"
     modules = ("tkdebug.runtime.cuda.device",)
+
+    crash_dumps: CrashDumps = CRASH_DUMPS
+    machine_parts: MachineParts = PARTS
+
+    def announce_with_torch(self) -> None:
+        """Tell hooks of CUDA once torch starts it."""
+        from tkdebug.runtime.cuda.first_use import announce_with_torch
+
+        announce_with_torch()
 
     def is_there(self) -> bool:
         """Whether there is a CUDA device."""

@@ -24,6 +24,8 @@ _SMALLEST_BYTES = 1 << 12
 # Made together, as the driver takes a while for each piece of memory.
 _MADE_TOGETHER = 32
 _NO_TIMING = 2
+# CUstream_flags (cuda.h).
+_NON_BLOCKING = 1
 # CUstreamCaptureMode (cuda.h): what this thread does breaks no capture of another.
 _RELAXED = 2
 _NO_CONTEXT = (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED)
@@ -90,6 +92,7 @@ class CudaProbeMemory:
         """In a forked child the tables are the parent's, and CUDA is not to be used."""
         self._lock = threading.Lock()
         self._free: dict[int, list[_Table]] = {}
+        self._stream: int | None = None
         self._made = 0
 
     def begin(self, size_bytes: int, stream: int) -> ProbeTable | None:
@@ -175,6 +178,23 @@ class CudaProbeMemory:
             status = self._calls.is_capturing(stream, place)
         # Where the question is forbidden, some stream captures, and so is the launch.
         return bool(status or capturing.value)
+
+    def fetch(self, address: int, size_bytes: int) -> bytearray:
+        """The device's memory as it is now, by a stream that waits for no other."""
+        found = bytearray(size_bytes)
+        place = ctypes.addressof((ctypes.c_char * size_bytes).from_buffer(found))
+        mode = ctypes.c_int(_RELAXED)
+        with self._device.entered():
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            try:
+                if self._stream is None:
+                    self._stream = int(driver_api.call("cuStreamCreate", _NON_BLOCKING))
+                stream = self._stream
+                self._do("cuMemcpyDtoHAsync", self._calls.copy, place, address, size_bytes, stream)
+                driver_api.call("cuStreamSynchronize", stream)
+            finally:
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        return found
 
     def _give_back(self, table: _Table) -> None:
         with self._lock:

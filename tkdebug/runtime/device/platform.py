@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.targets.machine_parts import MachineParts
+    from tkdebug.runtime.device.crash_dumps import CrashDumps
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 
@@ -111,6 +113,14 @@ class ProbeMemory(Protocol):
         """Whether launches on `stream` become part of a graph, and do not run now."""
         ...
 
+    def fetch(self, address: int, size_bytes: int) -> bytearray:
+        """The device's memory as it is now; waits for no stream of the script's.
+
+        Raises:
+            TkError: it cannot be read.
+        """
+        ...
+
 
 class Platform(Protocol):
     """One kind of device."""
@@ -123,8 +133,22 @@ class Platform(Protocol):
         ...
 
     @property
+    def crash_dumps(self) -> CrashDumps | None:
+        """What its devices write down of kernels that crash; None where they write nothing."""
+        ...
+
+    @property
+    def machine_parts(self) -> MachineParts:
+        """What launching on it uses of this machine, for `tkdebug doctor`."""
+        ...
+
+    def announce_with_torch(self) -> None:
+        """Have `HOOKS.device_used` called once a script uses the device through torch."""
+        ...
+
+    @property
     def modules(self) -> tuple[str, ...]:
-        """What a first launch imports of it, whatever its mode."""
+        """What a first launch imports of it where it is there, whatever the launch's mode."""
         ...
 
     def is_there(self) -> bool:
@@ -148,7 +172,7 @@ class Platform(Protocol):
         ...
 
     def current_target(self) -> GPUTarget:
-        """What kernels are compiled for; without a device, what scripts are told instead."""
+        """What kernels are compiled for; without a device, what scripts get instead."""
         ...
 
     def properties(self, device: int) -> dict[str, int]:

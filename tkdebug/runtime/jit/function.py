@@ -236,7 +236,7 @@ class JITFunction(FunctionSource, KernelInterface):
 
         Args:
             key: the launch key.
-            device: index of the device; where there is none, the default target's stands in.
+            device: index of the device; where there is none, that of the default target.
             values: a value for each parameter.
             options: the launch options given.
             is_warmup: whether nothing is launched.

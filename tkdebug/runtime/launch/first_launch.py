@@ -79,7 +79,8 @@ class _Imports:
 
 
 def _load() -> None:
-    for name in (*_MODULES, *platform_in_force().modules):
+    platform = platform_in_force()
+    for name in (*_MODULES, *(platform.modules if platform.is_there() else ())):
         try:
             importlib.import_module(name)
         except ImportError:

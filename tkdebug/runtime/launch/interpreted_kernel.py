@@ -109,7 +109,7 @@ class InterpretedKernel(CompiledKernel):
             self._launch(grid, values, is_told=True)
         else:
             with capture.recording(self, grid, values):
-                # A GPU would run nothing yet: what is wrong is told when the graph is replayed.
+                # A GPU would run nothing yet: what is wrong is reported when the graph is replayed.
                 self._launch(grid, values, is_told=False)
 
     def _launch(self, grid: Grid, values: tuple[Any, ...], is_told: bool) -> None:

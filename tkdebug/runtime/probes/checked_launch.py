@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
+from tkdebug.runtime.probes.closer_looks import may_need_closer_look
+from tkdebug.runtime.probes.held_arguments import HeldArguments
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
@@ -45,6 +48,7 @@ class CheckedLaunch:
         self._arguments = arguments
         self._table = table
         self._launch_id = 0
+        self._held: HeldArguments | None = None
 
     @staticmethod
     def prepare(
@@ -77,10 +81,15 @@ class CheckedLaunch:
             values: a value for each parameter.
             passed: what a bare kernel's `submit` takes.
         """
+        plan = self._kernel.binary.probes
+        if plan is not None and may_need_closer_look(plan):
+            self._held = HeldArguments(runtime_values(self._kernel.src.specs, values))
         if HOOKS.launch:
             self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
         else:
             self.submit_as(next_launch_id())(*self._grid, self._stream, *passed)
+        if self._held is not None:
+            CHECKED.await_briefly(self._kernel.name)
 
     def submit_as(self, launch_id: int) -> Callable[..., NativeKernel | None]:
         """What makes the launch that hooks know by that id, in the place of `kernel.submit`."""
@@ -107,6 +116,7 @@ class CheckedLaunch:
             self._launch_id,
             self._grid,
             self._arguments,
+            self._held,
         )
         CHECKED.add(pending)
         return ran

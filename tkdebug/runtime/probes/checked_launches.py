@@ -14,6 +14,7 @@ import atexit
 import threading
 from collections import deque
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import TkError
@@ -21,12 +22,20 @@ from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.probes.closer_looks import CloserLooks
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
+    from tkdebug.runtime.probes.held_arguments import HeldArguments
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
+
+
+# Launches of a kernel that get a moment to end, how long one is, and all of a process are.
+MOST_AWAITED = 8
+LONGEST_MOMENT_S = 0.002
+ALL_MOMENTS_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,7 @@ class PendingTable:
 
     Attributes:
         plan: what its table means.
+        held: for a closer look at what it found; None where there can be none.
     """
 
     memory: ProbeMemory
@@ -44,6 +54,7 @@ class PendingTable:
     launch_id: int
     grid: tuple[int, int, int]
     arguments: PassedArguments
+    held: HeldArguments | None = None
 
 
 class CheckedLaunches:
@@ -61,6 +72,9 @@ class CheckedLaunches:
         self._counting = threading.Lock()
         self._checked = self._captured = self._lost = 0
         self._told = LaunchCounts(0, 0)
+        self._looks = CloserLooks()
+        self._awaited: dict[str, int] = {}
+        self._moments_s = ALL_MOMENTS_S
 
     def add(self, pending: PendingTable) -> None:
         """Keep a launch that was just made."""
@@ -82,6 +96,21 @@ class CheckedLaunches:
     def collect_oldest(self) -> None:
         """Wait for the oldest launch, and report it and what else has ended."""
         self._read(waits=1)
+
+    def await_briefly(self, kernel: str) -> None:
+        """Give the first launches of a kernel a moment to end, so that they can be looked at again.
+
+        Arguments are as they were only until the script goes on. All such moments together are
+        limited: the script may wait for nothing that depends on it.
+        """
+        if self._awaited.get(kernel, 0) >= MOST_AWAITED:
+            return
+        self._awaited[kernel] = self._awaited.get(kernel, 0) + 1
+        begin = perf_counter()
+        end = begin + min(LONGEST_MOMENT_S, self._moments_s)
+        while self._pending and perf_counter() < end:
+            self.collect()
+        self._moments_s -= perf_counter() - begin
 
     def conclude(self) -> None:
         """Wait for all launches, report them, and say how many there were."""
@@ -141,13 +170,17 @@ class CheckedLaunches:
 
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
+        from tkdebug.interpreter.closer_look import needs_closer_look
         from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
         passed = pending.arguments
         launch = CheckedLaunch(
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
-        for fault in faults_of(pending.plan, table, launch):
+        faults = faults_of(pending.plan, table, launch)
+        if needs_closer_look(pending.plan, table, faults):
+            faults = self._looks.faults(pending, table, launch, faults)
+        for fault in faults:
             report(fault)
 
     def _conclude_at_exit(self) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tkdebug.findings.reporting import is_checked
-from tkdebug.knobs import KNOBS
+from tkdebug.findings.reporting import checks_in_force, is_checked
+from tkdebug.knobs import KNOBS, NO_CHECKS
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.timed_launches import TIMED
@@ -82,6 +82,13 @@ class WatchedKernels:
 
 def _probes() -> ProbeOptions:
     """What is looked for."""
-    from tkdebug.compiler.probes.sites import ProbeOptions
+    from tkdebug.compiler.probes.sites import KINDS, ProbeOptions
+    from tkdebug.compiler.probes.symptoms import HINT
 
-    return ProbeOptions(ProbeOptions().kinds.difference(KNOBS.ignored_kinds))
+    ignored = set(KNOBS.ignored_kinds)
+    if "assumption" in ignored:
+        ignored.add(HINT)
+    if NO_CHECKS in KNOBS.checks and "nan" not in KNOBS.checks:
+        ignored.add("nan")
+    asked = {"inf"}.intersection(checks_in_force())
+    return ProbeOptions(frozenset(KINDS).union(asked) - ignored)

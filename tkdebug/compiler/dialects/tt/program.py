@@ -96,6 +96,7 @@ class Func(OpView):
     # Of kernels that are checked as they run (`compiler.probes`).
     probe_sites = attribute_def("probe_sites", tuple[str, ...], ())
     probe_bounds = attribute_def("probe_bounds", tuple[str, ...], ())
+    probe_symptoms = attribute_def("probe_symptoms", tuple[str, ...], ())
 
     @property
     def body(self) -> Block:

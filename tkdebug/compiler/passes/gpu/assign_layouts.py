@@ -1,9 +1,9 @@
 """`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
 
 Anchors bring layouts: accesses and dots by what earlier passes chose for them, reductions by what
-they are given. Everything computed from them follows (its *home*, `layout_assignment.py`). What is
-made of constants and ranges alone, small vectors loaded from there included, has no home: it is
-made again in each layout that is wanted (`placement.py`).
+they are given. Everything computed from them follows (`layout_assignment.py`). What is
+made of constants and ranges alone, small vectors loaded from there included, is assigned none: it
+is made again in each layout that is wanted (`placement.py`).
 
 Invariant: afterwards every tile has a layout and every op's layouts pass `verifier.layouts`.
 """
@@ -19,17 +19,23 @@ from tkdebug.compiler.passes.gpu.dot_operands import place_dot
 from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
 from tkdebug.compiler.passes.gpu.placement import Placement
 from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class AssignLayouts:
-    """Gives every tile its layout."""
+    """Gives every tile its layout.
 
+    Args:
+        target: the architecture.
+    """
+
+    target: Target
     name: ClassVar[str] = "assign-layouts"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Assign layouts, then rewrite in program order."""
-        placement = Placement(module, rewriter, LayoutAssignment.of(module))
+        placement = Placement(module, rewriter, LayoutAssignment.of(module), self.target)
         _place_block(placement, module.function.regions[0].block)
         rewriter.commit()
 

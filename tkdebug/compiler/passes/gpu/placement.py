@@ -1,8 +1,8 @@
 """Values in the layouts that `AssignLayouts` wants them in, each made once.
 
-What has a home is converted; what is made of constants and ranges alone (the flexible ops) is made
-again in each layout, which costs less than moving it. A conversion stands right after what it
-converts, so outside of loops where it can.
+What has an assigned layout is converted; what is made of constants and ranges alone (the flexible
+ops) is made again in each layout, which costs less than moving it. A conversion is placed right
+after what it converts, so outside of loops where it can.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tkdebug.compiler.ir.types import TensorType, shape_of, with_encoding
 from tkdebug.compiler.layouts import REGISTER, LinearLayout
 from tkdebug.compiler.passes.gpu.layout_assignment import LayoutAssignment
 from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.targets.target import Target
 
 # A small vector of which each thread wants more is handed around after all.
 _MOST_REGISTERS_OF_A_LOAD = 32
@@ -27,13 +28,18 @@ class Placement:
         module: what is rewritten.
         rewriter: how.
         layouts: the layout of each value that has one.
+        target: the architecture.
 
     Attributes:
+        banks: of the target's shared memory.
         buffers: the shared-memory buffers made so far, by what they hold.
     """
 
-    def __init__(self, module: Module, rewriter: Rewriter, layouts: LayoutAssignment) -> None:
+    def __init__(
+        self, module: Module, rewriter: Rewriter, layouts: LayoutAssignment, target: Target
+    ) -> None:
         self.rewriter = rewriter
+        self.banks = target.banks
         self.layouts = layouts
         self.buffers: dict[tuple[Value, LinearLayout | None, tuple[int, ...] | None], Value] = {}
         self._made: dict[tuple[Value, LinearLayout], Value] = {}
@@ -61,7 +67,7 @@ class Placement:
         return known
 
     def settle(self, value: Value) -> None:
-        """Give `value` the layout of its home."""
+        """Give `value` its assigned layout."""
         if isinstance(value.type, TensorType):
             value.type = with_encoding(value.type, self.layouts.of_value(value))
 
@@ -81,8 +87,8 @@ class Placement:
         return owner.operations[0]
 
     def _convert(self, value: Value, layout: LinearLayout) -> Value:
-        home = self.layouts.of_value(value)
-        if home == layout:
+        assigned = self.layouts.of_value(value)
+        if assigned == layout:
             return value
         anchor = self.after(value)
         owner = value.defining_op

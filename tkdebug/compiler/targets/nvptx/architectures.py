@@ -1,4 +1,4 @@
-"""The NVIDIA architectures that tkdebug compiles for, and what is said of the others.
+"""The NVIDIA architectures that tkdebug compiles for, and the sentence for the others.
 
 Sources: CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical
 Specifications per Compute Capability" (limits), and tables "Arithmetic Instructions" and
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.targets.target import (
     BF16_ARITHMETIC,
     CLUSTER,
@@ -24,6 +25,9 @@ from tkdebug.compiler.targets.target import (
 
 BACKEND = "nvptx"
 WARP_SIZE = 32
+# CUDA C++ Programming Guide, "Shared Memory": 32 banks, successive 32-bit words in successive
+# banks; an access of 8 or 16 bytes per thread is made in two or four parts of consecutive lanes.
+BANKS = SharedBanks(count=32, word_bytes=4, access_bytes=16)
 _KIB = 1024
 
 _ADA = frozenset((FP8_CONVERSIONS, FP8_MMA))
@@ -50,6 +54,7 @@ def _architecture(
         BACKEND,
         capability,
         threads_per_warp=WARP_SIZE,
+        banks=BANKS,
         shared_bytes_per_sm=shared_kib * _KIB,
         shared_bytes_per_block=(shared_kib - 1) * _KIB,
         warps_per_sm=warps,
@@ -92,7 +97,7 @@ def find(asked: object) -> Target | None:
 
 
 def unsupported(asked: object) -> str | None:
-    """What is to be said of an architecture that is none of `TARGETS`.
+    """The sentence for an architecture that is none of `TARGETS`.
 
     None where `asked` names no NVIDIA GPU of compute capability 5.0 or later.
     """

@@ -21,7 +21,9 @@ from tkdebug.compiler.targets.backend import (
     Observers,
     StageCallback,
 )
+from tkdebug.compiler.targets.machine_parts import MachineParts
 from tkdebug.compiler.targets.nvptx import architectures
+from tkdebug.compiler.targets.nvptx.machine_parts import PARTS
 from tkdebug.compiler.targets.target import CLUSTER, Target
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir.core import Operation
     from tkdebug.compiler.passes.pipeline import Pass
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule, LoweredModule
+    from tkdebug.linemap.line_table import LineTable
     from tkdebug.linemap.resources import Occupancy
 
+_ELF = b"\x7fELF"
 _NEEDED = {"llvmlite": "llvmlite", "cuda.bindings.nvjitlink": "cuda-bindings nvidia-nvjitlink"}
 
 
@@ -46,12 +50,25 @@ class NvptxBackend:
         NativeStage("cubin", "kernel.cubin", is_image=True),
     )
 
+    machine_parts: MachineParts = PARTS
+    image_name = "cubin"
+
+    def is_image(self, name: str, head: bytes) -> bool:
+        """Whether it is called a cubin, or is an ELF file."""
+        return name.endswith(".cubin") or head.startswith(_ELF)
+
+    def image_tables(self, image: bytes) -> tuple[LineTable, ...]:
+        """The line tables of a cubin."""
+        from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
+
+        return cubin_tables(image)
+
     def find(self, asked: object) -> Target | None:
         """The target of a compute capability, `(9, 0)` or 90, or a name, `sm_90a` or `sm90`."""
         return architectures.find(asked)
 
     def unsupported(self, asked: object) -> str | None:
-        """What is to be said of a GPU that it does not compile for; None for other names."""
+        """The sentence for a GPU that it does not compile for; None for other names."""
         return architectures.unsupported(asked)
 
     def obstacle(self) -> str | None:

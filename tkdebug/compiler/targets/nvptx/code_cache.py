@@ -127,7 +127,7 @@ def load(key: str, kernel: str) -> NativeCode | None:
 
 
 def store(key: str, kernel: str, code: NativeCode) -> None:
-    """Keep `code` under `key`; a directory that cannot be used is told once."""
+    """Keep `code` under `key`; a directory that cannot be used is reported once."""
     path = _path(key)
     data = _encode(code, key, kernel)
     try:

@@ -54,7 +54,7 @@ def gpu_pipeline(
         SplitDotPrecision(),
         CoalesceAccesses(target.has(VECTOR_ATOMICS)),
         SelectTensorCores(target),
-        AssignLayouts(),
+        AssignLayouts(target),
         EliminateCommonSubexpressions(),
         HoistLoopInvariants(),
         EliminateDeadCode(),

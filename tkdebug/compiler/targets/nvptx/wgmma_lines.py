@@ -15,7 +15,7 @@ _FENCE, _MULTIPLY = "wgmma.fence", "wgmma.mma_async"
 
 
 def wgmma_ptx_lines(code: bytes, lines: FunctionLines, ptx: Sequence[str]) -> dict[int, int]:
-    """PTX line (1-based) of each wgmma instruction that can be told, by address.
+    """PTX line (1-based) of each wgmma instruction for which it is known, by address.
 
     Args:
         code: the function's machine code.

@@ -21,10 +21,11 @@ from tkdebug.compiler.layouts import (
     classify_conversion,
     f2,
 )
-from tkdebug.compiler.layouts.matrix_trips import plan_matrix_trip
+from tkdebug.compiler.targets.nvptx.architectures import BANKS
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.buffer_access import MatrixPlan, plan_matrices
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.matrix_trips import plan_matrix_trip
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
     load_vector,
     store_matrices,
@@ -38,7 +39,7 @@ def lower_convert_layout(ctx: Lowering, op: Operation, x: Registers) -> Sequence
     """Registers, shuffles or shared memory."""
     source, target = ctx.layout(ttg.ConvertLayout(op).source), ctx.layout(op.result)
     element_bytes = memory_bits(element_of(op.result.type)) // 8
-    match classify_conversion(source, target, element_bytes):
+    match classify_conversion(source, target, element_bytes, BANKS):
         case NoConversion():
             return (x,)
         case RegisterMoves(sources):

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from tkdebug.compiler.layouts import LANE, OFFSET, WARP, LinearLayout, SharedTrip, f2, shared
 from tkdebug.compiler.layouts.swizzle import plan_shared_trip
+from tkdebug.compiler.targets.nvptx.architectures import BANKS
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.buffer_access import plan_vectors
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
@@ -26,7 +27,7 @@ _CACHED_PLANS = 256
 @lru_cache(_CACHED_PLANS)
 def planned_trip(source: LinearLayout, target: LinearLayout, element_bytes: int) -> SharedTrip:
     """The trip from `source` to `target` (see `layouts.swizzle`), remembered."""
-    return plan_shared_trip(source, target, element_bytes)
+    return plan_shared_trip(source, target, element_bytes, BANKS)
 
 
 def trip_bytes(source: LinearLayout, target: LinearLayout, element_bytes: int) -> int:

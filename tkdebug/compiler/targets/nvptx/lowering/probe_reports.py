@@ -71,7 +71,15 @@ def report(
     emit.start(after)
 
 
-def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) -> bool:
+def report_elements(
+    ctx: Lowering,
+    op: Operation,
+    value: Value,
+    bad: Registers,
+    *,
+    site: ProbeSite | None = None,
+    at: Registers | None = None,
+) -> bool:
     """Report the elements of a tile, or the scalar, that are bad; whether `op` is a site.
 
     Args:
@@ -79,9 +87,12 @@ def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) 
         op: what is tested.
         value: in whose layout the elements lie.
         bad: i1 of each register.
+        site: where it is reported, if not to the op's own.
+        at: pointer of each register's element.
     """
     probes, emit = ctx.probes, ctx.emit
-    site = None if probes is None else probes.site_of(op)
+    if site is None and probes is not None:
+        site = probes.site_of(op)
     if site is None or probes is None:
         return False
     counted = counted_registers(ctx, value)
@@ -96,7 +107,9 @@ def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) 
     emit.start(far)
     tally, places = Tally.empty(), linear_places(ctx, value)
     ones = {register: emit.cast("zext", bad[register], "i32") for register in sorted(counted)}
-    tally = tallied(ctx, tally, ones, {register: places[register] for register in ones}, {})
+    here = {register: places[register] for register in ones}
+    addresses = {register: ctx.to_bits(at[register]) for register in ones} if at else {}
+    tally = tallied(ctx, tally, ones, here, addresses)
     report(ctx, site, tally, integer("i1", 1), is_complete=False)
     emit.branch(after)
     emit.start(after)

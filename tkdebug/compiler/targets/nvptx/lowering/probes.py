@@ -61,6 +61,11 @@ class Probes:
         number = OpView(op).probe
         return None if number is None else self._sites[number]
 
+    def value_site_of(self, op: Operation) -> ProbeSite | None:
+        """The site of the values that an op stores; None of any other op."""
+        number = OpView(op).value_probe
+        return None if number is None else self._sites[number]
+
     def tested(self, op: Operation) -> ProbeSite | None:
         """The site of an access that is to be tested; None of any other op."""
         site = self.site_of(op)
@@ -110,7 +115,7 @@ class Probes:
     # Time
 
     def time(self) -> LLVMValue:
-        """When the program is here, i64: in the text, copies stand in the order of iterations."""
+        """When the program is here, i64: in the text, copies are in the order of iterations."""
         self._copies += 1
         assert self._copies < 1 << _COPY_BITS
         emit = self._ctx.emit
@@ -119,7 +124,7 @@ class Probes:
 
     def tick(self, loop: Operation) -> None:
         """An iteration of a loop ends; what reports nothing by time in it has no time."""
-        sites = (self.site_of(op) for op in loop.walk())
+        sites = (s for op in loop.walk() for s in (self.site_of(op), self.value_site_of(op)))
         if all(site is None or site.is_recomputed for site in sites):
             return
         emit, clock = self._ctx.emit, self._clock_place()

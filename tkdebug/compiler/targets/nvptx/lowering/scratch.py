@@ -13,6 +13,7 @@ from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import element_of, encoding_of
 from tkdebug.compiler.layouts import OFFSET, SharedTrip, classify_conversion
+from tkdebug.compiler.targets.nvptx.architectures import BANKS
 from tkdebug.compiler.targets.nvptx.lowering.atomics import atomic_scratch_bytes
 from tkdebug.compiler.targets.nvptx.lowering.indexing import (
     flip_scratch_bytes,
@@ -32,7 +33,7 @@ def convert_layout_scratch_bytes(op: Operation) -> int:
     if source is None or target is None:
         return 0
     element_bytes = memory_bits(element_of(op.result.type)) // 8
-    plan = classify_conversion(source, target, element_bytes)
+    plan = classify_conversion(source, target, element_bytes, BANKS)
     if not isinstance(plan, SharedTrip):
         return 0
     return plan.buffer.in_size(OFFSET) * element_bytes

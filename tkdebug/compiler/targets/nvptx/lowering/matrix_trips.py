@@ -16,6 +16,7 @@ from functools import lru_cache
 from tkdebug.compiler.layouts import f2
 from tkdebug.compiler.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 from tkdebug.compiler.layouts.swizzle import SharedTrip, plan_shared_trip, thread_vectors
+from tkdebug.compiler.targets.nvptx.architectures import BANKS
 
 _ELEMENT_BYTES = 2
 _CACHED_PLANS = 256
@@ -35,7 +36,7 @@ def plan_matrix_trip(source: LinearLayout, target: LinearLayout) -> SharedTrip |
         return None
     for row, naming in _namings(source, target):
         if len(f2.independent(row, over=thread_vectors(naming, target))) == len(row):
-            return plan_shared_trip(naming, target, _ELEMENT_BYTES, row)
+            return plan_shared_trip(naming, target, _ELEMENT_BYTES, BANKS, row)
     return None
 
 

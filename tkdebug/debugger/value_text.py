@@ -137,6 +137,16 @@ def reading_text(reading: Reading, programs: tuple[int, ...], grid: tuple[int, i
             return f"({', '.join(reading_text(item, programs, grid) for item in reading)})"
 
 
+def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
+    """What `Inspection.ask` found, on one line; arguments as of `reading_text`."""
+    if isinstance(found, tuple) and type(found) is tuple:
+        texts = [found_text(item, programs, grid) for item in found]
+        return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    if isinstance(found, Tile | Pointers | Described | Constant | Unavailable):
+        return reading_text(found, programs, grid)
+    return value_text(found)
+
+
 def value_text(value: Any) -> str:
     """The value of an expression on one line."""
     if isinstance(value, Tensor):
@@ -145,6 +155,8 @@ def value_text(value: Any) -> str:
         return _pointers_text(value)
     if isinstance(value, float):
         return number_text(value)
+    if type(value) is list:
+        return f"[{', '.join(map(value_text, value))}]"
     return repr(value)
 
 

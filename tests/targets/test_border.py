@@ -1,0 +1,59 @@
+"""Only its own rooms know NVIDIA: everything else reaches it through the backend and platform."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "tkdebug"
+ROOMS = ("compiler/targets/nvptx/", "runtime/cuda/")
+NVIDIA = ("tkdebug.compiler.targets.nvptx", "tkdebug.runtime.cuda", "llvmlite", "cuda", "pynvml")
+# Where each is named, to be loaded at first use.
+REGISTRIES = {"compiler/targets/backend.py", "runtime/device/platform.py"}
+
+
+def is_nvidia(module: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in NVIDIA)
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The modules that a text imports, also in functions and for type checkers only."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                yield from (f"{module}.{alias.name}" for alias in names)
+
+
+def named(tree: ast.AST) -> Iterator[str]:
+    """NVIDIA's modules by name: imports, and strings that an import could be made of."""
+    yield from filter(is_nvidia, imported(tree))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if text.startswith(NVIDIA[:2]):
+                yield text
+
+
+def test_imports_and_names_are_found() -> None:
+    tree = ast.parse(
+        "import cuda.bindings, cudart\n"
+        "def f():\n    from tkdebug.runtime import cuda, device\n"
+        "import_module('tkdebug.compiler.targets.nvptx.backend')\n"
+    )
+    assert list(named(tree)) == [
+        "cuda.bindings",
+        "tkdebug.runtime.cuda",
+        "tkdebug.compiler.targets.nvptx.backend",
+    ]
+
+
+def test_only_its_rooms_and_the_registries_name_nvidia() -> None:
+    crossing: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        if not place.startswith(ROOMS) and (found := list(named(ast.parse(path.read_text())))):
+            crossing[place] = found
+    assert crossing.keys() == REGISTRIES, crossing
+    assert all(len(found) == 1 for found in crossing.values()), crossing

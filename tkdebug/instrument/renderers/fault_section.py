@@ -1,0 +1,46 @@
+"""One recorded fault as text: its source line is looked up in the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tkdebug import fault_text
+from tkdebug.fault_text import counted
+from tkdebug.instrument.records import FaultGroup
+from tkdebug.instrument.session import Session
+from tkdebug.terminal_style import PLAIN, Style
+
+
+def fault_lines(session: Session, group: FaultGroup, style: Style = PLAIN) -> Iterator[str]:
+    """One fault: where and what, source line and caret, call chain, offender, hint."""
+    source = fault_source(session, group)
+    return fault_text.fault_lines(group.fault, source, _times(group), style)
+
+
+def offender_text(group: FaultGroup) -> str:
+    """Where the fault came up first, and how often it did; "" of one without a program."""
+    return fault_text.offender_text(group.fault, _times(group))
+
+
+def fault_source(session: Session, group: FaultGroup) -> str | None:
+    """The faulting line as it was when the script ran, None when that is not known."""
+    fault = group.fault
+    if fault.file is None or fault.line is None:
+        return None
+    return session.source_line(fault.file, fault.line) or _kernel_line(session, group)
+
+
+def _kernel_line(session: Session, group: FaultGroup) -> str | None:
+    fault = group.fault
+    for kernel in session.kernels():
+        lines = kernel.source.splitlines()
+        if kernel.file == fault.file and fault.line is not None:
+            offset = fault.line - kernel.line
+            if 0 <= offset < len(lines):
+                return lines[offset]
+    return None
+
+
+def _times(group: FaultGroup) -> str:
+    rank = f", rank {group.first.rank}" if group.first.rank else ""
+    return f"{counted(group.count, 'time')} in {counted(group.launches, 'launch')}{rank}"

@@ -1,0 +1,103 @@
+"""What a platform's devices write down of kernels that crash or do not end: the protocol.
+
+When dumps are switched on, asked for and looked for is `compat`'s (`gpu_crashes.py`,
+`gpu_hangs.py`); what their files say is the platform's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tkdebug.events import Fault
+    from tkdebug.runtime.launch.launches_in_flight import InFlight
+
+
+@dataclass(frozen=True, slots=True)
+class DumpSettings:
+    """How dumps are switched on.
+
+    Attributes:
+        pattern: file name as `CrashDumps.expanded` takes it.
+        is_owned: whether the files are tkdebug's, to be deleted once they are read.
+        variables: of the environment, to be set before the device is first used.
+        pipe: pattern of the file that a request for a dump is written into; None for no requests.
+    """
+
+    pattern: str
+    is_owned: bool
+    variables: Mapping[str, str]
+    pipe: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CrashReport:
+    """What a dump says.
+
+    Attributes:
+        device: name of the device.
+        architecture: what its code is for.
+        driver: its version, "" when not known.
+        faults: one for each place that crashed; () where nothing did.
+    """
+
+    device: str
+    architecture: str
+    driver: str
+    faults: tuple[Fault, ...]
+
+
+class CrashDumps(Protocol):
+    """Dumps of one platform."""
+
+    def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
+        """How dumps are to be switched on; None where the user's variables forbid it.
+
+        Args:
+            folder: makes a folder for them, where the user has not named a file.
+            by_request: whether dumps are wanted on request, too.
+        """
+        ...
+
+    def are_understood(self) -> bool:
+        """Whether the driver does as the settings say; asked once they are in force."""
+        ...
+
+    def expanded(self, pattern: str) -> str:
+        """A glob for the dumps of this process; escaped, but for what may be anything."""
+        ...
+
+    def read(self, path: Path, launches: InFlight | None) -> CrashReport:
+        """What a dump says.
+
+        Args:
+            path: the file.
+            launches: those in flight, where the dump is of this process.
+
+        Raises:
+            TkError: the file is no dump, or a damaged one.
+        """
+        ...
+
+    def read_hang(self, path: Path, launches: InFlight, waited: str) -> tuple[Fault, ...]:
+        """A fault for each line where kernels wait, of a dump that was asked for.
+
+        Raises:
+            TkError: the file is no dump, or a damaged one.
+        """
+        ...
+
+    def without_dump(self, error: str, launches: InFlight) -> Fault:
+        """The fault for an error of the driver's that left no dump."""
+        ...
+
+    def error(self) -> str | None:
+        """Wait for the device; the driver's error, if a kernel failed."""
+        ...
+
+    def is_busy(self, device: int, stream: int) -> bool:
+        """Whether work on that stream has not ended; a failed device is not busy."""
+        ...
