@@ -32,7 +32,7 @@ _INT_DTYPES = {
     32: torch.int32,
     64: torch.int64,
 }
-_DTYPES = {
+ELEMENT_DTYPES = {
     **{f"i{bits}": dtype for bits, dtype in _INT_DTYPES.items()},
     "f16": torch.float16,
     "bf16": torch.bfloat16,
@@ -94,7 +94,7 @@ class EvaluatorState:
         self.followers: Sequence[Observer] = ()
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES
-        self.dtypes = _DTYPES
+        self.dtypes = ELEMENT_DTYPES
         self.index = IndexAlgebra(self)
         self.masks = MaskAlgebra(self)
         self.access = StridedAccess(self)

@@ -43,7 +43,7 @@ class EventEncoder:
             return event
         if isinstance(event.event, KernelCompiled):
             kernel = event.event
-            plain = replace(kernel, options=_plain(kernel.options), line_table=None)
+            plain = replace(kernel, options=_plain(kernel.options), line_table=None, image=None)
             return Stamped(replace(plain, artifacts=dict(kernel.artifacts)), event.time_ns)
         return self._row(event)
 

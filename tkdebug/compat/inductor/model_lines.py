@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def launched_from(frame: Any) -> Iterator[None]:
         _launched_by.reset(token)
 
 
+@lru_cache(maxsize=1024)
 def _line_above(file: str, line: int) -> Frame | None:
     for number in range(line, max(0, line - _LINES_ABOVE), -1):
         text = linecache.getline(file, number)
