@@ -6,6 +6,7 @@ Written while the loop is: the start before it, a phi at its head, a sum at its 
 from __future__ import annotations
 
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.control_flow import forwarded_operands
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probe_corners import reach_before
@@ -14,8 +15,6 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import (
     carried_offsets,
     step_bytes,
 )
-
-_BOUNDS = 3
 
 
 class CarriedReaches:
@@ -33,7 +32,7 @@ class CarriedReaches:
         self._steps = {} if ctx.probes is None else dict(carried_offsets(loop))
         self._moved: dict[int, Phi] = {}
         for index in self._steps:
-            start = reach_before(ctx, loop.operands[_BOUNDS + index])
+            start = reach_before(ctx, forwarded_operands(loop)[index])
             if start is not None:
                 self._starts[index] = start
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
-from tkdebug.compiler.analysis.data_flow import backward
-from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.analysis.data_flow import backward, source_of
+from tkdebug.compiler.dialects import arith, tt, ttg
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.control_flow import tied_values
+from tkdebug.compiler.ir.control_flow import forwarded_operands, tied_values
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
@@ -69,7 +69,7 @@ def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
     needed = backward(pointers, _sources)
     for index, argument in enumerate(body.arguments[1:]):
         if argument in needed and _is_index(argument):
-            steps = _steps(argument, scf.Yield(body.terminator).op.operands[index])
+            steps = _steps(argument, forwarded_operands(body.terminator)[index])
             if steps is not None:
                 yield index, steps
 
@@ -106,8 +106,9 @@ def _steps(argument: Value, value: Value) -> tuple[Value, ...] | None:
         op = value.defining_op
         if op is None:
             return None
-        if op.name in _SAME:
-            value = op.operands[0]
+        source = source_of(value, _SAME)
+        if source is not None:
+            value = source
         elif tt.AddPtr.matches(op) or arith.AddI.matches(op):
             value, step = op.operands
             if _scalar(step) is None:
@@ -126,7 +127,7 @@ def _scalar(value: Value) -> Value | int | None:
             return int(number)
         if not isinstance(value.type, TensorType):
             return value
-        op = value.defining_op
-        if op is None or op.name not in _UNIFORM:
+        source = source_of(value, _UNIFORM)
+        if source is None:
             return None
-        value = op.operands[0]
+        value = source
