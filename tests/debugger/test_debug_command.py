@@ -38,8 +38,9 @@ def test_json_has_one_object_for_each_stop_and_answer(run):
     assert status == 0
     assert [record["event"] for record in records] == [
         *("begin", "answer", "answer", "stop", "answer", "answer", "answer", "answer", "stop"),
-        *("answer", "answer"),
+        *("answer", "answer", "end"),
     ]
+    assert records[-1]["exit_status"] == 0
     stop, value, bad = records[3], records[4], records[6]
     assert (stop["reason"], stop["breakpoints"]) == ("breakpoint", [1])
     assert [frame["line"] for frame in stop["frames"]] == [16, 9]
@@ -52,7 +53,7 @@ def test_json_has_one_object_for_each_stop_and_answer(run):
 
 def test_what_the_script_prints_is_no_json(run):
     status, out, err = run("--json", TWICE, typed="c\n")
-    assert [json.loads(line)["event"] for line in out.splitlines()] == ["begin", "answer"]
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["begin", "answer", "end"]
     assert "[0.0, 4.0, 12.0, 24.0]" in err
     assert status == 0
 
@@ -209,14 +210,14 @@ def test_an_element_of_a_variable_needs_its_indices(run):
     assert "*** why: `x` has shape [4]; an element has 1 index, such as x[0]" in out
     assert "*** why: `x` has shape [4]; `x[9]` is no element of it" in out
     assert "*** why: `a` has no value here" in out
-    assert "*** why: `zz` has no value here" in out
+    assert "*** zz[0]: `zz` is no tensor argument (there are: x_ptr, out_ptr)" in out
     assert "no elements\n" in out
     assert "is passed over 1 time\n" in out
 
 
 def test_the_end_of_stdin_before_the_script_runs_is_told(run):
     _, out, err = run("--json", TWICE, typed="b 9\n")
-    assert [json.loads(line)["event"] for line in out.splitlines()][-1] == "end of input"
+    assert [json.loads(line)["event"] for line in out.splitlines()][-2:] == ["end of input", "end"]
     assert "no kernel" not in err
 
 
@@ -240,3 +241,130 @@ def test_a_reader_that_has_gone_ends_the_session_without_a_traceback():
         said = process.stderr.read().decode()
         assert process.wait(60) == 1
     assert "Traceback" not in said
+
+
+GLOBAL = """\
+import torch, triton, triton.language as tl
+
+@triton.jit
+def bwd(DX, DY, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    rows = tl.program_id(0)
+    dy = tl.load(DY + rows * n + offs, mask=offs < n)
+    for i in range(2):
+        for j in range(2):
+            dy += i * j
+    two = dy * 2
+    tl.store(DX + rows * n + offs, two, mask=offs < n)
+
+dy = torch.arange(12.0).reshape(3, 4)
+dx = torch.empty_like(dy)
+bwd[(3,)](dx, dy, 4, BLOCK=4)
+"""
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """A script whose kernel's last line is 12, and has the two loops' variables behind it."""
+    script = tmp_path / "rows.py"
+    script.write_text(GLOBAL)
+    return script
+
+
+def at_the_store(*typed):
+    return "\n".join(("b 12", "c", *typed, "q", ""))
+
+
+def test_several_values_are_printed_as_summaries(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("p n, two", "p [two[0], 1]"))
+    assert "n = 4\ntwo = fp32[4] in 3 programs: min 2, max 24, mean 13" in out
+    assert "[two[0], 1] = [float32[4] [2 4 6 8], 1]" in out
+    assert "tensor(" not in out
+
+
+def test_log_points_print_summaries(run, rows):
+    typed = "b 12\ncommands 1 two={two} n={n} and {n, nothing}\nc\n"
+    _, out, _ = run(rows, typed=typed)
+    assert "two=fp32[4] in 3 programs: min 2, max 24, mean 13 n=4 and <" in out
+
+
+def test_variables_that_are_gone_for_one_reason_share_a_line(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("v"))
+    assert len([line for line in out.splitlines() if "not available" in line]) == 2
+    assert "not available: i: it is the variable of the loop at line 8" in out
+
+
+def test_a_line_beyond_the_file_is_refused_with_its_length(run, rows):
+    _, out, _ = run(rows, typed="b 999\nq\n")
+    assert "rows.py:999: the file has 16 lines" in out
+    assert "End of file" not in out
+
+
+def test_a_file_of_a_package_is_found_by_its_end(run, rows, tmp_path, monkeypatch):
+    package = tmp_path / "kpkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "kern.py").write_text(GLOBAL.partition("dy = torch.arange")[0])
+    text = GLOBAL.partition("dy = torch.arange")[2]
+    rows.write_text(f"import torch\nfrom kpkg.kern import bwd\ndy = torch.arange{text}")
+    typed = "b kern.py:12\nb other.py:3\nc\nb kern.py:7\nb kern.py:3\nq\n"
+    _, out, _ = run(rows, typed=typed)
+    assert "no module is loaded from kern.py: it stops where a kernel has such a file" in out
+    assert "breakpoint 1\n> " in out
+    assert "kpkg/kern.py(12)bwd()" in out
+    assert "kpkg/kern.py:7" in out
+    assert "no statement of a function begins at this line" in out
+
+
+def test_a_line_at_the_end_of_a_launch_is_one_of_the_kernels_file(run, rows, tmp_path):
+    (tmp_path / "kern.py").write_text(GLOBAL.partition("dy = torch.arange")[0])
+    text = GLOBAL.partition("dy = torch.arange")[2]
+    rows.write_text(f"import torch\nfrom kern import bwd\ndy = torch.arange{text}")
+    _, out, _ = run(rows, typed="b end\nc\ntbreak 11\nq\n")
+    assert "kern.py:11" in out
+
+
+def test_a_search_that_finds_nothing_stays_and_says_so(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("lw dx[0, 0]", "lw DX[0, 0]", "rn", "j 12", "p two"))
+    assert "DX[0, 0] was not written before this: the launch stays where it is\n> " in out
+    assert "line 12 has not run before this: the launch stays where it is\n> " in out
+    assert "the beginning of the launch" not in out
+    assert out.count("rows.py(11)bwd()") == 2
+
+
+def test_a_search_at_the_end_that_finds_nothing_stays_at_the_end(run, rows):
+    _, out, _ = run(rows, typed="b end\nb 7\nc\nclear 2\nc\nb 8\nlw DY[0, 0]\np DX[0].sum()\nq\n")
+    said = "DY[0, 0] was not written before this: the launch stays where it is\n"
+    assert f"{said}launch 1 of bwd has ended\n" in out
+    assert "DX[0].sum() = 20" in out
+
+
+def test_a_step_back_from_the_middle_of_a_line_is_to_the_line_before(run, rows):
+    _, out, _ = run(rows, typed="b end\nc\nlw DX[1, 2]\nrn\nq\n")
+    steps = [line for line in out.splitlines() if line.startswith("(tkdebug) > ")]
+    assert [line.partition("rows.py")[2] for line in steps] == ["(12)bwd()", "(11)bwd()"]
+
+
+def test_why_knows_the_script_s_name_of_a_tensor(run, rows):
+    _, out, _ = run(rows, typed="b end\nc\nwhy dx[1, 2]\nq\n")
+    assert "DX[1, 2] is 14" in out
+
+
+def test_why_of_a_pointer_names_the_tensor(run, tmp_path):
+    script = tmp_path / "pointer.py"
+    script.write_text(
+        "import torch, triton, triton.language as tl\n\n"
+        "@triton.jit\ndef fill(out_ptr):\n    place = out_ptr + tl.arange(0, 4)\n"
+        "    tl.store(place, 1.0)\n\nfill[(1,)](torch.zeros(4))\n"
+    )
+    _, out, _ = run(script, typed="b 6\nc\nwhy place[0]\nq\n")
+    assert (
+        "`place` holds pointers into `out_ptr`: name an element of that, such as out_ptr[0]" in out
+    )
+
+
+def test_displayed_variables_are_not_shown_once_the_launch_has_ended(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("display two", "display DX", "b end", "c"))
+    last = out.rpartition("has ended")[2]
+    assert "***" not in last
+    assert "DX = float32[3, 4]" in last

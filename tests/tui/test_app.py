@@ -21,8 +21,9 @@ from tkdebug.instrument.session import Session
 from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.dialogs import HelpScreen, PickScreen, QuitScreen
+from tkdebug.tui.dialogs import PickScreen, QuitScreen
 from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.help import HelpScreen
 from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputView
 from tkdebug.tui.table import Cell, Table
@@ -132,7 +133,7 @@ async def test_narrow_screen_has_the_counts_of_faults_and_help_in_columns(sessio
         await pilot.press("question_mark")
         await until(pilot, lambda: "Everywhere" in screen_text(app), "the help")
         lines = screen_text(app).splitlines()
-        at = next(number for number, line in enumerate(lines) if "1 … 5" in line)
+        at = next(number for number, line in enumerate(lines) if "1 … " in line)
         assert lines[at + 1].index("passes") == lines[at].index("launches")
 
 

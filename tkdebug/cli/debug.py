@@ -51,10 +51,12 @@ def debug_command(arguments: Arguments) -> int:
     ):
         debugger.attach()
         try:
-            return _run(program, console)
+            status = _run(program, console)
         finally:
             debugger.detach()
             _tell_of_unmet(debugger, console)
+        console.script_ended(status)
+        return status
 
 
 def _run(program: Program, console: Console) -> int:

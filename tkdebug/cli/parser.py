@@ -170,11 +170,21 @@ def _add_run(add: AddCommand) -> None:
         "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
+        "--watch",
+        action="append",
+        default=[],
+        dest="watches",
+        metavar="FILE:LINE:NAME",
+        help="record the values of a variable of a kernel, by program and iteration: its minimum, "
+        "maximum, mean, NaNs and more; FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], where "
+        ":tile records the whole tile; may be repeated",
+    )
+    run.add_argument(
         "--hang-timeout",
         type=seconds,
         metavar="SECONDS",
         help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
-        "are told; Ctrl-C does so at once",
+        "are reported; Ctrl-C does so at once",
     )
     run.add_argument(
         "--no-coredump",
@@ -187,6 +197,12 @@ def _add_run(add: AddCommand) -> None:
         action="store_true",
         help="record which line of the script, in which modules, launched each kernel of torch's; "
         "takes every operation some microseconds, and implies --no-coredump",
+    )
+    run.add_argument(
+        "--stalls",
+        action="store_true",
+        help="sample where warps of kernels on the GPU wait and for what, by source line; "
+        "implies --no-coredump",
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")

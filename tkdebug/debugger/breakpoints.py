@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import Enum
 from types import CodeType
+
+from tkdebug.debugger.lines import is_path_end
 
 
 class BreakKind(Enum):
@@ -32,7 +35,7 @@ class Breakpoint:
 
     Attributes:
         number: 1, 2, 3… never given twice.
-        file: of a LINE.
+        file: of a LINE: its path; of a file that was not loaded yet, the end of its path.
         line: of a LINE.
         subject: the name of a FUNCTION (a kernel or a device function) or of an OP (`tt.load`), the
             kind of a FAULT ("" for any), the element of a WRITE or READ (`out[3, 17]`), the
@@ -70,6 +73,12 @@ class Breakpoint:
     def is_watch(self) -> bool:
         """Whether it looks at variables at each line."""
         return self.kind in (BreakKind.CHANGE, BreakKind.NAN, BreakKind.INF)
+
+    def is_at(self, file: str, line: int) -> bool:
+        """Whether it is a LINE, and at this one."""
+        if self.kind is not BreakKind.LINE or self.line != line:
+            return False
+        return self.file == file or (not os.path.isabs(self.file) and is_path_end(self.file, file))
 
     def describe(self) -> str:
         """What it waits for, on one line."""

@@ -22,6 +22,7 @@ from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.session import LaunchSession
 from tkdebug.debugger.stops import Stop
+from tkdebug.debugger.value_text import found_text
 from tkdebug.debugger.writers import Writers
 from tkdebug.errors import UsageError
 from tkdebug.events import LaunchRecord
@@ -294,7 +295,7 @@ class Debugger:
         for one in enabled:
             match one.kind:
                 case BreakKind.LINE:
-                    stops = (one.file, one.line) in lines
+                    stops = any(one.is_at(*line) for line in lines)
                 case BreakKind.FUNCTION:
                     stops = one.subject in functions
                 case BreakKind.END:
@@ -322,9 +323,10 @@ class Debugger:
 
         def shown(match: re.Match[str]) -> str:
             try:
-                return str(inspection.evaluate(match[1]))
+                found = inspection.ask(match[1])
             except EvaluationError as error:
                 return f"<{error}>"
+            return found_text(found, inspection.programs, inspection.launch.grid)
 
         self.front.log(_IN_BRACES.sub(shown, text))
 

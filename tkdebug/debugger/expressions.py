@@ -5,6 +5,7 @@ The user's own process evaluates the user's own text: this is no sandbox.
 
 from __future__ import annotations
 
+import ast
 import builtins
 from collections.abc import Callable, Mapping
 from types import CodeType, SimpleNamespace
@@ -19,6 +20,17 @@ from tkdebug.errors import UsageError
 
 class EvaluationError(UsageError):
     """An expression that raised; the message says what."""
+
+
+def tuple_parts(text: str) -> tuple[str, ...]:
+    """The expressions of a tuple, `a, b`; () for any other expression."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return ()
+    if not isinstance(node, ast.Tuple) or any(isinstance(e, ast.Starred) for e in node.elts):
+        return ()
+    return tuple(map(ast.unparse, node.elts))
 
 
 def compile_expression(text: str) -> CodeType:

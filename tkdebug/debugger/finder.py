@@ -45,6 +45,8 @@ class Search:
 
     Attributes:
         goal: where a step back may end; None for breakpoints.
+        origin: where it began, to stay at if nothing is found; None to go to the beginning.
+        missing: what to say then.
         element: whose last write is looked for.
         found: the last moment so far.
         hit: the stop there.
@@ -53,6 +55,8 @@ class Search:
     horizon: Moment
     goal: Goal | None = None
     element: Element | None = None
+    origin: Moment | None = None
+    missing: str = ""
     found: Moment | None = None
     hit: Hit | None = None
 
@@ -84,16 +88,13 @@ class Finder:
         """The breakpoints have changed."""
         enabled = [one for one in self._session.breakpoints() if one.is_enabled]
         self._by_mark: dict[Mark, list[Breakpoint]] = {}
-        lines: dict[tuple[str, int], list[Breakpoint]] = {}
-        for one in enabled:
-            if one.kind is BreakKind.LINE:
-                lines.setdefault((one.file, one.line), []).append(one)
+        at_lines = [one for one in enabled if one.kind is BreakKind.LINE]
         functions = {one.subject: one for one in enabled if one.kind is BreakKind.FUNCTION}
         entered: set[Activation] = set()
         for mark in self._session.code.variables.marks:
             if mark.kind is not MarkKind.LINE:
                 continue
-            found = list(lines.get((mark.location.file, mark.location.line), ()))
+            found = [one for one in at_lines if one.is_at(mark.location.file, mark.location.line)]
             if mark.activation not in entered:
                 entered.add(mark.activation)
                 function = functions.get(mark.activation.function)
@@ -173,6 +174,10 @@ class Finder:
             session.go_to(search.found)
             return
         start = session.execution.searched_from(search.horizon)
+        if start.op == 0 and search.origin is not None:
+            self.search = None
+            session.stay(search.origin, search.missing)
+            return
         if start.op == 0:
             self.search = None
             self.pending = Hit(Reason.BEGINNING)

@@ -22,6 +22,7 @@ from tkdebug.debugger.expressions import (
     evaluate,
     tl_functions,
     truth,
+    tuple_parts,
 )
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id, program_text
@@ -257,6 +258,24 @@ class Inspection:
         is_single = positions is None or positions.numel() == 1
         return evaluate(code, self.names(frame, positions, is_single), text)
 
+    def ask(self, text: str, frame: int = 0) -> Any:
+        """What an expression is, as it is shown: variables by their bare names as `Reading`s.
+
+        A tuple of expressions gives a tuple. Everything else is evaluated.
+
+        Raises:
+            EvaluationError: it raised.
+        """
+        shown = text.strip()
+        if shown.isidentifier() and self.here is not None:
+            mark = self.mark_of(frame)
+            if shown in mark.names or shown in mark.missing:
+                return self.read(shown, frame)
+        parts = tuple_parts(shown)
+        if parts:
+            return tuple(self.ask(each, frame) for each in parts)
+        return self.evaluate(text, frame)
+
     def holds(self, code: Any, text: str, positions: Sequence[int], frame: int = 0) -> list[int]:
         """At which batch positions a condition holds; evaluated for each program by itself."""
         found = []
@@ -265,6 +284,11 @@ class Inspection:
             if truth(evaluate(code, names, text)):
                 found.append(place)
         return found
+
+    @property
+    def source_file(self) -> str:
+        """The file of the kernel."""
+        return self._execution.code.module.function.location.primary.file
 
     # The past, executed again beside the launch
 

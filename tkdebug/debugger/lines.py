@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
+import sys
 from functools import lru_cache
 
 from tkdebug.errors import UsageError
@@ -84,6 +86,18 @@ def checked_line(file: str, line: int) -> int:
         else (f"; the nearest one with code is {near}, in {known[near]}")
     )
     raise UsageError(f"{file}:{line}: no statement of a function begins at this line{offer}")
+
+
+def loaded_files(file: str) -> list[str]:
+    """The source files of loaded modules whose path ends with `file`."""
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    return sorted(each for each in files if is_path_end(file, each))
+
+
+def is_path_end(end: str, path: str) -> bool:
+    """Whether `path` ends with the parts of `end`."""
+    parts = os.path.normpath(end).split(os.sep)
+    return path.split(os.sep)[-len(parts) :] == parts
 
 
 def function_line(file: str, name: str) -> int | None:

@@ -10,7 +10,7 @@ from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.elements import parse_element
 from tkdebug.debugger.execution import Assignment, Execution, Here, Rewind, WatchedFaults
-from tkdebug.debugger.finder import Finder, Search
+from tkdebug.debugger.finder import Finder, Hit, Search
 from tkdebug.debugger.goals import (
     Continue,
     Detach,
@@ -58,6 +58,8 @@ class LaunchSession:
         self._debugger = debugger
         self._notes: list[str] = []
         self._left = 1
+        self._stays_at_end = False
+        self._ended_at: Moment | None = None
         self.finder = Finder(self)
         self.execution = Execution(
             code, values, launch.grid, faults, self.finder, debugger.memory_bytes
@@ -133,14 +135,17 @@ class LaunchSession:
             and one.subject in ("", self.launch.kernel)
         ]
         stepped_off = finder.goal is not None and finder.goal.step is not None
-        if not wanted and not stepped_off:
+        stays, self._stays_at_end = self._stays_at_end, False
+        if not wanted and not stepped_off and not stays:
             return True
         for one in wanted:
-            one.hits += 1
+            one.hits += not stays
         finder.goal = None
-        moment = Moment(self.execution.now + 1, 0)
-        numbers = tuple(one.number for one in wanted)
-        stop = Stop(Reason.END, self.launch.number, self.launch.kernel, (), moment, numbers)
+        moment = self._ended_at = Moment(self.execution.now + 1, 0)
+        numbers = () if stays else tuple(one.number for one in wanted)
+        launch, notes = self.launch, tuple(self._notes)
+        self._notes.clear()
+        stop = Stop(Reason.END, launch.number, launch.kernel, (), moment, numbers, notes=notes)
         resume = self._debugger.ask(self, None, stop)
         finder.look_up()
         if isinstance(resume, Step) and not resume.backwards:
@@ -171,14 +176,17 @@ class LaunchSession:
                 return True
             case LastWrite(element=text):
                 element = parse_element(text, self.launch.arguments)
-                return self._search(Search(now, element=element))
+                missing = f"{element} was not written before this"
+                return self._search(Search(now, element=element, origin=now, missing=missing))
             case Continue(backwards=True):
                 return self._search(Search(now))
             case Step(backwards=True):
-                return self._search(Search(now, Goal.of(resume, mark)))
+                horizon = now if resume.kind is StepKind.OP else self._line_began(now, mark)
+                return self._search(Search(horizon, Goal.of(resume, mark)))
             case RunToLine(backwards=True):
                 goal = Goal(target=(resume.file, resume.line))
-                return self._search(Search(now, goal))
+                missing = f"line {resume.line} has not run before this"
+                return self._search(Search(now, goal, origin=now, missing=missing))
             case Continue():
                 return False
             case RunToLine():
@@ -201,6 +209,18 @@ class LaunchSession:
         self.finder.search = search
         self.execution.rewind(END, until=search.horizon)
         return True
+
+    def _line_began(self, now: Moment, mark: Mark | None) -> Moment:
+        """When the line that is stopped in began: a step back is to the one before it."""
+        found = (each.moment for each in reversed(self.execution.passed) if each.mark is mark)
+        return next((moment for moment in found if moment <= now), now)
+
+    def stay(self, moment: Moment, missing: str) -> None:
+        """Prepare to be where a search began that has found nothing."""
+        self._notes.append(f"{missing}: the launch stays where it is")
+        self._stays_at_end = moment == self._ended_at
+        self.finder.pending = Hit(Reason.ARRIVED)
+        self.go_to(moment)
 
     def go_to(self, moment: Moment) -> None:
         """Prepare to be executed up to a moment."""

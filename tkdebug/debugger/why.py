@@ -1,7 +1,7 @@
 """Why an element is what it is: the lines, ops and loads that it was computed from, with values.
 
 The slice is of data: what was computed with what. What an address was computed from is a part of
-its own. Where a value was written by another program, or before the launch, that is said.
+its own. Where a value was written by another program, or before the launch, the answer says so.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tkdebug.debugger.tracing import (
     WriteFinder,
     bit_mask,
 )
+from tkdebug.debugger.values import Pointers
 from tkdebug.errors import Frame, UsageError
 from tkdebug.interpreter.buffers import Buffer
 
@@ -98,8 +99,32 @@ def why(inspection: Inspection, text: str, frame: int = 0, only_nan: bool = Fals
     if variable is not None:
         name, value, index = variable
         return _of_variable(inspection, text, name, value, index, only_nan)
-    element = parse_element(text, inspection.launch.arguments)
+    element = parse_element(_of_argument(inspection, text, frame), inspection.launch.arguments)
     return _of_element(inspection, element, only_nan)
+
+
+def _of_argument(inspection: Inspection, text: str, frame: int) -> str:
+    """`text`, with the argument's name for a global of the script that was passed as it.
+
+    Raises:
+        UsageError: it names pointers; the message says into what.
+    """
+    name, bracket, index = text.strip().partition("[")
+    arguments = inspection.launch.arguments
+    if not bracket or argument_named(name, arguments) is not None:
+        return text
+    try:
+        found = inspection.ask(name, frame)
+    except UsageError:
+        return text
+    if isinstance(found, Pointers) and found.name is not None:
+        raise UsageError(
+            f"why: `{name}` holds pointers into `{found.name}`: name an element of that, such as "
+            f"{found.name}{[0] * (found.tensor.dim() if found.tensor is not None else 1)}"
+        )
+    same = (other for other, passed in arguments.items() if passed is found)
+    meant = next(same, None) if isinstance(found, Tensor) else None
+    return text if meant is None else f"{meant}[{index}"
 
 
 def _variable(
@@ -125,9 +150,10 @@ def _variable(
     found = mark.names.get(node.id)
     if node.id in mark.missing and argument_named(node.id, inspection.launch.arguments) is None:
         raise UsageError(f"why: `{node.id}` is not available here: {mark.missing[node.id]}")
-    if argument_named(node.id, inspection.launch.arguments) is None and not isinstance(
-        found, tensor
-    ):
+    is_argument = argument_named(node.id, inspection.launch.arguments) is not None
+    if found is None and isinstance(node, ast.Name) and index != ():
+        return None  # an argument, or a global that was passed as one
+    if not is_argument and not isinstance(found, tensor):
         problem = "has no value here" if found is None else "is no number or tile of the kernel's"
         raise UsageError(f"why: `{node.id}` {problem}")
     if not isinstance(found, tensor) or found.type.scalar.is_ptr():

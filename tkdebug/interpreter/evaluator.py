@@ -62,6 +62,7 @@ class Evaluator(EvaluatorState):
         bulk_loads: bulk copies to shared memory in flight.
         bulk_stores: bulk copies from shared memory in flight.
         known_buffers: the buffers that a pointer from memory may point into, once one was seen.
+        visits: how often each program came by at a watch, (P,) int64.
     """
 
     def __init__(self, plan: Plan, batch: Batch) -> None:
@@ -85,6 +86,7 @@ class Evaluator(EvaluatorState):
         self.bulk_loads: list[BulkLoad] = []
         self.bulk_stores = LandingQueue()
         self.known_buffers: Sequence[Buffer] | None = None
+        self.visits: dict[int, Tensor] = {}
 
     # Blocks
 
@@ -366,6 +368,14 @@ class Evaluator(EvaluatorState):
         scheduler.wait(op, self.program_at(0), is_idle)
 
     # Debug ops
+
+    def visit(self, watch: int) -> Tensor:
+        """How often each program came by at a watch before, (P,) int32; those active do now."""
+        before = self.visits.get(watch)
+        if before is None:
+            before = torch.zeros(self.programs, dtype=torch.int32, device=self.device)
+        self.visits[watch] = before + (1 if self.active is None else self.active)
+        return before
 
     def device_assert(
         self, view: tt.Assert, condition: TileValue, mask: TileValue = 1

@@ -1,4 +1,4 @@
-"""An access to memory as observers are told of it: nothing is listed until someone asks."""
+"""An access to memory as observers get it: nothing is listed until it is asked for."""
 
 from __future__ import annotations
 
@@ -273,6 +273,11 @@ def elements_touched(
         # What is the same in the whole batch has one row for all active programs.
         if run.active is not None and max(offsets.shape[0], allowed.shape[0]) == 1:
             programs = programs[run.active]
+    if not shape and programs.shape[0] == 1 and offsets.numel() == 1:
+        # A lock, mostly.
+        place, on = (offsets + buffer.storage_offset).reshape(1), allowed.reshape(1)
+        here, lanes = run.first + programs, torch.zeros_like(programs)
+        return Touched(place[on], here[on], lanes[on], shape, buffer.itemsize)
     whole = (programs.shape[0], *shape)
     keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
     size = math.prod(shape)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS
-from tkdebug.compiler.probes.table import Report, reports, table_bytes
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, VALUE_KINDS
+from tkdebug.compiler.probes.symptoms import SYMPTOMS, packed_symptoms, unpacked_symptoms
+from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import is_block, mask_of
 from tkdebug.interpreter.fault_log import FaultLog
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
     from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
     from tkdebug.events import Fault, FaultKind
+    from tkdebug.interpreter.touched import Touched
 
 
 # Of `tl.assume`, as the interpreter says it.
@@ -104,11 +107,35 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
         wanted = table_bytes(len(plan.sites))
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    for report in reports(table):
+    for report in _elements(plan, table):
         if report.program < 0:
             raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-        _add(log, plan, report, launch)
+        if plan.sites[report.site].kind not in VALUE_KINDS:
+            _add(log, plan, report, launch)
     return log.publish()
+
+
+def stored_values(plan: ProbePlan, table: bytes) -> list[Report]:
+    """What was reported of values that were stored, which may be a fault or not."""
+    return [
+        report
+        for report in _elements(plan, table)
+        if plan.sites[report.site].kind in VALUE_KINDS and report.program >= 0
+    ]
+
+
+def symptoms(plan: ProbePlan, table: bytes) -> dict[str, int]:
+    """The symptoms of a launch, each with the least program that showed it."""
+    for site in plan.sites:
+        if site.kind == SYMPTOMS:
+            first = site.number * SLOT_BYTES
+            return unpacked_symptoms(table[first : first + SLOT_BYTES])
+    return {}
+
+
+def _elements(plan: ProbePlan, table: bytes) -> list[Report]:
+    """The reports of all sites but that of the symptoms, whose slot is another."""
+    return [report for report in reports(table) if plan.sites[report.site].kind != SYMPTOMS]
 
 
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
@@ -184,6 +211,7 @@ class ProbeRecorder(FaultLog):
         super().__init__(kernel, 0, grid, is_told=False)
         self._plan = plan
         self._reports: dict[int, Report] = {}
+        self._symptoms: dict[str, int] = {}
         self._times = 0
 
     def bad_access(
@@ -215,6 +243,31 @@ class ProbeRecorder(FaultLog):
             )
         )
 
+    def undefined(self, op: Operation, *rest: object, **others: object) -> None:
+        """Nothing: a symptom stands for it."""
+
+    def symptom(self, kind: str, program: int) -> None:
+        """Note a symptom."""
+        self._symptoms[kind] = min(program, self._symptoms.get(kind, program))
+
+    def kind_of(self, number: int) -> str:
+        """What a site tests."""
+        return self._plan.sites[number].kind
+
+    def stored(self, number: int, buffer: Buffer, bad: Touched) -> None:
+        """Report bad values that are stored.
+
+        Args:
+            number: of the site.
+            buffer: what is stored to.
+            bad: the elements, one at least.
+        """
+        self._times += 1
+        first = buffer.address + (int(bad.places[0]) - buffer.storage_offset) * buffer.itemsize
+        count = int(bad.programs.numel())
+        program, element = int(bad.programs[0]), int(bad.lanes[0])
+        self._add(Report(number, count, program, self._times, element, first, 0))
+
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Report a failed assertion."""
         if not self._is_reported(op, "assert", offender, count):
@@ -223,8 +276,8 @@ class ProbeRecorder(FaultLog):
     def false_assumption(
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
-        """Report an assumption that does not hold."""
-        if not self._is_reported(op, "assumption", offender, count):
+        """Report an assumption that does not hold; of hints, a symptom does."""
+        if not tt.Hint.matches(op) and not self._is_reported(op, "assumption", offender, count):
             super().false_assumption(op, offender, call, what, count)
 
     def _is_reported(self, op: Operation, kind: str, offender: Offender, count: int) -> bool:
@@ -256,6 +309,9 @@ class ProbeRecorder(FaultLog):
 
     def _slots(self) -> Iterator[bytes]:
         for site in self._plan.sites:
+            if site.kind == SYMPTOMS:
+                yield packed_symptoms(self._symptoms)
+                continue
             report = self._reports.get(site.number)
             yield bytes(table_bytes(1)) if report is None else report.packed()
 

@@ -40,7 +40,7 @@ _INT_DTYPES = {
     32: torch.int32,
     64: torch.int64,
 }
-_DTYPES = {
+ELEMENT_DTYPES = {
     **{f"i{bits}": dtype for bits, dtype in _INT_DTYPES.items()},
     "f16": torch.float16,
     "bf16": torch.bfloat16,
@@ -98,11 +98,11 @@ class EvaluatorState:
         self.buffers = batch.buffers
         self.strict_ieee = batch.strict_ieee
         self.scheduler = batch.scheduler
-        # Observers that are told of accesses.
+        # Observers that get accesses.
         self.followers: Sequence[Observer] = ()
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES
-        self.dtypes = _DTYPES
+        self.dtypes = ELEMENT_DTYPES
         self.index = IndexAlgebra(self)
         self.masks = MaskAlgebra(self)
         self.access = StridedAccess(self)

@@ -1,30 +1,30 @@
-"""The app: wires threads that follow the session and the script to the panes.
+"""The app: hands what the threads of its feed post to the panes.
 
 Responsible for the state of the script as shown, for what keys do everywhere, for quitting.
-Threads only post messages; every widget is touched from the app's own loop.
+Every widget is touched from the app's own loop alone.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
-from textual.widgets import Footer, Static, Tab, TabbedContent, TabPane, Tabs
+from textual.widgets import Footer, Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import visible
-from tkdebug.tui import display, palette
-from tkdebug.tui.dialogs import HelpScreen, QuitChoice, QuitScreen
+from tkdebug.tui import display
+from tkdebug.tui.dialogs import QuitChoice, QuitScreen
 from tkdebug.tui.faults import FaultsPane
-from tkdebug.tui.follow import AwaitedSession, Follower
+from tkdebug.tui.feed import Feed, child_state
+from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.help import HelpScreen
 from tkdebug.tui.kernel import KernelPane
 from tkdebug.tui.launches import LaunchesPane
 from tkdebug.tui.messages import (
@@ -36,33 +36,23 @@ from tkdebug.tui.messages import (
     SessionFailed,
     SnapshotTaken,
     StopFinished,
+    TabMarked,
     Told,
 )
 from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.pane import Pane
+from tkdebug.tui.panes import PANES
 from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.saving import unused_path
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
-from tkdebug.tui.terminal import Terminal
+from tkdebug.tui.tabs import PaneTabs
 
 if TYPE_CHECKING:
     from tkdebug.tui.child import Child
 
-POLL_S = 0.15
-POLL_ENDED_S = 1.0
 _ON_LIGHT = OnLight()
-# By tab, in their order; each is made knowing whether there is a script to type to.
-_PANES: Mapping[str, Callable[[bool], Pane]] = {
-    "launches": lambda typing: LaunchesPane(),
-    "faults": lambda typing: FaultsPane(),
-    "kernel": lambda typing: KernelPane(),
-    "output": OutputPane,
-    "passes": lambda typing: PassesPane(),
-}
-_TABS = tuple(_PANES)
-_LABELS = {tab: f"{i} {tab.title()}" for i, tab in enumerate(_TABS, 1)}
 
 
 class TkdebugApp(App[None]):
@@ -81,8 +71,8 @@ class TkdebugApp(App[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(str(i), f"tab('{tab}')", tab.title(), show=False)
-            for i, tab in enumerate(_TABS, 1)
+            Binding(str(i), f"tab('{pane.TAB}')", pane.TAB.title(), show=False)
+            for i, pane in enumerate(PANES, 1)
         ),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("y", "copy", "Copy", show=False),
@@ -97,94 +87,35 @@ class TkdebugApp(App[None]):
     def __init__(self, session: Session | AwaitedSession, child: Child | None = None) -> None:
         super().__init__()
         self._child = child
-        self._awaited = session if isinstance(session, AwaitedSession) else None
-        self._session = None if isinstance(session, AwaitedSession) else session
+        self._feed = Feed(session, child, self.post_message)
         self._snapshot: Snapshot | None = None
         self._script = ScriptState("starting" if child is None else "running")
         self._failure = ""
-        self._quitting = threading.Event()
-        self._terminal = Terminal()
-        self._user_chose_tab = False
-        self._asked_tab = _TABS[0]
-        self._tab_clicked = False
-        self._unseen_output = False
         self._waits = False
         self.runs_on = False
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
         yield Static(id="status")
-        with TabbedContent(initial=_TABS[0]):
-            for tab, make in _PANES.items():
-                with TabPane(_LABELS[tab], id=tab):
-                    yield make(self._child is not None)
+        yield PaneTabs(PANES, self._child is not None)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Start the threads."""
         self._show_status()
         self.set_interval(0.5, self._tick)
-        self.run_worker(self._follow, thread=True, group="follow", exit_on_error=True)
+        self.run_worker(self._feed.follow, thread=True, group="follow", exit_on_error=True)
         if self._child is not None:
-            self.run_worker(self._pump, thread=True, group="pump", exit_on_error=True)
+            self.run_worker(self._feed.pump, thread=True, group="pump", exit_on_error=True)
         self.query_one(LaunchesPane).focus_main()
 
     def on_unmount(self) -> None:
         """Let the threads end."""
-        self._stop_threads()
+        self._feed.stop()
 
-    def _stop_threads(self) -> None:
-        self._quitting.set()
-        if self._child is not None:
-            self._child.stop_pump()
-
-    # Threads.
-
-    def _follow(self) -> None:
-        follower: Follower | None = None
-        last: tuple[Snapshot | None, ScriptState] | None = None
-        interval_s = 0.0
-        while not self._quitting.wait(interval_s):
-            interval_s = POLL_S
-            try:
-                follower = follower or self._open()
-                if follower is None:
-                    continue
-                news = (follower.poll(), self._state(follower))
-                printed = follower.poll_output()
-            except SessionError as error:
-                self.post_message(SessionFailed(str(error)))
-                interval_s = POLL_ENDED_S
-                continue
-            if printed:
-                self._post_output()
-            if last is None or news[0] != last[0] or news[1] != last[1]:
-                last = news
-                self.post_message(SnapshotTaken(*news))
-            elif not news[1].going_on and not printed:
-                interval_s = POLL_ENDED_S
-
-    def _open(self) -> Follower | None:
-        if self._session is None and self._awaited is not None:
-            self._session = self._awaited.open()
-        if self._session is None:
-            return None
-        # The pty has all that a script of ours prints; of others, the session has the most.
-        return Follower(self._session, self._terminal.feed if self._child is None else None)
-
-    def _state(self, follower: Follower) -> ScriptState:
-        return follower.state() if self._child is None else _child_state(self._child)
-
-    def _pump(self) -> None:
-        child = self._child
-        if child is None:
-            return
-        child.pump(self._terminal.feed, self._post_output)
-        if child.status is not None:
-            self.post_message(ScriptEnded())
-
-    def _post_output(self) -> None:
-        self.post_message(OutputChanged(self._terminal.snapshot()))
+    @property
+    def _tabs(self) -> PaneTabs:
+        return self.query_one(PaneTabs)
 
     # What the threads say.
 
@@ -206,19 +137,18 @@ class TkdebugApp(App[None]):
         """Show it, or mark the tab."""
         if self._ending:
             return
-        self.query_one(OutputPane).show_output(event.output)
-        if self.query_one(TabbedContent).active != "output" and not self._unseen_output:
-            self._unseen_output = True
-            self._show_labels()
+        pane = self.query_one(OutputPane)
+        pane.show_output(event.output, in_sight=self._tabs.pane is pane)
+        self._tabs.show_marks()
 
     def on_script_ended(self, event: ScriptEnded) -> None:
         """Show how; a script that never got to a kernel has its reasons in the output."""
         if self._child is None or self._ending:
             return
-        self._show(_child_state(self._child))
+        self._show(child_state(self._child))
         if self._snapshot is None or not self._snapshot.launch_count:
-            if not self._user_chose_tab and self._script.number:
-                self._open_tab("output")
+            if not self._tabs.user_chose and self._script.number:
+                self._tabs.open(OutputPane.TAB)
 
     @property
     def _ending(self) -> bool:
@@ -230,9 +160,9 @@ class TkdebugApp(App[None]):
             self._script = state
             self.refresh_bindings()
         for pane in self.query(Pane):
-            pane.show(self._snapshot, state, self._session)
+            pane.show(self._snapshot, state, self._feed.session)
         self._show_status()
-        self._show_labels()
+        self._tabs.show_marks()
 
     def _show_status(self) -> None:
         waits = ""
@@ -241,20 +171,6 @@ class TkdebugApp(App[None]):
             waits = "script waits for input" + ("" if typing else ", i to type")
         status = status_line(self._snapshot, self._script, self._failure, waits)
         self.query_one("#status", Static).update(status)
-
-    def _show_labels(self) -> None:
-        tabs = self.query_one(TabbedContent)
-        faults = 0
-        if self._snapshot is not None:
-            faults = sum(group.first.event.is_open for group in self._snapshot.faults)
-        more = self._snapshot.more if self._snapshot is not None else ""
-        labels = {tab: Text(label) for tab, label in _LABELS.items()}
-        if faults:
-            labels["faults"].append(f" ✖{display.count(faults)}{more}", style=palette.FAULT)
-        if self._unseen_output:
-            labels["output"].append(" •", style=palette.GOOD)
-        for tab, label in labels.items():
-            tabs.get_tab(tab).label = label
 
     def _tick(self) -> None:
         if self._ending or not self._script.going_on:
@@ -269,67 +185,27 @@ class TkdebugApp(App[None]):
     def on_open_kernel(self, event: OpenKernel) -> None:
         """Show a kernel's line."""
         self.query_one(KernelPane).open(event)
-        self._open_tab("kernel")
+        self._tabs.open(KernelPane.TAB)
 
     def on_open_fault(self, event: OpenFault) -> None:
         """Show a fault."""
         self.query_one(FaultsPane).open(event)
-        self._open_tab("faults")
+        self._tabs.open(FaultsPane.TAB)
 
     def on_follow_line(self, event: FollowLine) -> None:
         """Show what became of a source line."""
         self.query_one(PassesPane).follow(event)
-        self._open_tab("passes")
+        self._tabs.open(PassesPane.TAB)
 
-    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """Output that is looked at is no news; keys go to what the pane is about."""
-        if self._ending:
-            return
-        if isinstance(self.focused, Tabs):
-            self._asked_tab = event.pane.id or self._asked_tab
-            if self._tab_clicked:
-                # Who chooses by keys among the tabs stays there, who clicks wants what is behind.
-                self._focus_pane(event.pane)
-        elif event.pane.id != self._asked_tab:
-            # A pane that had the focus before another was asked for says so only now.
-            self.query_one(TabbedContent).active = self._asked_tab
-            return
-        else:
-            self._focus_pane(event.pane)
-        self._tab_clicked = False
-        if event.pane.id == "output" and self._unseen_output:
-            self._unseen_output = False
-            self._show_labels()
-
-    def on_click(self, event: events.Click) -> None:
-        """Note which tabs are chosen by the mouse."""
-        self._tab_clicked = isinstance(event.widget, Tab)
-        self._user_chose_tab = self._user_chose_tab or self._tab_clicked
+    def on_tab_marked(self, event: TabMarked) -> None:
+        """A pane has something else to say behind its tab's name."""
+        if not self._ending:
+            self._tabs.show_marks()
 
     def action_tab(self, tab: str) -> None:
         """Show a pane."""
-        self._user_chose_tab = True
-        self._open_tab(tab)
-
-    def _open_tab(self, tab: str) -> None:
-        self._asked_tab = tab
-        tabs = self.query_one(TabbedContent)
-        if tabs.active == tab:
-            self._focus_pane(tabs.get_pane(tab))
-            return
-        # Until the pane is there, lest the focus of what goes out of sight falls on the tabs.
-        self.set_focus(None)
-        tabs.active = tab
-
-    def _focus_pane(self, tab_pane: TabPane) -> None:
-        self._pane_of(tab_pane).focus_main()
-
-    @staticmethod
-    def _pane_of(tab_pane: TabPane | None) -> Pane:
-        assert tab_pane is not None
-        pane = tab_pane.query_children().first()
-        assert isinstance(pane, Pane)
-        return pane
+        self._tabs.user_chose = True
+        self._tabs.open(tab)
 
     def action_type(self) -> None:
         """Type to the script, from whatever pane."""
@@ -361,7 +237,7 @@ class TkdebugApp(App[None]):
         """Tell the script the size of the output pane."""
         # Status, tabs (two rows) and keys around it, the input line below; a blank at each side.
         rows, columns = max(2, event.size.height - 5), max(10, event.size.width - 3)
-        self._terminal.rows = rows
+        self._feed.terminal.rows = rows
         if self._child is not None:
             self._child.resize(rows, columns)
 
@@ -382,7 +258,7 @@ class TkdebugApp(App[None]):
 
     def action_copy(self) -> None:
         """Put what is looked at into the clipboard, by way of the terminal."""
-        text = self._pane_of(self.query_one(TabbedContent).active_pane).copied_text().rstrip()
+        text = self._tabs.pane.copied_text().rstrip()
         if not text:
             self.notify("nothing to copy here")
             return
@@ -394,7 +270,7 @@ class TkdebugApp(App[None]):
 
     def action_save(self) -> None:
         """Keep what was recorded until now, in a file named after the script."""
-        session, snapshot = self._session, self._snapshot
+        session, snapshot = self._feed.session, self._snapshot
         if session is None or snapshot is None:
             self.notify("nothing was recorded yet")
             return
@@ -416,7 +292,7 @@ class TkdebugApp(App[None]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(HelpScreen())
+        self.push_screen(HelpScreen(PANES))
 
     def action_ask_quit(self) -> None:
         """Quit; a script that runs is asked about first."""
@@ -457,14 +333,5 @@ class TkdebugApp(App[None]):
 
     def close_session(self) -> None:
         """Close the session; call when the app has ended."""
-        if self._session is not None:
-            self._session.close()
-
-
-def _child_state(child: Child) -> ScriptState:
-    status = child.status
-    if status is None:
-        return ScriptState("running", process=child.pid)
-    if status < 0:
-        return ScriptState("signalled", -status, child.pid)
-    return ScriptState("ended", status, child.pid)
+        if self._feed.session is not None:
+            self._feed.session.close()

@@ -1,4 +1,4 @@
-"""The dialogs: help, quitting while the script runs, and choosing from a list."""
+"""The dialogs: quitting while the script runs, and choosing from a list."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from rich.table import Table as RichTable
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.variants import telling_parts
@@ -20,100 +18,6 @@ from tkdebug.tui import display, palette
 from tkdebug.tui.table import Cell, Column, Table
 
 QuitChoice = Literal["stop", "run-on", "cancel"]
-
-_HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
-    (
-        "Everywhere",
-        (
-            ("1 … 5", "launches, faults, kernel, output, passes"),
-            ("Tab", "to the next part of the screen"),
-            ("↑ ↓ k j g G", "move, first, last; also PgUp, PgDn, Home, End"),
-            ("← →", "scroll sideways"),
-            ("/ :", "in 3 and 5: find text, go to a line; Enter: next, Esc: close"),
-            ("y", "copy the details, the line or the output (OSC 52; else select with Shift)"),
-            ("w", "write what was recorded into a file of the current directory"),
-            ("T", "light or dark; TEXTUAL_THEME=textual-light begins light"),
-            ("Ctrl-C", "interrupt the script"),
-            ("q", "quit; asks first while the script runs"),
-            ("?", "this help; Esc closes it"),
-        ),
-    ),
-    (
-        "Launches",
-        (
-            ("Enter", "on a launch: its kernel; on a kernel: only its launches"),
-            ("/", "filter both tables by kernel or scope; Esc shows all again"),
-            ("x", "what was wrong with it"),
-            ("o r", "sort by the next column, reverse; or click a title"),
-        ),
-    ),
-    (
-        "Faults",
-        (
-            ("Enter", "show the line in the kernel"),
-            ("/", "filter by kind, kernel, line or tensor; Esc shows all again"),
-        ),
-    ),
-    (
-        "Kernel",
-        (
-            ("↑ ↓", "on either side light what belongs to it on the other"),
-            ("[ ]", "previous, next lit line on the other side"),
-            ("Enter", "to the other side; to the file that the op is from"),
-            ("p n N", "pick a kernel, next, previous"),
-            ("s S t", "next stage of the compiler, previous, pick one"),
-            ("l", "follow the source line through every pass"),
-            ("f", "next source file"),
-            ("x", "next faulting line"),
-            ("v", "sides beside or above each other"),
-        ),
-    ),
-    (
-        "Output",
-        (
-            ("i", "in any pane: type to the script; Enter sends the line, Esc leaves"),
-            ("Ctrl-D", "end of input"),
-        ),
-    ),
-)
-_PASSES_HELP = (
-    ("d", "changes by op, or the diff of the texts"),
-    ("o", "all passes, only those that changed something"),
-    ("Enter", "to the changes; from there to the op's source line"),
-    ("l Esc", "follow the op's source line, all ops again"),
-    ("p n N", "pick a kernel, next, previous"),
-    ("+ - ~ a l t m o", "added, removed, replaced; attributes, layouts, types, moved, operands"),
-)
-_MARKS_HELP = (
-    ("✖ ▲ ↳", "fault, warning, on the way to a fault"),
-    ("▌", "belongs to the line at the cursor"),
-)
-
-
-def help_table() -> RichTable:
-    """All keys; what a narrow screen wraps stays in its column."""
-    table = RichTable.grid(padding=(0, 1), expand=True)
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=1)
-    for title, keys in (*_HELP, ("Passes", _PASSES_HELP), ("Marks", _MARKS_HELP)):
-        table.add_row(Text(title, style=palette.STRONG))
-        for key, what in keys:
-            table.add_row(Text(f"  {key}", style=palette.GOOD), Text(what))
-    return table
-
-
-class HelpScreen(ModalScreen[None]):
-    """The keys."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,enter", "app.pop_screen", "Close"),
-    ]
-
-    def compose(self) -> ComposeResult:
-        """One box."""
-        with VerticalScroll(classes="dialog wide", can_focus=True) as box:
-            box.border_title = "tkdebug: keys"
-            yield Static(help_table())
 
 
 class QuitScreen(ModalScreen[QuitChoice]):

@@ -36,6 +36,11 @@ class FaultsPane(FilteredPane):
     Those that are ignored or in the baseline come last, dimmed.
     """
 
+    TAB = "faults"
+    KEYS = (
+        ("Enter", "show the line in the kernel"),
+        ("/", "filter by kind, kernel, line or tensor; Esc shows all again"),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter"),
         Binding("escape", "clear_filter", "Clear filter", show=False),
@@ -108,6 +113,13 @@ class FaultsPane(FilteredPane):
     def copied_text(self) -> str:
         """Everything known of the fault."""
         return self._text.plain
+
+    def tab_mark(self) -> Text:
+        """How many faults count."""
+        number = sum(group.first.event.is_open for group in self._all)
+        if not number or self._snapshot is None:
+            return Text("")
+        return Text(f" ✖{display.count(number)}{self._snapshot.more}", style=palette.FAULT)
 
     def _show_rows(self) -> None:
         """List the faults that the filter lets through."""

@@ -36,6 +36,18 @@ LINES_ABOVE_KERNEL = 2
 class KernelPane(Pane):
     """Left (or above) the source, right (or below) a stage; the cursor of one lights the other."""
 
+    TAB = "kernel"
+    KEYS = (
+        ("↑ ↓", "on either side light what belongs to it on the other"),
+        ("[ ]", "previous, next lit line on the other side"),
+        ("Enter", "to the other side; to the file that the op is from"),
+        ("p n N", "pick a kernel, next, previous"),
+        ("s S t", "next stage of the compiler, previous, pick one"),
+        ("l", "follow the source line through every pass"),
+        ("f", "next source file"),
+        ("x", "next faulting line"),
+        ("v", "sides beside or above each other"),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "Find"),
         Binding("colon", "find(True)", "Go to line", show=False),

@@ -65,6 +65,13 @@ _SUMMARY_ROWS = ((30, 10), (16, 6), (0, 2))
 class LaunchesPane(FilteredPane):
     """Reads a launch's arguments from the session only when it is selected."""
 
+    TAB = "launches"
+    KEYS = (
+        ("Enter", "on a launch: its kernel; on a kernel: only its launches"),
+        ("/", "filter both tables by kernel or scope; Esc shows all again"),
+        ("x", "what was wrong with it"),
+        ("o r", "sort by the next column, reverse; or click a title"),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter"),
         Binding("o", "sort", "Sort"),

@@ -104,6 +104,11 @@ class OutputView(ScrollView, can_focus=True):
 class OutputPane(Pane):
     """Posts `Typed` and `InputEnded`; what they lead to is the app's."""
 
+    TAB = "output"
+    KEYS = (
+        ("i", "in any pane: type to the script; Enter sends the line, Esc leaves"),
+        ("Ctrl-D", "end of input"),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "type", "Type to script"),
         Binding("escape", "leave_input", "Leave input"),
@@ -123,7 +128,13 @@ class OutputPane(Pane):
     def __init__(self, interactive: bool) -> None:
         super().__init__(id="output-pane")
         self._interactive = interactive
+        self._has_unseen = False
         self._asked_to_type = False
+
+    @classmethod
+    def make(cls, has_script: bool) -> Pane:
+        """One that takes input where there is a script to take it."""
+        return cls(has_script)
 
     def compose(self) -> ComposeResult:
         """Output above, input below."""
@@ -159,12 +170,21 @@ class OutputPane(Pane):
         return self.query_one("#input").has_focus
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """What the script has printed comes by `show_output`."""
+        """`show_output` brings what the script has printed."""
         self.show_state(state)
 
-    def show_output(self, output: OutputSnapshot) -> None:
+    def show_output(self, output: OutputSnapshot, in_sight: bool) -> None:
         """Show what the script has printed by now."""
         self.query_one("#output-view", OutputView).show(output)
+        self._has_unseen = not in_sight
+
+    def came_in_sight(self) -> None:
+        """Output that is looked at is no news."""
+        self._has_unseen = False
+
+    def tab_mark(self) -> Text:
+        """Whether there is output that nobody has seen."""
+        return Text(" •", style=palette.GOOD) if self._has_unseen else Text("")
 
     def copied_text(self) -> str:
         """All that is kept of the output."""

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from rich.text import Text
 from textual.containers import Container
 
 from tkdebug.instrument.session import Session
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 
+Keys = tuple[tuple[str, str], ...]
+
 
 class Pane(Container):
-    """Base of what stands under a tab."""
+    """Base of what stands under a tab.
+
+    Attributes:
+        TAB: the name of its tab, in small letters.
+        KEYS: its keys, and what they do.
+    """
+
+    DEFAULT_CSS = "Pane { height: 1fr; layout: vertical; }"
+    TAB: ClassVar[str] = ""
+    KEYS: ClassVar[Keys] = ()
+
+    @classmethod
+    def make(cls, has_script: bool) -> Pane:
+        """A new one.
+
+        Args:
+            has_script: whether there is a script of this app's own, to type to.
+        """
+        return cls()
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Show the run as it is now; None for what there is nothing of yet."""
@@ -22,3 +45,10 @@ class Pane(Container):
     def copied_text(self) -> str:
         """What the clipboard gets of the pane; "" where there is nothing to copy."""
         return ""
+
+    def came_in_sight(self) -> None:
+        """Its tab was opened."""
+
+    def tab_mark(self) -> Text:
+        """What stands behind the name of its tab, such as how much there is to see."""
+        return Text("")

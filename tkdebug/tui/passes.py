@@ -55,6 +55,18 @@ _LEGEND = Text(
 class PassesPane(Pane):
     """Left (or above) the passes, right (or below) what the one at the cursor did."""
 
+    TAB = "passes"
+    KEYS = (
+        ("d", "changes by op, or the diff of the texts"),
+        ("o", "all passes, only those that changed something"),
+        ("Enter", "to the changes; from there to the op's source line"),
+        ("l Esc", "follow the op's source line, all ops again"),
+        ("p n N", "pick a kernel, next, previous"),
+        (
+            "+ - ~ a l t m o",
+            "added, removed, replaced; attributes, layouts, types, moved, operands",
+        ),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "Find"),
         Binding("colon", "find(True)", "Go to line", show=False),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, get_args
 
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
-from tkdebug.debugger.console.moving_commands import current_file, file_and_line, number
+from tkdebug.debugger.console.moving_commands import (
+    current_file,
+    file_and_line,
+    number,
+    resolved_file,
+)
 from tkdebug.debugger.elements import parse_element
-from tkdebug.debugger.lines import function_line
+from tkdebug.debugger.lines import function_line, loaded_files
 from tkdebug.errors import UsageError
 from tkdebug.events import FaultKind
 
@@ -56,14 +62,29 @@ def _add(console: Console, rest: str, **options: Any) -> None:
         _warn_of_unknown(console, where)
         return
     else:
-        file, line = file_and_line(console, where)
+        file, line, is_loaded = _line(console, where)
         made = debugger.add_line(file, line, **options)
+        if not is_loaded:
+            console.say(f"no module is loaded from {file}: it stops where a kernel has such a file")
     console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
     known = {BreakKind.OP: tuple(OPS), BreakKind.FAULT: get_args(FaultKind)}.get(made.kind, ())
     if known and made.subject and made.subject not in known:
         near = difflib.get_close_matches(made.subject, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         console.say(f"no {word} of tkdebug's own is called {made.subject}{hint}")
+
+
+def _line(console: Console, where: str) -> tuple[str, int, bool]:
+    """File and line, and whether the file is there yet: a package may be imported later."""
+    file, _, line = where.rpartition(":")
+    if file.endswith(".py") and not os.path.isabs(file) and line.isdigit():
+        try:
+            resolved_file(console, file)
+        except UsageError:
+            if not loaded_files(file):
+                return os.path.normpath(file), int(line), False
+            raise
+    return *file_and_line(console, where), True
 
 
 def _warn_of_unknown(console: Console, name: str) -> None:

@@ -6,6 +6,7 @@ pdb stops at lines of the host, the console at lines of kernels; `s` on a launch
 from __future__ import annotations
 
 import bdb
+import linecache
 import pdb
 import sys
 from types import FrameType, FunctionType, TracebackType
@@ -167,6 +168,14 @@ class HostDebugger(pdb.Pdb):
         super().do_break(arg, temporary)
         self._number_alike()
 
+    def checkline(self, filename: str, lineno: int) -> int:
+        """As pdb's, which says no more than that the file ends."""
+        count = len(linecache.getlines(filename))
+        if lineno > count:
+            self.error(f"{filename}:{lineno}: the file has {count} lines")
+            return 0
+        return int(super().checkline(filename, lineno))
+
     def _number_alike(self) -> None:
         """Let no breakpoint of the host have the number of one of a kernel's."""
         known = bdb.Breakpoint
@@ -215,6 +224,8 @@ class HostDebugger(pdb.Pdb):
                 return not isinstance(self._names()[where], FunctionType)
             return self._line_of_script(where) is None
         file, colon, line = where.rpartition(":")
+        if colon and file.endswith(".py") and line.isdigit() and not self.lookupmodule(file):
+            return True  # of a package, maybe one that is imported later
         try:
             path = resolved_file(self._console, file) if colon else self._here()
             lines = kernel_lines(path)

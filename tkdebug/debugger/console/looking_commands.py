@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import ast
 import linecache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from tkdebug.debugger.breakpoints import BreakKind
 from tkdebug.debugger.console.source import function_around, listing
-from tkdebug.debugger.console.text import (
+from tkdebug.debugger.expressions import tuple_parts
+from tkdebug.debugger.programs import ALL, Selection, linear_id, program_text
+from tkdebug.debugger.value_text import (
+    found_text,
     grid_lines,
     kind_text,
     reading_text,
     value_data,
     value_text,
 )
-from tkdebug.debugger.programs import ALL, Selection, linear_id, program_text
-from tkdebug.debugger.values import Reading, Tile
+from tkdebug.debugger.values import Tile, Unavailable
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,17 +36,6 @@ def _expected(rest: str, what: str) -> str:
     return rest
 
 
-def _reading(console: Console, name: str) -> Reading | None:
-    """A variable of the frame by its bare name; None for any other expression."""
-    inspection = console.debugger.at_stop
-    if not name.isidentifier() or inspection.here is None:
-        return None
-    mark = inspection.mark_of(console.frame)
-    if name in mark.names or name in mark.missing:
-        return inspection.read(name, console.frame)
-    return None
-
-
 _NAMED_PROGRAMS = 16
 
 
@@ -52,13 +43,11 @@ def print_value(console: Console, rest: str) -> None:
     """`print`."""
     text = _expected(rest, "an expression")
     inspection = console.debugger.at_stop
-    reading = _reading(console, text)
-    if reading is not None:
-        shown = reading_text(reading, inspection.programs, inspection.launch.grid)
-        console.say(f"{text} = {shown}", value=value_data(reading))
-        return
-    value = inspection.evaluate(text, console.frame)
-    console.say(f"{text} = {value_text(value)}", value=value_data(value))
+    found = inspection.ask(text, console.frame)
+    parts = tuple_parts(text) if isinstance(found, tuple) else ()
+    for name, value in zip(parts, found, strict=True) if parts else [(text, found)]:
+        shown = found_text(value, inspection.programs, inspection.launch.grid)
+        console.say(f"{name} = {shown}", value=value_data(found))
 
 
 def print_whole(console: Console, rest: str) -> None:
@@ -91,16 +80,12 @@ def tile(console: Console, rest: str) -> None:
 def what_is(console: Console, rest: str) -> None:
     """`whatis`."""
     text = _expected(rest, "an expression")
-    reading = _reading(console, text)
-    if isinstance(reading, Tile):
-        console.say(kind_text(reading), type=kind_text(reading))
+    found = console.debugger.at_stop.ask(text, console.frame)
+    if isinstance(found, Tile):
+        console.say(kind_text(found), type=kind_text(found))
         return
-    if reading is None:
-        reading_or_value: Any = console.debugger.at_stop.evaluate(text, console.frame)
-    else:
-        reading_or_value = reading
-    value = getattr(reading_or_value, "value", reading_or_value)
-    kind = getattr(reading_or_value, "type", None)
+    value = getattr(found, "value", found)
+    kind = getattr(found, "type", None)
     shown = str(kind) if isinstance(kind, str) else type(value).__name__
     if isinstance(value, Tensor):
         shown = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
@@ -111,10 +96,17 @@ def variables(console: Console, rest: str) -> None:
     """`vars`."""
     inspection = console.debugger.at_stop
     found = inspection.variables(console.frame)
-    width = max((len(name) for name in found), default=0)
-    for name, reading in found.items():
+    given = {n: each for n, each in found.items() if not isinstance(each, Unavailable)}
+    width = max((len(name) for name in given), default=0)
+    for name, reading in given.items():
         shown = reading_text(reading, inspection.programs, inspection.launch.grid)
         console.say(f"{name:{width}} = {shown}")
+    reasons: dict[str, list[str]] = {}
+    for name, each in found.items():
+        if isinstance(each, Unavailable):
+            reasons.setdefault(each.reason, []).append(name)
+    for reason, names in reasons.items():
+        console.say(f"not available: {', '.join(names)}: {reason}")
     console.say(
         "", variables={n: value_data(r) for n, r in found.items()}
     ) if console.is_json else None

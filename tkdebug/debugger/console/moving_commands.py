@@ -17,7 +17,7 @@ from tkdebug.debugger.goals import (
     Step,
     StepKind,
 )
-from tkdebug.debugger.lines import checked_line
+from tkdebug.debugger.lines import checked_line, loaded_files
 from tkdebug.debugger.moments import Moment
 from tkdebug.errors import UsageError
 
@@ -162,14 +162,14 @@ def file_and_line(console: Console, text: str) -> tuple[str, int]:
 
 
 def current_file(console: Console) -> str:
-    """The file of the frame that is looked at, or the script.
+    """The file of the frame that is looked at, of a kernel that has ended, or the script.
 
     Raises:
         UsageError: nothing is stopped, and no script runs.
     """
     inspection = console.debugger.inspection
-    if inspection is not None and inspection.frames:
-        return console.place()[0]
+    if inspection is not None:
+        return console.place()[0] if inspection.frames else inspection.source_file
     if console.script:
         return console.script
     raise UsageError("nothing is stopped: give FILE:LINE")
@@ -186,4 +186,9 @@ def resolved_file(console: Console, file: str) -> str:
         path = os.path.abspath(os.path.join(folder, file))
         if os.path.isfile(path):
             return path
-    raise UsageError(f"{file}: no such file")
+    loaded = loaded_files(file)
+    if len(loaded) > 1:
+        raise UsageError(f"{file}: may be {' or '.join(loaded)}; give more of its path")
+    if not loaded:
+        raise UsageError(f"{file}: no such file, and no module is loaded from one")
+    return loaded[0]

@@ -127,8 +127,7 @@ class Console:
         self._debugger = debugger
         self.frame, self.listed = 0, None
         self.show_stop(stop)
-        for text in self.displayed:
-            self.run_line(f"p {text}")
+        self._show_displayed(stop)
         while True:
             line = self.next_line()
             if line is None:
@@ -139,6 +138,15 @@ class Console:
                 if is_step and stop.reason is Reason.END and self.leave_kernel is not None:
                     self.leave_kernel()
                 return resume
+
+    def _show_displayed(self, stop: Stop) -> None:
+        for text in self.displayed:
+            if stop.reason is Reason.END:
+                try:
+                    self.debugger.at_stop.ask(text)
+                except UsageError:
+                    continue  # a variable: it has ended with the launch
+            self.run_line(f"p {text}")
 
     def begin(self) -> bool:
         """Ask before the script runs: for breakpoints; whether it is to run."""
@@ -166,6 +174,11 @@ class Console:
             return Continue()  # the commands that were given have run out
         self.end_of_input()
         return Quit()
+
+    def script_ended(self, exit_status: int) -> None:
+        """Say, as JSON, that the script has ended, and with what exit status."""
+        if self.is_json:
+            self._emit({"event": "end", "exit_status": exit_status})
 
     def end_of_input(self) -> None:
         """Say that nobody can be asked any more."""
@@ -221,7 +234,7 @@ class Console:
 
     def say_return(self) -> None:
         """What a function is about to return."""
-        from tkdebug.debugger.console.text import reading_text
+        from tkdebug.debugger.value_text import reading_text
 
         inspection = self.debugger.at_stop
         value = inspection.returned()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.console.text import number_text, summary, truths_text
+from tkdebug.debugger.value_text import number_text, summary, truths_text
 from tkdebug.debugger.why import Line, Why, why, why_not_written
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.buffers import Buffer

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tkdebug.debugger.console.text import kind_text, number_text, reading_text, value_text
+from tkdebug.debugger.value_text import kind_text, number_text, reading_text, value_text
 from tkdebug.debugger.values import Constant, Described, Pointers, Reading, Tile, Unavailable
 from tkdebug.errors import UsageError
 

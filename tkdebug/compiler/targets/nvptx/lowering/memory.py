@@ -26,6 +26,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes import (
     store_astray,
     tested_access,
 )
+from tkdebug.compiler.targets.nvptx.lowering.stored_values import look_at_stored
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Lower,
     Registers,
@@ -182,6 +183,7 @@ def lower_store(
     ]
     store = partial(_store_groups, ctx, op, pointers, packed, mask, words)
     access = tested_access(ctx, op, pointers, mask, group)
+    look_at_stored(ctx, op, pointers, values, mask)
     if access is None:
         store()
     else:

@@ -78,6 +78,27 @@ def tile_is_inside(
     return inside
 
 
+def may_wrap(ctx: Lowering, value: Value) -> LLVMValue | None:
+    """i1, the same in all threads: whether some element of a tile of sums and products may wrap.
+
+    Args:
+        ctx: the kernel.
+        value: the tile, of integers.
+
+    Returns:
+        None where elements have to be looked at.
+    """
+    try:
+        corners = _Corners(ctx)
+        corners.fitting(value)
+    except _UnknownReachError:
+        return None
+    fits = integer("i1", 1)
+    for condition in corners.conditions:
+        fits = ctx.emit.bit_and(fits, condition)
+    return ctx.emit.xor(fits, 1)
+
+
 class _Corners:
     """The scalars of one tile.
 
@@ -105,7 +126,7 @@ class _Corners:
         if not tt.AddPtr.matches(op):
             raise _UnknownReachError
         add = tt.AddPtr(op)
-        base, offset = self.addresses(add.pointer), self._fitting(add.offset)
+        base, offset = self.addresses(add.pointer), self.fitting(add.offset)
         size = integer("i64", unit_of(pointer.type))
         emit = self._ctx.emit
         low, high = (emit.binary("mul", part, size) for part in (offset.low, offset.high))
@@ -118,7 +139,7 @@ class _Corners:
             raise _UnknownReachError
         return op
 
-    def _fitting(self, value: Value) -> _Reach:
+    def fitting(self, value: Value) -> _Reach:
         """Of integers, on condition that none has wrapped."""
         reach = self._integers(value)
         if not reach.fits and element_of(value.type).bits <= _INT32:
@@ -160,7 +181,7 @@ class _Corners:
             span = tt.MakeRange(op)
             return _Reach(integer("i64", span.start), integer("i64", span.end - 1), True)
         if arith.ExtSI.matches(op):
-            return replace(self._fitting(arith.ExtSI(op).source), fits=True)
+            return replace(self.fitting(arith.ExtSI(op).source), fits=True)
         if arith.AddI.matches(op) or arith.SubI.matches(op):
             return self._sum(op)
         if arith.MulI.matches(op):
@@ -180,7 +201,7 @@ class _Corners:
 
     def _product(self, op: Operation) -> _Reach:
         """Of a range and what is the same in the whole tile."""
-        a, b = (self._fitting(value) for value in op.operands)
+        a, b = (self.fitting(value) for value in op.operands)
         if a.low == a.high:
             a, b = b, a
         if b.low != b.high:
@@ -201,7 +222,7 @@ class _Corners:
 
     def _remainder(self, op: Operation) -> _Reach:
         """What is not negative, modulo what is positive and the same in the whole tile."""
-        a, b = (self._fitting(value) for value in op.operands)
+        a, b = (self.fitting(value) for value in op.operands)
         if b.low != b.high:
             raise _UnknownReachError
         emit = self._ctx.emit
@@ -210,7 +231,7 @@ class _Corners:
         return _Reach(integer("i64", 0), emit.add(b.low, -1), True)
 
     def _extremum(self, op: Operation) -> _Reach:
-        a, b = (self._fitting(value) for value in op.operands)
+        a, b = (self.fitting(value) for value in op.operands)
         emit = self._ctx.emit
         predicate = "slt" if arith.MinSI.matches(op) else "sgt"
         low, high = (

@@ -80,6 +80,11 @@ class Probes:
         number = OpView(op).probe
         return None if number is None else self._sites[number]
 
+    def value_site_of(self, op: Operation) -> ProbeSite | None:
+        """The site of the values that an op stores; None of any other op."""
+        number = OpView(op).value_probe
+        return None if number is None else self._sites[number]
+
     def tested(self, op: Operation) -> ProbeSite | None:
         """The site of an access that is to be tested; None of any other op."""
         site = self.site_of(op)
@@ -120,7 +125,7 @@ class Probes:
     # Reports
 
     def time(self) -> LLVMValue:
-        """When the program is here, i64: in the text, copies stand in the order of iterations."""
+        """When the program is here, i64: in the text, copies are in the order of iterations."""
         self._copies += 1
         assert self._copies < 1 << _COPY_BITS
         emit = self._ctx.emit
@@ -155,7 +160,8 @@ class Probes:
 
     def tick(self, loop: Operation) -> None:
         """An iteration of a loop ends; what is not probed in it has no time."""
-        if not any(OpView(op).probe is not None for op in loop.walk()):
+        views = map(OpView, loop.walk())
+        if all(view.probe is None and view.value_probe is None for view in views):
             return
         emit, clock = self._ctx.emit, self._clock_place()
         emit.store(emit.add(emit.load("i32", clock, 4), 1), clock, 4)
@@ -406,7 +412,15 @@ def _fill_frame(ctx: Lowering, frame: LLVMValue, fields: Mapping[Field, LLVMValu
         ctx.emit.store(ctx.to_bits(value), ctx.emit.gep(frame, "i8", field.offset), field.bytes)
 
 
-def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) -> bool:
+def report_elements(
+    ctx: Lowering,
+    op: Operation,
+    value: Value,
+    bad: Registers,
+    *,
+    site: ProbeSite | None = None,
+    at: Registers | None = None,
+) -> bool:
     """Report the elements of a tile, or the scalar, that are bad; whether `op` is a site.
 
     Args:
@@ -414,9 +428,12 @@ def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) 
         op: what is tested.
         value: in whose layout the elements lie.
         bad: i1 of each register.
+        site: where it is reported, if not to the op's own.
+        at: pointer of each register's element.
     """
     probes, emit = ctx.probes, ctx.emit
-    site = None if probes is None else probes.site_of(op)
+    if site is None and probes is not None:
+        site = probes.site_of(op)
     if site is None or probes is None:
         return False
     counted = _counted_registers(ctx, value)
@@ -430,14 +447,18 @@ def report_elements(ctx: Lowering, op: Operation, value: Value, bad: Registers) 
     emit.branch_rarely(found, far, after)
     emit.start(far)
     count, least = integer("i32", 0), integer("i32", -1)
+    address = integer("i64", 0)
     places = linear_places(ctx, value)
     for register in sorted(counted):
         count = emit.binary("add", count, emit.cast("zext", bad[register], "i32"))
         place = emit.select(bad[register], places[register], integer("i32", -1))
-        least = emit.select(emit.icmp("ult", place, least), place, least)
+        is_less = emit.icmp("ult", place, least)
+        least = emit.select(is_less, place, least)
+        if at is not None:
+            address = emit.select(is_less, ctx.to_bits(at[register]), address)
     frame = probes.array("frame", FRAME_BYTES)
-    zeros = {Field.MASKED: integer("i32", 0), Field.AT: integer("i64", 0)}
-    fields = {**_where_and_when(probes, site), **zeros, Field.COUNT: count, Field.ELEMENT: least}
+    others = {Field.MASKED: integer("i32", 0), Field.AT: address}
+    fields = {**_where_and_when(probes, site), **others, Field.COUNT: count, Field.ELEMENT: least}
     _fill_frame(ctx, frame, fields)
     emit.call_defined(REPORT_NAME, (frame,))
     emit.branch(after)

@@ -1,0 +1,254 @@
+"""How values read: summaries of tiles, grids of numbers; and the same as data for JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.debugger.programs import program_text
+from tkdebug.debugger.values import Constant, Described, Pointers, Reading, Tile, Unavailable
+
+_SHOWN_ELEMENTS = 8
+_SHOWN_PROGRAMS = 6
+_COLUMNS = 12
+_ROWS = 24
+
+
+def number_text(value: Any) -> str:
+    """A number as people read it: six significant digits."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def summary(data: Tensor) -> dict[str, Any]:
+    """The smallest, the largest and the mean element, and how many are NaN or Inf.
+
+    Args:
+        data: of any shape and dtype of numbers; with at least one element.
+    """
+    if not data.dtype.is_floating_point:
+        wide = data.double()
+        return {"min": int(data.min()), "max": int(data.max()), "mean": float(wide.mean())}
+    wide = data.double()
+    finite = wide[wide.isfinite()]
+    found: dict[str, Any] = {}
+    if finite.numel():
+        found = {
+            "min": float(finite.min()),
+            "max": float(finite.max()),
+            "mean": float(finite.mean()),
+        }
+    found["nan"], found["inf"] = int(wide.isnan().sum()), int(wide.isinf().sum())
+    return found
+
+
+def tensor_data(data: Tensor) -> dict[str, Any]:
+    """A tensor for JSON: shape, dtype, summary, and the elements of a small one."""
+    found: dict[str, Any] = {
+        "shape": list(data.shape),
+        "dtype": str(data.dtype).removeprefix("torch."),
+    }
+    if data.numel():
+        found |= summary(data)
+    if data.numel() <= _SHOWN_ELEMENTS:
+        found["values"] = _plain(data.tolist())
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: NaN and infinities are names."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def truths_text(data: Tensor) -> str:
+    """How many elements of a mask are true."""
+    true, total = int(data.sum()), data.numel()
+    return {0: "all false", total: "all true"}.get(true, f"{true} of {total} are true")
+
+
+def _summary_text(data: Tensor) -> str:
+    if not data.numel():
+        return "no elements"
+    if data.dtype == torch.bool:
+        return truths_text(data)
+    found = summary(data)
+    parts = [
+        f"{name} {number_text(found[name])}" for name in ("min", "max", "mean") if name in found
+    ]
+    if "min" in found and found["min"] == found["max"] and not found.get("nan", 0):
+        parts = [f"all {number_text(found['min'])}"] if not found.get("inf", 0) else parts
+    negative = int((data == -math.inf).sum()) if found.get("inf", 0) else 0
+    counts = (
+        (found.get("nan", 0), "NaN"),
+        (found.get("inf", 0) - negative, "Inf"),
+        (negative, "-Inf"),
+    )
+    return ", ".join([*parts, *(f"{count} {name}" for count, name in counts if count)])
+
+
+def _elements(data: Tensor) -> str:
+    values = data.reshape(-1).tolist()
+    shown = " ".join(number_text(value) for value in values)
+    return f"[{shown}]"
+
+
+def tensor_text(data: Tensor) -> str:
+    """A tensor on one line."""
+    kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
+    if data.dim() == 0:
+        return number_text(data.item())
+    if data.numel() <= _SHOWN_ELEMENTS:
+        return f"{kind} {_elements(data)}"
+    return f"{kind}: {_summary_text(data)}"
+
+
+def reading_text(reading: Reading, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
+    """A variable on one line.
+
+    Args:
+        reading: what was read, of `programs`.
+        programs: linear numbers.
+        grid: of the launch.
+    """
+    match reading:
+        case Tile():
+            return _tile_text(reading, programs, grid)
+        case Pointers():
+            return _pointers_text(reading)
+        case Described():
+            parts = ", ".join(
+                f"{name} {reading_text(part, programs, grid)}"
+                for name, part in reading.parts.items()
+            )
+            return f"{reading.kind} of blocks {list(reading.block_shape)}: {parts}"
+        case Constant():
+            return value_text(reading.value)
+        case Unavailable():
+            return f"not available: {reading.reason}"
+        case _:
+            return f"({', '.join(reading_text(item, programs, grid) for item in reading)})"
+
+
+def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
+    """What `Inspection.ask` found, on one line; arguments as of `reading_text`."""
+    if isinstance(found, tuple) and type(found) is tuple:
+        texts = [found_text(item, programs, grid) for item in found]
+        return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    if isinstance(found, Tile | Pointers | Described | Constant | Unavailable):
+        return reading_text(found, programs, grid)
+    return value_text(found)
+
+
+def value_text(value: Any) -> str:
+    """The value of an expression on one line."""
+    if isinstance(value, Tensor):
+        return tensor_text(value)
+    if isinstance(value, Pointers):
+        return _pointers_text(value)
+    if isinstance(value, float):
+        return number_text(value)
+    if type(value) is list:
+        return f"[{', '.join(map(value_text, value))}]"
+    return repr(value)
+
+
+def value_data(value: Any) -> Any:
+    """The value of an expression, or a reading, for JSON."""
+    match value:
+        case Tensor():
+            return tensor_data(value)
+        case Tile():
+            return {"type": kind_text(value), **tensor_data(value.data)}
+        case Pointers():
+            return {"points_into": value.name, "offsets": tensor_data(value.offsets)}
+        case Constant():
+            return value_data(value.value)
+        case Unavailable():
+            return {"unavailable": value.reason}
+        case Described():
+            return {name: value_data(part) for name, part in value.parts.items()}
+        case tuple() | list():
+            return [value_data(item) for item in value]
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return _plain(value)
+        case _:
+            return repr(value)
+
+
+def kind_text(tile: Tile) -> str:
+    """A tile's type as people write it: `fp32[64, 64]`."""
+    element = tile.type.rsplit(" ", 1)[-1].rstrip(">") if tile.is_tile else tile.type
+    return f"{element}{list(tile.shape)}" if tile.is_tile else element
+
+
+def _tile_text(tile: Tile, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
+    data, kind = tile.data, kind_text(tile)
+    count = data.shape[0]
+    if count == 1:
+        if not tile.is_tile:
+            return number_text(data.reshape(-1)[0].item())
+        if data.numel() <= _SHOWN_ELEMENTS:
+            return f"{kind} {_elements(data)}"
+        return f"{kind}: {_summary_text(data)}"
+    same = bool((data == data[:1]).all())
+    where = f"{kind} in {count} programs"
+    if tile.is_tile:
+        return f"{where}{' alike' if same else ''}: {_summary_text(data)}"
+    if same:
+        return number_text(data.reshape(-1)[0].item())
+    if count > _SHOWN_PROGRAMS:
+        return f"{where}: {_summary_text(data)}"
+    shown = [
+        f"{program_text(program, grid)}: {number_text(value)}"
+        for program, value in zip(programs, data.reshape(-1).tolist(), strict=True)
+    ]
+    return f"{where}: {', '.join(shown)}"
+
+
+def _pointers_text(pointers: Pointers) -> str:
+    offsets = pointers.offsets
+    shape = list(offsets.shape[1:])
+    what = f"pointers{shape}" if shape else "pointer"
+    if pointers.tensor is None:
+        return f"{what}: addresses {offsets.min().item():#x} to {offsets.max().item():#x}"
+    name = pointers.name or "memory"
+    if pointers.is_whole_tensor:
+        kind = str(pointers.tensor.dtype).removeprefix("torch.")
+        return f"{what} to `{name}`, {kind}{list(pointers.tensor.shape)}"
+    low, high = int(offsets.min()), int(offsets.max())
+    return f"{what} into `{name}`: " + (
+        f"element {low}" if low == high else f"elements {low} to {high}"
+    )
+
+
+def grid_lines(data: Tensor) -> list[str]:
+    """A tile of at most two axes as rows of numbers, long ones cut; others plane by plane."""
+    if data.dim() == 0:
+        return [number_text(data.item())]
+    if not data.numel():
+        return ["no elements"]
+    if data.dim() > 2:
+        lines = []
+        for place in range(min(data.shape[0], _ROWS)):
+            lines += [f"[{place}]", *grid_lines(data[place])]
+        return lines
+    rows = data.reshape(1, -1) if data.dim() == 1 else data
+    shown = rows[:_ROWS, :_COLUMNS].tolist()
+    texts = [[number_text(value) for value in row] for row in shown]
+    width = max((len(text) for row in texts for text in row), default=1)
+    more = " …" if rows.shape[1] > _COLUMNS else ""
+    lines = [" ".join(text.rjust(width) for text in row) + more for row in texts]
+    if rows.shape[0] > _ROWS:
+        left = rows.shape[0] - _ROWS
+        lines.append(f"… {left} more row{'s' if left > 1 else ''}")
+    return lines

@@ -1,0 +1,113 @@
+"""The threads of the app: one follows the session, one the script's output; both only post."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.session import Session
+from tkdebug.tui.follow import AwaitedSession, Follower
+from tkdebug.tui.messages import OutputChanged, ScriptEnded, SessionFailed, SnapshotTaken
+from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.terminal import Terminal
+
+if TYPE_CHECKING:
+    from tkdebug.tui.child import Child
+
+POLL_S = 0.15
+POLL_ENDED_S = 1.0
+
+
+class Feed:
+    """What the app learns of a run.
+
+    Args:
+        session: a recorded one, or one still to be created by `child`.
+        child: the script, when it is the app that started it.
+        post: takes messages, from any thread.
+
+    Attributes:
+        session: None while there is none.
+        terminal: what the script printed.
+    """
+
+    def __init__(
+        self,
+        session: Session | AwaitedSession,
+        child: Child | None,
+        post: Callable[[Message], object],
+    ) -> None:
+        self._awaited = session if isinstance(session, AwaitedSession) else None
+        self.session = None if isinstance(session, AwaitedSession) else session
+        self.terminal = Terminal()
+        self._child = child
+        self._post = post
+        self._quitting = threading.Event()
+
+    def stop(self) -> None:
+        """Let the threads end."""
+        self._quitting.set()
+        if self._child is not None:
+            self._child.stop_pump()
+
+    def follow(self) -> None:
+        """Post what is new in the session, until `stop`. In a thread."""
+        follower: Follower | None = None
+        last: tuple[Snapshot | None, ScriptState] | None = None
+        interval_s = 0.0
+        while not self._quitting.wait(interval_s):
+            interval_s = POLL_S
+            try:
+                follower = follower or self._open()
+                if follower is None:
+                    continue
+                news = (follower.poll(), self._state(follower))
+                printed = follower.poll_output()
+            except SessionError as error:
+                self._post(SessionFailed(str(error)))
+                interval_s = POLL_ENDED_S
+                continue
+            if printed:
+                self._post_output()
+            if last is None or news[0] != last[0] or news[1] != last[1]:
+                last = news
+                self._post(SnapshotTaken(*news))
+            elif not news[1].going_on and not printed:
+                interval_s = POLL_ENDED_S
+
+    def pump(self) -> None:
+        """Post what the script prints, and its end. In a thread."""
+        child = self._child
+        if child is None:
+            return
+        child.pump(self.terminal.feed, self._post_output)
+        if child.status is not None:
+            self._post(ScriptEnded())
+
+    def _open(self) -> Follower | None:
+        if self.session is None and self._awaited is not None:
+            self.session = self._awaited.open()
+        if self.session is None:
+            return None
+        # The pty has all that a script of ours prints; of others, the session has the most.
+        return Follower(self.session, self.terminal.feed if self._child is None else None)
+
+    def _state(self, follower: Follower) -> ScriptState:
+        return follower.state() if self._child is None else child_state(self._child)
+
+    def _post_output(self) -> None:
+        self._post(OutputChanged(self.terminal.snapshot()))
+
+
+def child_state(child: Child) -> ScriptState:
+    """How a script stands by its process."""
+    status = child.status
+    if status is None:
+        return ScriptState("running", process=child.pid)
+    if status < 0:
+        return ScriptState("signalled", -status, child.pid)
+    return ScriptState("ended", status, child.pid)

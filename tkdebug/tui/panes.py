@@ -1,0 +1,20 @@
+"""The panes, in the order of their tabs; a new one is a line here."""
+
+from __future__ import annotations
+
+from tkdebug.tui.advice import AdvicePane
+from tkdebug.tui.faults import FaultsPane
+from tkdebug.tui.kernel import KernelPane
+from tkdebug.tui.launches import LaunchesPane
+from tkdebug.tui.output import OutputPane
+from tkdebug.tui.pane import Pane
+from tkdebug.tui.passes import PassesPane
+
+PANES: tuple[type[Pane], ...] = (
+    LaunchesPane,
+    FaultsPane,
+    KernelPane,
+    OutputPane,
+    PassesPane,
+    AdvicePane,
+)

@@ -1,0 +1,104 @@
+"""The tabs and the panes under them: which one is in sight, and which one has the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.widgets import Tab, TabbedContent, TabPane, Tabs
+
+from tkdebug.tui.pane import Pane
+
+
+class PaneTabs(TabbedContent):
+    """One tab for each pane, `1 Launches` and so on.
+
+    Args:
+        panes: in their order, which is that of the digit keys.
+        has_script: whether there is a script to type to.
+
+    Attributes:
+        user_chose: whether a tab was chosen by the user.
+    """
+
+    DEFAULT_CSS = """
+    PaneTabs { height: 1fr; }
+    PaneTabs > ContentSwitcher { height: 1fr; }
+    PaneTabs TabPane { padding: 0; height: 1fr; }
+    """
+
+    def __init__(self, panes: Sequence[type[Pane]], has_script: bool) -> None:
+        super().__init__(initial=panes[0].TAB)
+        self._panes = panes
+        self._has_script = has_script
+        self._asked = panes[0].TAB
+        self._is_clicked = False
+        self._marks: dict[str, Text] = {}
+        self.user_chose = False
+
+    def compose(self) -> ComposeResult:
+        """The panes, each under its tab."""
+        for number, pane in enumerate(self._panes, 1):
+            under = TabPane(f"{number} {pane.TAB.title()}", pane.make(self._has_script))
+            under.id = pane.TAB
+            self.compose_add_child(under)
+        yield from super().compose()
+
+    @property
+    def pane(self) -> Pane:
+        """The pane in sight."""
+        return self._under(self.get_pane(self.active))
+
+    def open(self, tab: str) -> None:
+        """Bring a pane in sight, and give it the keys."""
+        self._asked = tab
+        if self.active == tab:
+            self._focus(self.get_pane(tab))
+            return
+        # Until the pane is there, lest the focus of what goes out of sight falls on the tabs.
+        self.screen.set_focus(None)
+        self.active = tab
+
+    def show_marks(self) -> None:
+        """Show behind the names of tabs what their panes have to say."""
+        for number, kind in enumerate(self._panes, 1):
+            mark = self._under(self.get_pane(kind.TAB)).tab_mark()
+            if self._marks.get(kind.TAB) != mark:
+                self._marks[kind.TAB] = mark
+                self.get_tab(kind.TAB).label = Text(f"{number} {kind.TAB.title()}") + mark
+
+    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        """Keys go to what the pane is about."""
+        event.stop()
+        if not self.is_attached or not self.app.is_running:
+            return
+        if isinstance(self.screen.focused, Tabs):
+            self._asked = event.pane.id or self._asked
+            if self._is_clicked:
+                # Who chooses by keys among the tabs stays there, who clicks wants what is behind.
+                self._focus(event.pane)
+        elif event.pane.id != self._asked:
+            # A pane that had the focus before another was asked for says so only now.
+            self.active = self._asked
+            return
+        else:
+            self._focus(event.pane)
+        self._is_clicked = False
+        self._under(event.pane).came_in_sight()
+        self.show_marks()
+
+    def on_click(self, event: events.Click) -> None:
+        """Note which tabs are chosen by the mouse."""
+        self._is_clicked = isinstance(event.widget, Tab)
+        self.user_chose = self.user_chose or self._is_clicked
+
+    def _focus(self, tab_pane: TabPane) -> None:
+        self._under(tab_pane).focus_main()
+
+    @staticmethod
+    def _under(tab_pane: TabPane) -> Pane:
+        pane = tab_pane.query_children().first()
+        assert isinstance(pane, Pane)
+        return pane
