@@ -79,10 +79,10 @@ def _reused(block: Block, deferred: set[Operation]) -> dict[Operation, int]:
     for op in block.operations:
         if op.name not in _GIVES_FRESH or op in deferred:
             continue
-        for place in (2,) if tt.Dot.matches(op) else range(len(op.operands)):
-            operand = op.operands[place]
-            if operand.uses[op] > 1 and tt.Dot.matches(op):
-                continue  # a factor, too
+        dot = tt.Dot.cast(op)
+        for place, operand in enumerate(op.operands):
+            if dot is not None and (operand is not dot.accumulator or operand in dot.factors):
+                continue
             if _dies_at(operand, op, order, deferred):
                 found[op] = place
                 break
@@ -120,10 +120,10 @@ def _is_sum(dot: tt.Dot) -> bool:
     if block is None or loop is None or dot.accumulator not in block.arguments[1:]:
         return False
     slot = block.arguments.index(dot.accumulator) - 1
-    begin = loop.inits[slot]
+    begin, end = loop.inits[slot], scf.Yield(block.terminator)
     return (
         dot.accumulator.uses == {dot.op: 1}
-        and dot.result.uses == {block.terminator: 1}
-        and block.terminator.operands[slot] is dot.result
+        and dot.result.uses == {end.op: 1}
+        and end.values[slot] is dot.result
         and (arith.Constant.defining(begin) or tt.Splat.defining(begin)) is not None
     )
