@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
+from tkdebug.instrument.renderers.formats import PASSES, REPORTS
 from tkdebug.knobs import (
     CHECK_CHOICES,
     CHECKED_LAUNCHES,
@@ -19,18 +20,10 @@ from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (
-    *FORMATS,
-    "chrome-trace",
-    "sarif",
-    "junit",
-    "speedscope",
-    "hatchet",
-    "csv",
-)
+REPORT_FORMATS = tuple(one.name for one in REPORTS)
 _REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
-PASS_FORMATS = ("text", "json", "html")
+PASS_FORMATS = tuple(one.name for one in PASSES)
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
 _EPILOG = """\
 examples:
