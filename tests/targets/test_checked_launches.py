@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
@@ -76,7 +79,10 @@ def make_gather():
 
 
 def overrun(elements, site=0):
-    """Site `site` of each launch reports an access that far behind the first tensor's begin."""
+    """Site `site` of each launch reports an access that far behind the first tensor's begin.
+
+    Of an access that arguments decide, the host finds the elements by itself.
+    """
 
     def finds(plan, bounds):
         report = Report(site, 3, 1, 1, 7, bounds[0] + 4 * elements, 3)
@@ -135,12 +141,12 @@ def test_fault_is_told_as_an_interpreted_one(printer, told, x):
         "oob-load",
         "scale",
         "x_ptr",
-        120,
+        100,
     )
-    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (7,), 3)
+    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (36,), 28)
     assert fault.legal == (0, 100)
     assert [fault.launch_id] == ids
-    assert "load reads offset 120 of `x_ptr`, which has 100 elements" in fault.message
+    assert "load reads offset 100 of `x_ptr`, which has 100 elements" in fault.message
 
 
 def test_launches_are_told_in_order_and_nobody_waits(printer, told, x):
@@ -185,12 +191,12 @@ def test_hook_that_launches_when_it_is_told_does_not_wait_for_itself(printer, x)
     def launch_again(fault):
         seen.append(fault)
         if len(seen) < 3:
-            scale[(len(seen) + 1,)](x, x, 64, BLOCK=64)
+            scale[(len(seen) + 1,)](x, x, 128, BLOCK=128)
 
     hook = Hook(fault=launch_again)
     HOOKS.add(hook)
     try:
-        scale[(1,)](x, x, 64, BLOCK=64)
+        scale[(1,)](x, x, 128, BLOCK=128)
         CHECKED.conclude()
     finally:
         HOOKS.remove(hook)
@@ -405,6 +411,21 @@ def test_kernel_that_does_not_compile_says_so_as_without_checks(printer, x):
         error = error.__context__
     assert sum(isinstance(error, CompileError) for error in errors) == 1
     assert [fault.kind for fault in faults] == ["compile-error"]
+
+
+def test_fault_is_reported_in_the_context_of_its_launch(printer, told, x):
+    faults, _ = told
+    line = ContextVar("line", default="nowhere")
+    REFINEMENTS.append(lambda fault: replace(fault, hint=line.get()))
+    try:
+        printer.finds = overrun(120)
+        token = line.set("of the launch")
+        make_kernel()[(2,)](x, x.clone(), 200, BLOCK=64)
+        line.reset(token)
+        CHECKED.collect()
+    finally:
+        REFINEMENTS.pop()
+    assert [fault.hint for fault in faults] == ["of the launch"]
 
 
 def make_ratio():
