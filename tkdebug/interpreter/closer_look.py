@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
 from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.probes.sites import VALUE_KINDS
 from tkdebug.compiler.probes.symptoms import HINT
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import Prepared, run_programs
@@ -38,6 +39,8 @@ FEW_PROGRAMS = 64
 # Of others, so many programs.
 MOST_PROGRAMS = 4
 LONGEST_S = 2.0
+# Of promises about numbers: of `tl.multiple_of` and its kin, and of descriptors.
+_OF_HINTS = ("assumption", "misaligned-descriptor")
 _ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")
 
 
@@ -91,9 +94,7 @@ def look_closer(
     """
     seen = _Seen(plan, launch, symptoms(plan, table), stored_values(plan, table), faults)
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    checks = {plan.sites[report.site].kind for report in seen.stored}
-    if "inf" in checks:
-        checks.add("nan")
+    checks = {kind for report in seen.stored for kind in VALUE_KINDS[plan.sites[report.site].kind]}
     ranges, is_whole = seen.programs()
     deadline = _Deadline(time.monotonic() + LONGEST_S)
     try:
@@ -148,8 +149,12 @@ class _Seen:
         """Whether the device saw a symptom of the fault's kind in its program."""
         if fault.kind in ("nan", "inf"):
             return self.report_of(fault) is not None
-        kind = HINT if fault.kind == "assumption" else fault.kind
-        return kind in self.symptoms and self.symptoms[kind] <= self._linear(fault)
+        kind = HINT if fault.kind in _OF_HINTS else fault.kind
+        if kind in self.symptoms and self.symptoms[kind] <= self._linear(fault):
+            return True
+        # What leads before a tensor: a remainder that is negative, of a product that may wrap.
+        is_access = any(other.kind in _ACCESS_KINDS for other in self.told)
+        return is_access and fault.kind in ("negative-remainder", "offset-overflow")
 
     def _linear(self, fault: Fault) -> int:
         x, y, z = fault.program_id or (0, 0, 0)
@@ -166,9 +171,6 @@ def _merged(found: Sequence[Fault], seen: _Seen, is_whole: bool) -> list[Fault]:
         if same is not None:
             del known[_key(fault)]
             merged.append(_explained(same, fault))
-        elif fault.kind == "negative-remainder":
-            if any(other.kind in _ACCESS_KINDS for other in seen.told):
-                merged.append(fault)
         elif seen.shows(fault):
             merged.append(fault if is_whole else _counted(fault, seen))
     return [*merged, *known.values()]

@@ -18,9 +18,11 @@ from tkdebug.compiler.ir import Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.probes.symptoms import HINT
+from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel
 from tkdebug.interpreter.checks.undefined.offset_wraps import wraps
 from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.values import AddressTile, PointerTile
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
@@ -66,8 +68,12 @@ class ProbeObserver(Observer):
     ) -> Sequence[TileValue]:
         """An op has run."""
         if tt.Hint.matches(op):
+            (source,) = operands
             if not isinstance(ir.element_of(op.result.type), PointerType):
-                self._note(run, HINT, _may_break(run, tt.Hint(op), operands[0]))
+                self._note(run, HINT, _may_break(run, tt.Hint(op), source))
+            elif isinstance(source, PointerTile | AddressTile) and not ir.shape_of(op.result.type):
+                addresses = run.dense(byte_addresses(source), ir.I64)
+                self._note(run, HINT, addresses % max(tt.Hint(op).values) != 0)
             return results
         left, right = (
             run.dense(tile, value.type) for tile, value in zip(operands, op.operands, strict=True)

@@ -82,9 +82,9 @@ class InsertProbes:
                 OpView(op).probe = number
                 number += 1
                 rewriter.record_change(op, "number-site")
-            if _stores_floats(op) and kinds.intersection(VALUE_KINDS):
-                # What is not finite has NaNs among it.
-                yield _site(function, op, number, "inf" if "inf" in kinds else "nan")
+            values = [name for name, of in VALUE_KINDS.items() if kinds.issuperset(of)]
+            if values and _stores_floats(op):
+                yield _site(function, op, number, values[-1])
                 OpView(op).value_probe = number
                 number += 1
                 rewriter.record_change(op, "number-value-site")

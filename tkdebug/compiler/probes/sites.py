@@ -19,8 +19,8 @@ from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
 from tkdebug.errors import IRError
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
-# Of what is stored.
-VALUE_KINDS: Final = ("nan", "inf")
+# Of what is stored: which faults such a site may be of.
+VALUE_KINDS: Final = {"nan": ("nan",), "inf": ("inf",), "not-finite": ("nan", "inf")}
 # Those that are looked for unless others are asked for, and all of them.
 KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", "nan", *SYMPTOM_KINDS)
 ALL_KINDS: Final = (*KINDS, "inf")

@@ -175,9 +175,13 @@ class Symptoms:
     def _hint(self, hint: tt.Hint) -> None:
         """Assumed multiples, of elements that begin a run; of runs, of one thread's registers."""
         kind, source = hint.kind, hint.source
-        if HINT not in self._kinds or isinstance(element_of(source.type), PointerType):
+        is_pointer = isinstance(element_of(source.type), PointerType)
+        if HINT not in self._kinds or (is_pointer and isinstance(source.type, TensorType)):
             return
         registers = self._ctx.values[source]
+        if is_pointer:
+            # The base of a descriptor.
+            registers = [self._ctx.to_bits(registers[0])]
         if not isinstance(source.type, TensorType):
             if kind == "divisibility":
                 self._note(HINT, [self._is_no_multiple(registers[0], max(hint.values))])
