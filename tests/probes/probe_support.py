@@ -33,6 +33,7 @@ from tkdebug.interpreter.probe_reports import (
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
 
 NUM_WARPS = 4
+ALWAYS = ProbeOptions()
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def copy_of(launch: Launch) -> Module:
     return module
 
 
-def with_probes(launch: Launch, options: ProbeOptions = ProbeOptions()) -> tuple[Module, ProbePlan]:
+def with_probes(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[Module, ProbePlan]:
     """The launch's Tile IR with sites, and what its reports are read by."""
     module = copy_of(launch)
     PassManager((InsertProbes(options),), verify_each=True, print_after=()).run(module)
@@ -98,7 +99,7 @@ def gpu_ir(module: Module, target: str, stages: int = 3) -> Module:
 
 
 def reported(
-    launch: Launch, target: str, options: ProbeOptions = ProbeOptions()
+    launch: Launch, target: str, options: ProbeOptions = ALWAYS
 ) -> tuple[list[Fault], list[Any]]:
     """The faults that the launch's GPU IR reports by its probes, and what it leaves in memory."""
     module, plan = with_probes(launch, options)
