@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
 from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.probes.sites import VALUE_KINDS
 from tkdebug.compiler.probes.symptoms import HINT
@@ -54,10 +53,8 @@ def needs_closer_look(plan: ProbePlan, table: bytes, faults: Sequence[Fault]) ->
     """
     if symptoms(plan, table) or stored_values(plan, table):
         return True
-    if not any(fault.kind in _ACCESS_KINDS for fault in faults):
-        return False
-    # A negative remainder is one where it leads before a tensor.
-    return bool(offset_arithmetic(plan.module).remainders)
+    # What led outside of a tensor: a remainder that is negative, say, or all of a block.
+    return any(fault.kind in _ACCESS_KINDS for fault in faults)
 
 
 def parameters_of(module: Module) -> tuple[frozenset[int], frozenset[int]] | None:

@@ -21,6 +21,7 @@ from tkdebug.compiler.probes.symptoms import HINT
 from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel
 from tkdebug.interpreter.checks.undefined.offset_wraps import wraps
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.values import AddressTile, PointerTile
 
@@ -97,6 +98,18 @@ class ProbeObserver(Observer):
             first = run.first + int(by_program.to(torch.uint8).argmax()) // run.lanes
             self._recorder.symptom(kind, first)
 
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load: count what nothing has written."""
+        number, buffer = OpView(access.op).value_probe, access.buffer
+        mark = MARKS.get(buffer.tensor.dtype)
+        if number is None or mark is None or buffer.itemsize != buffer.tensor.element_size():
+            return
+        touched = access.touch()
+        memory = buffer.flat(buffer.tensor.dtype).view(bits_type(buffer.itemsize))
+        places = (memory[touched.places] == mark).nonzero().reshape(-1)
+        if places.numel():
+            self._recorder.touched(number, buffer, touched.chosen(places))
+
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: count its bad values."""
         number = OpView(access.op).value_probe
@@ -106,7 +119,7 @@ class ProbeObserver(Observer):
         is_bad = values.isnan() if self._recorder.kind_of(number) == "nan" else ~values.isfinite()
         places = is_bad.nonzero().reshape(-1)
         if places.numel():
-            self._recorder.stored(number, access.buffer, touched.chosen(places))
+            self._recorder.touched(number, access.buffer, touched.chosen(places))
 
 
 def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:

@@ -19,7 +19,9 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.probes.sites import (
+    UNWRITTEN,
     VALUE_KINDS,
     ProbeOptions,
     ProbePlan,
@@ -83,6 +85,11 @@ class InsertProbes:
                 number += 1
                 rewriter.record_change(op, "number-site")
             values = [name for name, of in VALUE_KINDS.items() if kinds.issuperset(of)]
+            if UNWRITTEN in kinds and _loads_marked(op):
+                yield _site(function, op, number, UNWRITTEN)
+                OpView(op).value_probe = number
+                number += 1
+                rewriter.record_change(op, "number-value-site")
             if values and _stores_floats(op):
                 yield _site(function, op, number, values[-1])
                 OpView(op).value_probe = number
@@ -100,6 +107,14 @@ def _stores_floats(op: Operation) -> bool:
         return False
     element = element_of(stored(op).type)
     return isinstance(element, ScalarType) and element.name in _FLOATS
+
+
+def _loads_marked(op: Operation) -> bool:
+    """Whether an op loads elements of a type that has a mark."""
+    if not any(view.matches(op) for view in (tt.Load, tt.DescriptorLoad, tt.DescriptorGather)):
+        return False
+    element = element_of(op.result.type)
+    return isinstance(element, ScalarType) and element.name in MARKS
 
 
 def _may_show(op: Operation) -> bool:

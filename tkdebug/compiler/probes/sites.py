@@ -23,7 +23,8 @@ BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
 VALUE_KINDS: Final = {"nan": ("nan",), "inf": ("inf",), "not-finite": ("nan", "inf")}
 # Those that are looked for unless others are asked for, and all of them.
 KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", "nan", *SYMPTOM_KINDS)
-ALL_KINDS: Final = (*KINDS, "inf")
+UNWRITTEN: Final = "uninitialised-read"
+ALL_KINDS: Final = (*KINDS, "inf", UNWRITTEN)
 # What is refused in a list of sites that was not written here.
 _MAX_TEXT: Final = 4096
 

@@ -20,13 +20,13 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probed_values import look_at_loaded, look_at_stored
 from tkdebug.compiler.targets.nvptx.lowering.probes import (
     either_way,
     load_astray,
     store_astray,
     tested_access,
 )
-from tkdebug.compiler.targets.nvptx.lowering.stored_values import look_at_stored
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Lower,
     Registers,
@@ -90,7 +90,9 @@ def lower_load(
         assert fills is not None
         loaded = either_way(ctx, access, load, partial(load_astray, ctx, fills))
     type_, bits = ctx.element_type(op.result), memory_bits(pointee)
-    return ([x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)],)
+    values = [x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)]
+    look_at_loaded(ctx, op, pointers, values)
+    return (values,)
 
 
 def fill_words(

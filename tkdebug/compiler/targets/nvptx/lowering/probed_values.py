@@ -1,7 +1,8 @@
-"""What checked kernels test of floats that they store: NaNs, and what is not finite.
+"""What checked kernels test of the floats that they store, and of what they load.
 
-One comparison tests two elements. A thread that stores a bad one reports it, with its address; all
-others only branch on.
+Stored are NaNs, or what is not finite, of which one comparison tests two elements; loaded is memory
+that nothing has written, by its mark. A thread that has a bad element reports it, with its address;
+all others only branch on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Sequence
 from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir.types import TensorType
+from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of
+from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probes import report_elements
@@ -45,6 +47,22 @@ def look_at_stored(
     report_elements(ctx, op, tt.Store(op).pointer, bad, site=site, at=pointers)
     emit.branch(after)
     emit.start(after)
+
+
+def look_at_loaded(ctx: Lowering, op: Operation, pointers: Registers, values: Registers) -> None:
+    """Report the elements of a load that is a site which nothing has written.
+
+    What the mask leaves out has no mark: it is `other` or 0.
+    """
+    site = None if ctx.probes is None else ctx.probes.value_site_of(op)
+    if site is None:
+        return
+    emit, load = ctx.emit, tt.Load(op)
+    element = element_of(op.result.type)
+    assert isinstance(element, ScalarType)
+    bits = [ctx.to_bits(value) for value in values]
+    marks = [emit.icmp("eq", one, integer(one.type, MARKS[element.name])) for one in bits]
+    report_elements(ctx, op, load.pointer, marks, site=site, at=pointers)
 
 
 def _any_bad(ctx: Lowering, kind: str, registers: Sequence[LLVMValue]) -> LLVMValue:
