@@ -17,7 +17,7 @@ import torch
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS, UNWRITTEN, VALUE_KINDS
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS, packed_symptoms, unpacked_symptoms
 from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
 from tkdebug.interpreter.buffers import Buffer
@@ -112,18 +112,8 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
     for report in _elements(plan, table):
         if report.program < 0:
             raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-        if plan.sites[report.site].kind not in VALUE_KINDS:
-            _add(log, plan, report, launch)
+        _add(log, plan, report, launch)
     return log.publish()
-
-
-def stored_values(plan: ProbePlan, table: bytes) -> list[Report]:
-    """What was reported of values that were stored, which may be a fault or not."""
-    return [
-        report
-        for report in _elements(plan, table)
-        if plan.sites[report.site].kind in VALUE_KINDS and report.program >= 0
-    ]
 
 
 def symptoms(plan: ProbePlan, table: bytes) -> dict[str, int]:
@@ -269,12 +259,8 @@ class ProbeRecorder(FaultLog):
         """Note a symptom."""
         self._symptoms[kind] = min(program, self._symptoms.get(kind, program))
 
-    def kind_of(self, number: int) -> str:
-        """What a site tests."""
-        return self._plan.sites[number].kind
-
     def touched(self, number: int, buffer: Buffer, bad: Touched) -> None:
-        """Report bad values that are stored or loaded.
+        """Report what is loaded that nothing has written.
 
         Args:
             number: of the site.

@@ -22,7 +22,6 @@ from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.probes.sites import (
     UNWRITTEN,
-    VALUE_KINDS,
     ProbeOptions,
     ProbePlan,
     ProbeSite,
@@ -33,6 +32,10 @@ from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS, SYMPTOMS
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.rewriting.saved_module import copy_module
 
+_STORES = (
+    *(tt.Store, tt.DescriptorStore, tt.DescriptorScatter),
+    *(tt.AtomicRmw, tt.DescriptorReduce),
+)
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _PARTIAL = _SHIFTS | names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
@@ -84,14 +87,8 @@ class InsertProbes:
                 OpView(op).probe = number
                 number += 1
                 rewriter.record_change(op, "number-site")
-            values = [name for name, of in VALUE_KINDS.items() if kinds.issuperset(of)]
             if UNWRITTEN in kinds and _loads_marked(op):
                 yield _site(function, op, number, UNWRITTEN)
-                OpView(op).value_probe = number
-                number += 1
-                rewriter.record_change(op, "number-value-site")
-            if values and _stores_floats(op):
-                yield _site(function, op, number, values[-1])
                 OpView(op).value_probe = number
                 number += 1
                 rewriter.record_change(op, "number-value-site")
@@ -101,9 +98,9 @@ class InsertProbes:
             yield ProbeSite(number, SYMPTOMS, function.id, None, (), 0, False)
 
 
-def _stores_floats(op: Operation) -> bool:
+def stores_floats(op: Operation) -> bool:
     """Whether an op stores floats that can be told to be NaN."""
-    if not any(view.matches(op) for view in (tt.Store, tt.DescriptorStore, tt.DescriptorScatter)):
+    if not any(view.matches(op) for view in _STORES):
         return False
     element = element_of(stored(op).type)
     return isinstance(element, ScalarType) and element.name in _FLOATS
@@ -119,7 +116,7 @@ def _loads_marked(op: Operation) -> bool:
 
 def _may_show(op: Operation) -> bool:
     """Whether an op may give what has no defined result, or promises something."""
-    if tt.Hint.matches(op) or tt.AddPtr.matches(op):
+    if tt.Hint.matches(op) or tt.AddPtr.matches(op) or stores_floats(op):
         return True
     if op.name not in _PARTIAL:
         return False

@@ -20,7 +20,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probed_values import look_at_loaded, look_at_stored
+from tkdebug.compiler.targets.nvptx.lowering.loaded_values import look_at_loaded
 from tkdebug.compiler.targets.nvptx.lowering.probes import (
     either_way,
     load_astray,
@@ -185,7 +185,6 @@ def lower_store(
     ]
     store = partial(_store_groups, ctx, op, pointers, packed, mask, words)
     access = tested_access(ctx, op, pointers, mask, group)
-    look_at_stored(ctx, op, pointers, values, mask)
     if access is None:
         store()
     else:
