@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
@@ -406,6 +409,21 @@ def test_kernel_that_does_not_compile_says_so_as_without_checks(printer, x):
         error = error.__context__
     assert sum(isinstance(error, CompileError) for error in errors) == 1
     assert [fault.kind for fault in faults] == ["compile-error"]
+
+
+def test_fault_is_reported_in_the_context_of_its_launch(printer, told, x):
+    faults, _ = told
+    line = ContextVar("line", default="nowhere")
+    REFINEMENTS.append(lambda fault: replace(fault, hint=line.get()))
+    try:
+        printer.finds = overrun(120)
+        token = line.set("of the launch")
+        make_kernel()[(2,)](x, x.clone(), 200, BLOCK=64)
+        line.reset(token)
+        CHECKED.collect()
+    finally:
+        REFINEMENTS.pop()
+    assert [fault.hint for fault in faults] == ["of the launch"]
 
 
 def make_ratio():

@@ -57,13 +57,17 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
             command.append(f"--{name}")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
+    for watch in arguments.watches:
+        command.append(f"--watch={watch}")
     if arguments.triton is not None:
         command += ["--triton", arguments.triton]
     if arguments.hang_timeout_s is not None:
         command.append(f"--hang-timeout={arguments.hang_timeout_s:g}")
     if arguments.stacks:
         command.append("--stacks")
-    elif not arguments.coredump:
+    if arguments.stalls:
+        command.append("--stalls")
+    if not (arguments.coredump or arguments.stacks or arguments.stalls):
         command.append("--no-coredump")
     if arguments.native_target is not None:
         command += ["--target", arguments.native_target]

@@ -65,7 +65,11 @@ def _run_here(
     place = session_place(arguments.session, arguments.temporary)
     with place as (path, kept), progress_line(), telling() as told:
         recorder = Recorder(
-            path, script=program.name, argv=arguments.target_argv, stacks=arguments.stacks
+            path,
+            script=program.name,
+            argv=arguments.target_argv,
+            stacks=arguments.stacks,
+            stalls=arguments.stalls,
         )
         ending = run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:

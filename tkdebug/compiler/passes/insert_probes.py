@@ -29,6 +29,7 @@ from tkdebug.compiler.probes.sites import (
     probe_sites,
 )
 from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS, SYMPTOMS
+from tkdebug.compiler.probes.watch_sites import watch_sites
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.rewriting.saved_module import copy_module
 
@@ -126,12 +127,18 @@ def _may_show(op: Operation) -> bool:
     return not isinstance(number, int) or not 0 < number < (bits if op.name in _SHIFTS else 1 << 64)
 
 
-def probe_plan(module: Module) -> ProbePlan | None:
-    """What the reports of a kernel are read by, as the module is now; None without sites."""
-    sites = probe_sites(module.function)
-    if not sites:
+def probe_plan(module: Module, watch_bytes: int = 0) -> ProbePlan | None:
+    """What the reports of a kernel are read by, as the module is now; None without sites.
+
+    Args:
+        module: Tile IR whose sites are numbered.
+        watch_bytes: memory for what is kept of watched values in one launch.
+    """
+    sites, watches = probe_sites(module.function), watch_sites(module.function)
+    if not sites and not watches:
         return None
-    return ProbePlan(sites, probe_bounds(module.function), copy_module(module))
+    bounds = probe_bounds(module.function)
+    return ProbePlan(sites, bounds, copy_module(module), watches, watch_bytes)
 
 
 def _site(function: Operation, op: Operation, number: int, kind: str) -> ProbeSite:

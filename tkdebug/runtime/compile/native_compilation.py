@@ -153,6 +153,7 @@ class NativeCompilation:
                 self._duration_ns,
                 compiled.is_cached,
                 partial(compiled.line_table, lowered.tile_ops),
+                lambda: kernel.binary.image,
             )
         return kernel
 
