@@ -8,7 +8,7 @@ from tkdebug.compiler.ir.types import ScalarType, element_of
 from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.targets.nvptx.emitter import integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes import report_elements
+from tkdebug.compiler.targets.nvptx.lowering.probe_reports import report_elements
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 
