@@ -19,6 +19,7 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.launch import run_module
+from tkdebug.interpreter.prints import tell_once
 
 
 @tkdebug.jit
@@ -39,6 +40,7 @@ def run() -> None:
 
 
 def test_large_tiles_are_summarised(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_once.cache_clear()
     with tkdebug.mode("interpret"):
         run()
     out, err = capsys.readouterr()
