@@ -24,6 +24,7 @@ CheckedLaunchesName = Literal["first", "all", "none"]
 CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
+DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 # Fault kinds that are looked for only when asked for.
 CHECK_NAMES = (
     "race",
@@ -70,6 +71,13 @@ def _parse_bool(text: str) -> bool:
     if word not in _TRUE + _FALSE:
         raise ValueError("1 or 0 (also true/false, on/off, yes/no)")
     return word in _TRUE
+
+
+def _parse_precision(text: str) -> str | None:
+    word = text.strip().lower()
+    if word and word not in DOT_PRECISIONS:
+        raise ValueError("one of " + ", ".join(DOT_PRECISIONS))
+    return word or None
 
 
 def _parse_mode(text: str) -> ModeName:
@@ -432,6 +440,16 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
     ),
     Knob(
+        "fp32_default",
+        {
+            "TKDEBUG_FP32_DEFAULT": _parse_precision,
+            "TRITON_F32_DEFAULT": _parse_precision,
+        },
+        None,
+        (str, type(None)),
+        "input_precision of fp32 dots that name none: tf32, tf32x3, ieee, bf16x3, bf16x6",
+    ),
+    Knob(
         "triton_version",
         {"TKDEBUG_TRITON": parse_triton_version},
         "3.9",
@@ -492,6 +510,7 @@ class Knobs:
     advise: bool
     override_arch: str | None
     default_fp_fusion: bool
+    fp32_default: str | None
     triton_version: str
     print_autotuning: bool
     cupti: bool
@@ -511,10 +530,13 @@ class Knobs:
     def read_all(self) -> dict[str, object]:
         """Every knob's value by name, so that a bad variable shows at once.
 
+        What has not been looked at stays so: scripts set variables of upstream's themselves.
+
         Raises:
             UsageError: an environment variable holds something else than expected.
         """
-        return {name: getattr(self, name) for name in _BY_NAME}
+        known = self.__dict__
+        return {n: known[n] if n in known else knob.read() for n, knob in _BY_NAME.items()}
 
     def refresh(self) -> None:
         """Forget all values; the environment is read again when they are next looked at."""
