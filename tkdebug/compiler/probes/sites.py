@@ -59,6 +59,8 @@ class ProbeSite:
         shape: of the tile, () of a scalar.
         element_bytes: what the access counts its elements in; 0 of what accesses no memory.
         is_masked: whether it has a mask.
+        is_recomputed: whether arguments and program ids alone decide which elements are bad: then
+            the kernel only flags the site, and the host finds the elements.
     """
 
     number: int
@@ -68,6 +70,7 @@ class ProbeSite:
     shape: tuple[int, ...]
     element_bytes: int
     is_masked: bool
+    is_recomputed: bool = False
 
     def encoded(self) -> str:
         """As text."""
@@ -106,6 +109,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "shape": (list,),
     "element_bytes": (int,),
     "is_masked": (bool,),
+    "is_recomputed": (bool,),
 }
 
 
