@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ def debug_command(arguments: Arguments) -> int:
     check_variables()
     check_installed()
     commands = _commands(arguments)
+    if arguments.tui:
+        return _debug_in_tui(arguments, commands)
     check_importable()
     from tkdebug import compat
     from tkdebug.debugger.engine import Debugger
@@ -57,6 +60,17 @@ def debug_command(arguments: Arguments) -> int:
             _tell_of_unmet(debugger, console)
         console.script_ended(status)
         return status
+
+
+def _debug_in_tui(arguments: Arguments, commands: list[str]) -> int:
+    """The same as a run in the TUI, whose Debug pane is asked before the script runs."""
+    from tkdebug.cli.live import run_in_tui
+    from tkdebug.cli.run_checks import check_run, wants_tui
+
+    asked = replace(arguments, command="run", mode="interpret", waits_for_pane=True)
+    wants_tui(asked)
+    check_run(asked)
+    return run_in_tui(asked, commands)
 
 
 def _run(program: Program, console: Console) -> int:

@@ -10,12 +10,15 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.widgets import Static
 
+from tkdebug.debugger.remote.records import SetBreakpoint
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_columns import resources_short
 from tkdebug.tui import display, palette
 from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.debug.link import Breakpoints, DebugAsked, Said
+from tkdebug.tui.debug.source import breakpoint_marks
 from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices, kernel_title
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.kernel_text import (
@@ -44,6 +47,7 @@ class KernelPane(Pane):
         ("p n N", "pick a kernel, next, previous"),
         ("s S t", "next stage of the compiler, previous, pick one"),
         ("l", "follow the source line through every pass"),
+        ("b", "a breakpoint at the source line, for this launch or the next; or none"),
         ("f", "next source file"),
         ("x", "next faulting line"),
         ("v", "sides beside or above each other"),
@@ -56,6 +60,7 @@ class KernelPane(Pane):
         Binding("S", "stage(-1)", "Previous stage", show=False),
         Binding("t", "pick_stage", "Pick stage", show=False),
         Binding("l", "follow", "Follow"),
+        Binding("b", "toggle_breakpoint", "Breakpoint", show=False),
         Binding("n", "kernel(1)", "Next kernel", show=False),
         Binding("N", "kernel(-1)", "Previous kernel", show=False),
         Binding("f", "file", "File", show=False),
@@ -70,6 +75,7 @@ class KernelPane(Pane):
         self._session: Session | None = None
         self._kernels: tuple[RecordedKernel, ...] = ()
         self._faults: tuple[FaultGroup, ...] = ()
+        self._breakpoints: tuple[SetBreakpoint, ...] = ()
         self._stage = FIRST_STAGE
         self._text: KernelText | None = None
         self._wanted: tuple[str | None, str] | None = None
@@ -156,7 +162,7 @@ class KernelPane(Pane):
             return
         self._text = text
         source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
-        marks = text.source_marks(self._faults)
+        marks = self._source_marks(text)
         if source.code is not text.source:
             source.show_code(text.source, marks)
         stage.show_code(text.stage_code, text.stage_marks(self._faults))
@@ -244,8 +250,30 @@ class KernelPane(Pane):
 
     def _show_marks(self) -> None:
         if self._text is not None:
-            self.query_one("#source", CodeView).show_marks(self._text.source_marks(self._faults))
+            self.query_one("#source", CodeView).show_marks(self._source_marks(self._text))
             self.query_one("#stage", CodeView).show_marks(self._text.stage_marks(self._faults))
+
+    def _source_marks(self, text: KernelText) -> dict[int, str]:
+        marks = breakpoint_marks(self._breakpoints, text.file)
+        return {**text.source_marks(self._faults), **marks}
+
+    def hear(self, said: Said) -> None:
+        """Show breakpoints in the gutter."""
+        if isinstance(said, Breakpoints):
+            self._breakpoints = said.all
+            self._show_marks()
+
+    def action_toggle_breakpoint(self) -> None:
+        """A breakpoint at the source line at the cursor, or none."""
+        if self._text is not None and self._text.file:
+            line = self.query_one("#source", CodeView).line
+            self.post_message(DebugAsked.to_toggle(self._text.file, line))
+
+    def on_code_view_gutter_clicked(self, event: CodeView.GutterClicked) -> None:
+        """A breakpoint beside the source line clicked, or none."""
+        event.stop()
+        if event.line_list.id == "source":
+            self.action_toggle_breakpoint()
 
     def on_line_list_moved(self, event: CodeView.Moved) -> None:
         """Light on the other side what belongs to the line at the cursor."""

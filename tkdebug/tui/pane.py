@@ -8,6 +8,7 @@ from rich.text import Text
 from textual.containers import Container
 
 from tkdebug.instrument.session import Session
+from tkdebug.tui.debug.link import Said
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 
 Keys = tuple[tuple[str, str], ...]
@@ -45,6 +46,9 @@ class Pane(Container):
     def copied_text(self) -> str:
         """What the clipboard gets of the pane; "" where there is nothing to copy."""
         return ""
+
+    def hear(self, said: Said) -> None:
+        """The debugger of the script has news."""
 
     def came_in_sight(self) -> None:
         """Its tab was opened."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tkdebug.debugger.console.shell import reasons, short
@@ -54,7 +54,7 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
         readings = _readings(inspection, frame)
         variables = tuple(_variable(name, each, inspection) for name, each in readings.items())
         drawn = look.variable if _is_drawn(readings.get(look.variable)) else ""
-        drawn = drawn or next((v.name for v in variables if v.is_drawn), "")
+        drawn = drawn or _most_telling(readings)
         heat = None
         if drawn:
             heat = _heat(drawn, readings[drawn], inspection, frame, look, shown)
@@ -135,6 +135,14 @@ def _is_drawn(reading: Reading | None) -> bool:
         case _:
             value = getattr(reading, "value", None)
             return isinstance(value, Tensor) and value.numel() > 0 and not value.is_complex()
+
+
+def _most_telling(readings: Mapping[str, Reading]) -> str:
+    """What to draw where nothing was asked for: the latest tile, of floats if there is one."""
+    drawn = [(name, each) for name, each in readings.items() if _is_drawn(each)]
+    tiles = [(name, each) for name, each in drawn if isinstance(each, Tile) and each.is_tile]
+    floats = [(name, each) for name, each in tiles if each.data.is_floating_point()]
+    return next((found[-1][0] for found in (floats, tiles, drawn) if found), "")
 
 
 def _heat(
