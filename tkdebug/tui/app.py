@@ -44,7 +44,7 @@ from tkdebug.tui.messages import (
 )
 from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputPane
-from tkdebug.tui.pane import Pane
+from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.panes import PANES
 from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.saving import unused_path
@@ -107,7 +107,7 @@ class TkdebugApp(App[None]):
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
         yield Static(id="status")
-        yield PaneTabs(PANES, self._child is not None)
+        yield PaneTabs(PANES, ScriptTraits(self._child is not None, self._link is not None))
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
@@ -10,6 +11,20 @@ from textual.containers import Container
 from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Said
 from tkdebug.tui.snapshot import ScriptState, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTraits:
+    """What can be done with the script of the run.
+
+    Attributes:
+        takes_input: whether it is this app's own, to be typed to.
+        can_stop: whether a debugger is in its process.
+    """
+
+    takes_input: bool = False
+    can_stop: bool = False
+
 
 Keys = tuple[tuple[str, str], ...]
 
@@ -27,12 +42,8 @@ class Pane(Container):
     KEYS: ClassVar[Keys] = ()
 
     @classmethod
-    def make(cls, has_script: bool) -> Pane:
-        """A new one.
-
-        Args:
-            has_script: whether there is a script of this app's own, to type to.
-        """
+    def make(cls, script: ScriptTraits) -> Pane:
+        """A new one, for a run of that script."""
         return cls()
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from tkdebug.debugger.remote.records import Place, SetBreakpoint
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.kernel_text import Code
+
+LineText = Callable[[Place], str]
 
 
 class DebugSource(CodeView):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -13,11 +12,11 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tkdebug.debugger.remote.records import PassedLine, Place, Timeline
+from tkdebug.debugger.remote.records import PassedLine, Timeline
 from tkdebug.tui import display, palette
+from tkdebug.tui.debug.source import LineText
 from tkdebug.tui.line_list import LineList
 
-LineText = Callable[[Place], str]
 _LABEL = " time "
 
 
