@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from tkdebug.debugger.console.shell import reasons, short
 from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
 from tkdebug.debugger.programs import ALL, Selection, program_text
@@ -123,18 +125,22 @@ def _variable(name: str, reading: Reading, inspection: Inspection) -> Variable:
 
 
 def _is_drawn(reading: Reading | None) -> bool:
-    from torch import Tensor
-
     match reading:
         case Tile(data=data):
             return data.numel() > 0
+        case Pointers(tensor=tensor, offsets=offsets) if reading.is_whole_tensor:
+            return tensor is not None and _is_real(tensor)
         case Pointers(offsets=offsets):
-            return offsets.dim() > 1 and offsets.numel() > 0
+            return offsets.numel() > 0
         case None:
             return False
         case _:
             value = getattr(reading, "value", None)
-            return isinstance(value, Tensor) and value.numel() > 0 and not value.is_complex()
+            return isinstance(value, Tensor) and _is_real(value)
+
+
+def _is_real(data: Tensor) -> bool:
+    return data.numel() > 0 and not data.is_complex()
 
 
 def _most_telling(readings: Mapping[str, Reading]) -> str:
@@ -153,8 +159,6 @@ def _heat(
     look: Look,
     shown: int | None,
 ) -> HeatMap:
-    from torch import Tensor
-
     grid = inspection.launch.grid
     program = "" if shown is None else program_text(shown, grid)
     match reading:
@@ -165,14 +169,21 @@ def _heat(
             assert isinstance(everyone, Tile)
             labels = [program_text(each, grid) for each in programs]
             return heat_map(name, kind_text(reading), "", everyone.data, look, labels)
+        case Pointers(tensor=Tensor() as tensor) if reading.is_whole_tensor:
+            return _of_tensor(name, tensor, look)
         case Pointers(offsets=offsets):
             kind = f"offsets{list(offsets.shape[1:])}"
             return heat_map(name, kind, program, offsets[0], look)
         case _:
             value = getattr(reading, "value", None)
             assert isinstance(value, Tensor)
-            kind = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-            return heat_map(name, kind, "", value.detach().cpu(), look)
+            return _of_tensor(name, value, look)
+
+
+def _of_tensor(name: str, data: Tensor, look: Look) -> HeatMap:
+    """A tensor that the script passed, as it is now."""
+    kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
+    return heat_map(name, kind, "", data.detach().cpu(), look)
 
 
 def _of_all(inspection: Inspection, name: str, frame: int) -> tuple[Reading, tuple[int, ...]]:

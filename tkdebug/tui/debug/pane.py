@@ -202,7 +202,7 @@ class DebugPane(Pane):
         if source.lit != frozenset(lit):
             source.light(lit, scroll=False)
             for line in lit:
-                source.go_to(line)
+                source.bring_in_sight(line)
 
     def _show_marks(self) -> None:
         marks = breakpoint_marks(self._breakpoints, self._file)
@@ -282,7 +282,7 @@ class DebugPane(Pane):
     def on_stop_view_look_changed(self, event: StopView.LookChanged) -> None:
         """Ask for another picture."""
         event.stop()
-        if self._phase == "stopped" and self._view is not None:
+        if self._phase not in ("none", "gone"):
             self._ask(do="look", look=asdict(event.look))
 
     def on_command_line_typed(self, event: CommandLine.Typed) -> None:

@@ -58,19 +58,32 @@ class ProgramGrid(LineList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._programs: Programs | None = None
-        self._column = 0
+        self._cell = 0
         self.empty_text = "no launch is stopped"
 
-    def show(self, programs: Programs | None) -> None:
-        """Show another stop; the cursor goes to the program whose values are shown."""
+    def show(self, programs: Programs, *, follows: bool = True) -> None:
+        """Show programs; the cursor goes to the one whose values are shown, where it follows."""
         self._programs = programs
         self.content_changed()
-        if programs is not None and programs.shown is not None:
-            cell = programs.shown // programs.per_cell
-            self._column = cell % self._columns
-            self.move_cursor(cell // self._columns)
-            self._reveal_column()
+        if follows and programs.shown is not None:
+            self._cell = programs.shown // programs.per_cell
+        self._put()
+
+    def _put(self) -> None:
+        """Bring the cell at the cursor in sight."""
+        count = 0 if self._programs is None else len(self._programs.states)
+        self._cell = max(0, min(self._cell, count - 1))
+        self.move_cursor(self._cell // self._columns)
+        at = self._label_width + self._cell % self._columns * _CELL_WIDTH
+        left, width = self.scroll_offset.x, self.scrollable_content_region.width
+        if not left <= at <= left + width - _CELL_WIDTH and width > 0:
+            self.scroll_to(x=max(0, at - width // 2), animate=False, force=True, immediate=True)
         self.refresh()
+
+    def on_resize(self) -> None:
+        """Rows have another length now."""
+        self.content_changed()
+        self._put()
 
     @property
     def _columns(self) -> int:
@@ -103,11 +116,7 @@ class ProgramGrid(LineList):
     @property
     def program(self) -> int | None:
         """The first program of the cell at the cursor."""
-        programs = self._programs
-        if programs is None:
-            return None
-        cell = min(self.cursor * self._columns + self._column, len(programs.states) - 1)
-        return cell * programs.per_cell
+        return None if self._programs is None else self._cell * self._programs.per_cell
 
     @property
     def cursor_text(self) -> str:
@@ -131,34 +140,35 @@ class ProgramGrid(LineList):
             sign = programs.states[cell]
             style = _STYLES.get(sign, palette.WARNING)
             style += " bold underline" if cell in chosen else ""
-            is_cursor = self.has_focus and cell == self.cursor * columns + self._column
+            is_cursor = self.has_focus and cell == self._cell
             style += " reverse" if is_cursor else ""
             segments.append(Segment(sign, Style.parse(style)))
             segments.append(Segment(_SHOWN_SIGN if cell == shown else " ", Style.parse("bold")))
         return Strip(segments).crop(left, left + width)
 
     def action_across(self, step: int) -> None:
-        """Move the cursor within its row."""
-        self._column = max(0, min(self._column + step, self._columns - 1))
-        self._reveal_column()
-        self._tell()
+        """Move the cursor along the programs."""
+        self._go_to(self._cell + step)
 
     def action_move(self, step: int) -> None:
         """Move the cursor to another row."""
-        super().action_move(step)
-        self._tell()
+        self._go_to(self._cell + step * self._columns)
 
-    def _tell(self) -> None:
-        self.refresh()
+    def action_move_page(self, step: int) -> None:
+        """Move the cursor by a screenful."""
+        self._go_to(self._cell + step * self._columns * max(1, self.visible_rows - 1))
+
+    def action_move_to_end(self, last: bool) -> None:
+        """Move the cursor to the first or last program."""
+        count = 0 if self._programs is None else len(self._programs.states)
+        self._go_to(count - 1 if last else 0)
+
+    def _go_to(self, cell: int) -> None:
+        self._cell = cell
+        self._put()
         program = self.program
         if program is not None:
             self.post_message(self.ProgramMoved(program))
-
-    def _reveal_column(self) -> None:
-        at = self._label_width + self._column * _CELL_WIDTH
-        left, width = self.scroll_offset.x, self.scrollable_content_region.width
-        if not left <= at <= left + width - _CELL_WIDTH and width > 0:
-            self.scroll_to(x=max(0, at - width // 2), animate=False, force=True, immediate=True)
 
     def action_choose(self) -> None:
         """Select the program at the cursor."""
@@ -176,9 +186,8 @@ class ProgramGrid(LineList):
         event.prevent_default()
         index, x = event.y + self.scroll_offset.y, event.x + self.scroll_offset.x
         if 0 <= index < self.line_count:
-            self._column = max(0, min((x - self._label_width) // _CELL_WIDTH, self._columns - 1))
-            self.move_cursor(index)
-            self._tell()
+            column = max(0, min((x - self._label_width) // _CELL_WIDTH, self._columns - 1))
+            self._go_to(index * self._columns + column)
             if event.chain == 2:
                 self.action_choose()
 

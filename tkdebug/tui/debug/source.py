@@ -17,6 +17,17 @@ class DebugSource(CodeView):
 
     LIT_SIGN: ClassVar[str] = "▶"
 
+    def bring_in_sight(self, line: int) -> None:
+        """Put the cursor on a line; what comes behind it is in sight, too, as far as it fits."""
+        rows, top = self.visible_rows, self.scroll_offset.y + self.code.first_line
+        is_in_sight = top <= line < top + rows - min(2, rows // 3)
+        self.go_to(line, None if is_in_sight else line - rows // 3)
+
+    def on_resize(self) -> None:
+        """Keep the line in sight."""
+        super().on_resize()
+        self.bring_in_sight(self.line)
+
 
 class SourceFiles:
     """The texts that have come; those asked for are asked for once."""

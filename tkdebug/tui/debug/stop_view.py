@@ -40,7 +40,7 @@ class StopView(Container):
     StopView { height: 1fr; }
     #debug-split { height: 1fr; layout: vertical; }
     #debug-left { height: 1fr; }
-    #debug-source { height: 1fr; }
+    #debug-source { height: 1fr; scrollbar-size-horizontal: 0; }
     #debug-log { height: 4; border-top: tall $background; }
     #debug-right { height: 8; layout: horizontal; }
     #debug-variables { width: 1fr; height: 1fr; }
@@ -104,14 +104,21 @@ class StopView(Container):
 
     def show(self, view: View) -> None:
         """Show a stop, but for its source."""
-        self._view = view
+        before, self._view = self._view, view
+        # Of the same stop, it may be an answer to what was looked at before: cursors stay.
+        is_new = before is None or not self._is_same_stop(before, view)
         self._show_variables(view)
         self.query_one("#debug-heat", HeatMapView).show(view.heat)
-        self.query_one("#debug-grid", ProgramGrid).show(view.programs)
+        self.query_one("#debug-grid", ProgramGrid).show(view.programs, follows=is_new)
         self.query_one("#debug-legend-text", Static).update(legend(view.programs))
         slider = self.query_one("#debug-slider", TimeSlider)
-        slider.show(view.timeline, keeps_place=self.look.around is not None)
-        self.query_one("#debug-times", TimeLog).show(view.timeline, self.look.around)
+        slider.show(view.timeline, keeps_place=not is_new)
+        self.query_one("#debug-times", TimeLog).show(view.timeline, slider.index)
+
+    @staticmethod
+    def _is_same_stop(one: View, other: View) -> bool:
+        places = ((v.launch, v.timeline.now, v.timeline.total, v.frames) for v in (one, other))
+        return next(places) == next(places)
 
     def answer(self, command: str, lines: tuple[str, ...]) -> None:
         """Show what a command answered; steps answer by the next picture alone."""
@@ -133,7 +140,7 @@ class StopView(Container):
         self._variables = found = view.variables
         table = self.query_one("#debug-variables", Table)
         table.show_rows([each.name for each in found], lambda i: _cells(found[i]))
-        if view.heat is not None:
+        if view.heat is not None and not self._is_drawn(self.look.variable):
             table.select_key(view.heat.name)
 
     def _look_at(self, look: Look) -> None:

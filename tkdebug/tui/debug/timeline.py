@@ -66,6 +66,11 @@ class TimeSlider(Widget, can_focus=True):
             self._index = max(0, timeline.now)
         self.refresh()
 
+    @property
+    def index(self) -> int:
+        """Which of all lines the handle is at."""
+        return self._index
+
     def put(self, index: int) -> None:
         """Put the handle on a line."""
         self._index = index
