@@ -57,7 +57,8 @@ def debug_command(arguments: Arguments) -> int:
             status = _run(program, console)
         finally:
             debugger.detach()
-            _tell_of_unmet(debugger, console)
+            for line in () if console.is_over else debugger.unmet():
+                tell(line)
         console.script_ended(status)
         return status
 
@@ -143,12 +144,3 @@ def _script_output(is_json: bool) -> Iterator[None]:
     """Where stdout is the answers', what the script prints goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext():
         yield
-
-
-def _tell_of_unmet(debugger: Debugger, console: Console) -> None:
-    if not debugger.launches and not console.is_over:
-        tell("the script has launched no kernel")
-    unmet = [one for one in debugger.breakpoints if not one.hits and one.is_enabled]
-    if not console.is_over:
-        for one in unmet:
-            tell(f"breakpoint {one.number} was never met: {one.describe()}")

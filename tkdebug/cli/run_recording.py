@@ -84,7 +84,9 @@ def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) ->
     HOOKS.break_into = front.break_into
     if arguments.waits_for_pane and not front.begin():
         return Ending(0)
-    return run_program(program)
+    ending = run_program(program)
+    front.ended()
+    return ending
 
 
 @contextlib.contextmanager

@@ -225,6 +225,11 @@ class RemoteFront:
             self._send({"event": "running"})
         return True
 
+    def ended(self) -> None:
+        """The script has ended: say which breakpoints it never met."""
+        if "debugger" in vars(self):
+            self._send({"event": "answer", "command": "", "lines": self.debugger.unmet()})
+
     def _asked_resume(self, show: Callable[[], None]) -> Resume:
         while True:
             commands = self.console.commands

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from textual.binding import Binding, BindingType
+
 from tkdebug.debugger.remote.records import Place, SetBreakpoint
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.kernel_text import Code
@@ -15,6 +17,9 @@ LineText = Callable[[Place], str]
 class DebugSource(CodeView):
     """A source file, the line of the stop lit, breakpoints in the gutter."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "Breakpoint", show=False),
+    ]
     LIT_SIGN: ClassVar[str] = "▶"
 
     def bring_in_sight(self, line: int) -> None:
