@@ -150,6 +150,55 @@ def embedding_kernel(
     tl.store(out_ptr + offs[:, None] * DIM + cols[None, :], rows, mask=in_range[:, None])
 
 
+@triton.jit
+def split_k_kernel(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    parts_ptr,
+    arrived_ptr,
+    M,
+    N,
+    K,
+    SPLIT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    tile_m, tile_n, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    offs_m = tile_m * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tile_n * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros([BLOCK, BLOCK], dtype=tl.float32)
+    part = tl.cdiv(K, SPLIT)
+    end = min(K, (split + 1) * part)
+    for k in range(split * part, end, BLOCK_K):
+        offs_k = k + tl.arange(0, BLOCK_K)
+        a_tile = offs_m[:, None] * K + offs_k[None, :]
+        a = tl.load(a_ptr + a_tile, mask=(offs_m[:, None] < M) & (offs_k[None, :] < end), other=0.0)
+        b_tile = offs_k[:, None] * N + offs_n[None, :]
+        b = tl.load(b_ptr + b_tile, mask=(offs_k[:, None] < end) & (offs_n[None, :] < N), other=0.0)
+        acc = tl.dot(a, b, acc)
+    c_tile = offs_m[:, None] * N + offs_n[None, :]
+    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+    tl.store(parts_ptr + split * M * N + c_tile, acc, mask=mask)
+    arrived = tl.atomic_add(arrived_ptr + tile_m * tl.num_programs(1) + tile_n, 1)
+    if arrived % SPLIT == SPLIT - 1:
+        total = tl.zeros([BLOCK, BLOCK], dtype=tl.float32)
+        for other in range(SPLIT):
+            total += tl.load(parts_ptr + other * M * N + c_tile, mask=mask, other=0.0)
+        tl.store(c_ptr + c_tile, total, mask=mask)
+
+
+@triton.jit
+def locked_sum_kernel(x_ptr, out_ptr, lock_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + offs)
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(out_ptr + offs, tl.load(out_ptr + offs) + x)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock_ptr, 0)
+
+
 @dataclass(frozen=True)
 class Work:
     """One row of the benchmark: `launch` fills `out`, `eager` gives what it must hold."""
@@ -197,13 +246,13 @@ def matmul() -> Work:
     )
 
 
-def attention() -> Work:
-    heads, tokens, dim, tile = 4, 512, 64, 64
+def attention(tokens: int = 512) -> Work:
+    heads, dim, tile = 4, 64, 64
     q, k, v = (torch.randn(heads, tokens, dim) for _ in range(3))
     out = torch.empty_like(q)
     scale_log2 = math.log2(math.e) / math.sqrt(dim)
     return Work(
-        lambda: attention_kernel[(tokens // tile, heads)](
+        lambda: attention_kernel[(triton.cdiv(tokens, tile), heads)](
             q,
             k,
             v,
@@ -236,6 +285,40 @@ def embedding() -> Work:
     )
 
 
+def ragged_attention() -> Work:
+    return attention(500)
+
+
+def split_k() -> Work:
+    m, n, k, split, block = 250, 250, 500, 4, 64
+    a, b = torch.rand(m, k) - 0.5, torch.rand(k, n) - 0.5
+    c, parts = torch.empty(m, n), torch.empty(split, m, n)
+    tiles = triton.cdiv(m, block), triton.cdiv(n, block)
+    arrived = torch.zeros(tiles, dtype=torch.int32)
+    grid, sizes = (*tiles, split), {"SPLIT": split, "BLOCK": block, "BLOCK_K": 32}
+    return Work(
+        lambda: split_k_kernel[grid](a, b, c, parts, arrived, m, n, k, **sizes),
+        lambda: a @ b,
+        c,
+        2e-2,
+    )
+
+
+def locked_sum() -> Work:
+    programs, block = 64, 1024
+    x, out, lock = (
+        torch.rand(programs, block),
+        torch.zeros(block),
+        torch.zeros(1, dtype=torch.int32),
+    )
+
+    def launch() -> None:
+        out.zero_()
+        locked_sum_kernel[(programs,)](x, out, lock, BLOCK=block)
+
+    return Work(launch, lambda: x.sum(0), out, 1e-4)
+
+
 def tiny_launch() -> Work:
     n = 64
     x, y = torch.rand(n), torch.rand(n)
@@ -248,6 +331,9 @@ WORKS = {
     "softmax": softmax,
     "matmul": matmul,
     "attention": attention,
+    "ragged-attention": ragged_attention,
+    "split-k": split_k,
+    "locked-sum": locked_sum,
     "embedding": embedding,
     "tiny-launch": tiny_launch,
 }

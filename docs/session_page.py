@@ -35,7 +35,7 @@ writes instead (Linux; `TKDEBUG_RECORDING_PROCESS=0` keeps the thread): it outli
 stores what a killed script had recorded to the last launch, and ends. If it is killed itself,
 recording stops with one line, and the script goes on.
 
-The schema stands in the main file from the start, and the data are moved there every second and at
+The schema is in the main file from the start, and the data are moved there every second and at
 the end, so a copy without the `-wal` lacks a second at most. A text is cut at 16 MiB, a process's
 output at 64 MiB, and both say so in the text; a list or mapping whose JSON is longer is stored
 empty.

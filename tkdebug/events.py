@@ -273,6 +273,7 @@ class KernelCompiled:
     order in which they ran. A kernel that failed to compile has an `error` and what there was of it
     until then. `op_ids` gives the id of the op printed on a stage's text line. `line_table` makes
     the data of a native kernel's `linemap.LineTable`; it runs nvdisasm, so it takes its time.
+    `image` gives a native kernel's object file.
     """
 
     hash: str
@@ -290,6 +291,7 @@ class KernelCompiled:
     error: str | None = None
     op_ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     line_table: Callable[[], Mapping[str, object]] | None = None
+    image: Callable[[], bytes] | None = None
 
 
 @stored("tunings")

@@ -34,17 +34,17 @@ class _Count:
 
 
 class FaultTeller:
-    """A subscriber that tells faults when they come up.
+    """A subscriber that prints faults when they happen.
 
     Args:
-        claims: whether this process is to tell a fault that it has not told; asked once for each.
-        end: what is told instead of further faults once there were `MAX_TOLD`.
+        claims: whether this process prints a fault that it has not printed; asked once for each.
+        end: the line instead of further faults once there were `MAX_TOLD`.
     """
 
     def __init__(
         self,
         claims: Callable[[Fault], bool] = lambda fault: sys.stderr is not None,
-        end: str = "further faults are not told here; `tkdebug run` has all",
+        end: str = "further faults are not shown here; `tkdebug run` has all",
     ) -> None:
         self._claims = claims
         self._end = end
@@ -79,7 +79,7 @@ class FaultTeller:
         tell(describe(fault, style_of(sys.stderr)), styled=True)
 
     def reset(self) -> None:
-        """Forget what was told and counted, so that it is told again."""
+        """Forget what was printed and counted, so that it is printed again."""
         with self._lock:
             self._counts.clear()
             self._told = 0

@@ -31,11 +31,11 @@ class ToldFaults:
         self.folder = folder
 
     def claim(self, fault: Fault) -> bool:
-        """Whether nobody has told `fault`; from now on it counts as told."""
+        """Whether no process has printed `fault`; from now on it counts as printed."""
         try:
             os.close(os.open(self._file(fault), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError:
-            return False  # told, or the run has ended and its folder has gone
+            return False  # printed, or the run has ended and its folder has gone
         return True
 
     def __contains__(self, fault: Fault) -> bool:

@@ -96,7 +96,7 @@ class Hook:
     that makes buffers for CUPTI: before the first native launch, and before what torch does on the
     GPU where a script is run under tkdebug. `profiler` is called when torch's profiler is about to
     take CUPTI, and when it has given it back. A hook that is not `native` has no use for native
-    launches, of which it may not be told.
+    launches, which it may not get.
     """
 
     enter: LaunchHook | None = None
@@ -204,7 +204,7 @@ class HookChain:
             self._set(self._hooks)
 
     def pack_natively(self, hook: Hook, packer: LaunchPacker | None) -> None:
-        """Have native launches told to `packer` from now on, where `hook` alone asks for them."""
+        """Give native launches to `packer` from now on, where `hook` alone asks for them."""
         with self._lock:
             self._packers = tuple(pair for pair in self._packers if pair[0] is not hook)
             if packer is not None:

@@ -1,7 +1,7 @@
 """What other distributions add to tkdebug by entry points, group by group.
 
-Responsible for finding, loading and naming plugins; what a plugin of a group is, and where it goes,
-is said where the group is used. Nothing is looked up before a group is asked for, and metadata is
+Responsible for finding, loading and naming plugins; the code that uses a group defines what its
+plugins are, and where they go. Nothing is looked up before a group is asked for, and metadata is
 read once for all groups.
 
 Invariant: a plugin that raises is reported with its distribution in one line and skipped from there
@@ -63,7 +63,7 @@ class Plugin:
         return value
 
     def fail(self, reason: BaseException | str) -> None:
-        """It is skipped from now on, which is said once."""
+        """Skip it from now on, and say so once."""
         self.problem = reason if isinstance(reason, str) else _description(reason)
         if not self._told:
             self._told = True

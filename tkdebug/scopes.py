@@ -25,7 +25,7 @@ Metrics = Mapping[str, object]
 
 
 class ScopeWatcher(Protocol):
-    """Who is told of scopes."""
+    """Who is notified of scopes."""
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:
         """`scope` was entered, with what the script measured of it; may refuse by raising."""
@@ -43,7 +43,7 @@ class Scope:
     Attributes:
         id: unique in the process.
         parent: the scope around it.
-        watchers: who was told of it.
+        watchers: who was notified of it.
         start_ns: when it was entered, in nanoseconds since 1970.
         thread: native id of the thread that entered it.
     """
@@ -190,7 +190,7 @@ class Scopes:
         """Names of the scopes in force, outermost first, then the state if there is one.
 
         Args:
-            watcher: leave out the scopes it was not told of.
+            watcher: leave out the scopes it was not notified of.
         """
         scope, state = self.current(), _STATE.get()
         if scope is None:

@@ -1,4 +1,4 @@
-"""The text of kernels that stand in no file: those of `python -c` and of a script on stdin.
+"""The text of kernels that are in no file: those of `python -c` and of a script on stdin.
 
 Invariant: what is given is the text that the function was compiled from. Many a text has the name
 `<string>` (all that `exec` gets), so it is compiled again and searched for the function's code.

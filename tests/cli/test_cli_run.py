@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cli_scripts import NOT_LOOKED_FOR, tkdebug
@@ -152,6 +153,18 @@ def test_run_waits_for_the_script_s_threads(write_script, run_main):
     )
     assert "tkdebug: 1 launch of 1 kernel" in run_main("run", "--no-tui", script)[2]
     assert not any(thread.name == "tkdebug-session" for thread in threading.enumerate())
+
+
+def test_run_ends_pools_that_the_script_leaves_open(write_script, run_main):
+    script = write_script(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(2)\n"
+        "pool.submit(launch).result()\n"
+        "pool.submit(launch)\n"
+    )
+    assert "tkdebug: 2 launches of 1 kernel" in run_main("run", "--no-tui", script)[2]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: 3).result(30) == 3
 
 
 def test_run_shows_progress_only_on_a_terminal(write_script, run_main):

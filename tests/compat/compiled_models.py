@@ -1,6 +1,7 @@
 """Functions and models under torch.compile, each compared with itself run eagerly.
 
-A script for `tkdebug run`: names of cases as arguments; a line for each that agrees.
+A script for `tkdebug run`: names of cases as arguments; a line for each that agrees. After
+`--native` the kernels are compiled for a GPU as well, and given to Inductor's launchers.
 """
 
 import sys
@@ -363,9 +364,44 @@ def exported():
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+def compile_natively_too():
+    """Have each kernel compiled for a GPU, too, and a launch of it prepared as on one."""
+    import tkdebug
+    from tkdebug.compat.cuda_standin import compiling
+    from tkdebug.compat.inductor.compiles import CodePool, Wanted, wanted_for
+    from tkdebug.hook_chain import HOOKS
+
+    interpret, pool, seen = compiling.run_interpreted, CodePool(2), []
+
+    def run(self, *arguments, stream=None, **keywords):
+        if not any(self is each for each in seen):
+            seen.append(self)
+            with tkdebug.mode("native"), wanted_for(Wanted(bool(self.custom_kernel))):
+                pool.submit(lambda load: load(), lambda: self).result()
+                results = [self._precompile_config(config) for config in self.configs]
+            submitted = []
+            for kernel in (result.kernel for result in results):
+                kernel.function, kernel.submit = 1, lambda *passed: submitted.append(passed)
+            # A recorder would time the launches.
+            hooks, HOOKS.launch = HOOKS.launch, None
+            for result in results:
+                result.make_launcher()(*arguments, stream=7, **keywords)
+            HOOKS.launch = hooks
+            tensors = {each.data_ptr() for each in arguments if isinstance(each, torch.Tensor)}
+            for _, _, _, on, *passed in submitted:
+                assert on == 7
+                assert tensors <= set(passed)
+        return interpret(self, *arguments, stream=stream, **keywords)
+
+    compiling.run_interpreted = run
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
-    for name in sys.argv[1:] or CASES:
+    names = [name for name in sys.argv[1:] if name != "--native"]
+    if "--native" in sys.argv:
+        compile_natively_too()
+    for name in names or CASES:
         torch._dynamo.reset()
         CASES[name]()
         print(name, flush=True)

@@ -64,7 +64,7 @@ def run(tmp_path, *arguments):
 
 
 def test_quick_models_agree(tmp_path):
-    done = run(tmp_path, str(MODELS), *QUICK)
+    done = run(tmp_path, str(MODELS), "--native", *QUICK)
     assert done.stdout.split() == list(QUICK), done.stderr
     reasons = [line for line in done.stderr.splitlines() if "without being compiled" in line]
     assert len(reasons) == 1
@@ -74,7 +74,7 @@ def test_quick_models_agree(tmp_path):
 
 @pytest.mark.slow
 def test_all_models_agree(tmp_path):
-    done = run(tmp_path, str(MODELS))
+    done = run(tmp_path, str(MODELS), "--native")
     assert done.stdout.split() == ALL, done.stderr[-3000:]
     assert len(ALL) >= 40
     assert "no faults" in done.stderr.splitlines()[-1]

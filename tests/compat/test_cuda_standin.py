@@ -423,6 +423,7 @@ def test_autocast_casts_products():
     x = torch.randn(4, 4, device="cuda")
     with torch.autocast("cuda"):
         assert torch.is_autocast_enabled("cuda")
+        assert torch.is_autocast_enabled()
         assert (x @ x).dtype == torch.float16
         _, inner = _inner_dtype_of(torch.mm, x, x)
         assert inner == {torch.float32}
@@ -432,6 +433,7 @@ def test_autocast_casts_products():
         assert torch.get_autocast_dtype("cuda") == torch.bfloat16
         assert (x @ x).dtype == torch.bfloat16
     assert not torch.is_autocast_enabled("cuda")
+    assert not torch.is_autocast_enabled()
     assert torch.get_autocast_dtype("cuda") == torch.float16
     assert (x @ x).dtype == torch.float32
 

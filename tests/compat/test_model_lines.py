@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tkdebug.compat.cuda_standin.model_lines import at_model_line, launched_from, with_origins
+from tkdebug.compat.inductor.model_lines import at_model_line, launched_from, with_origins
 from tkdebug.errors import Frame
 from tkdebug.events import Fault
 

@@ -102,3 +102,95 @@ int cuptiActivityFlushAll(uint32_t flag)
     queued = 0;
     return 0;
 }
+
+/* PC sampling, with the structures of cupti_pcsampling.h (CUDA 12.4 to 13.0). */
+#define PACKED __attribute__((packed, aligned(8)))
+typedef struct PACKED { uint32_t reason, samples; } stall_t;
+typedef struct PACKED {
+    size_t size;
+    uint64_t crc, pc;
+    uint32_t function, pad;
+    const char *name;
+    size_t reasons;
+    stall_t *stalls;
+    uint32_t correlation;
+} pc_t;
+typedef struct PACKED {
+    size_t size, room;
+    uint64_t samples, dropped;
+    size_t count, left;
+    uint64_t range;
+    pc_t *pcs;
+    uint64_t not_of_users;
+    uint8_t is_full;
+} samples_t;
+typedef struct { size_t size; void *private, *context; } context_t;
+typedef struct { context_t head; size_t *count; } reason_count_t;
+typedef struct { context_t head; size_t count; uint32_t *numbers; char **names; } reasons_t;
+typedef struct { uint32_t kind, status; union { void *pointer; uint32_t number; uint64_t words[3]; } data; } setting_t;
+typedef struct { context_t head; size_t count; setting_t *settings; } settings_t;
+typedef struct { context_t head; samples_t *data; } take_t;
+typedef struct { size_t size, bytes; const uint8_t *cubin; uint64_t crc; } crc_t;
+
+static const char *const REASONS[] = {
+    "smsp__pcsamp_warps_issue_stalled_long_scoreboard",
+    "smsp__pcsamp_warps_issue_stalled_long_scoreboard_not_issued",
+    "smsp__pcsamp_warps_issue_stalled_wait",
+    "smsp__pcsamp_sample_count",
+};
+static int sampling_status, sampled, last_period;
+static size_t wanted;
+static samples_t *configured;
+
+void fake_sampling(int status) { sampling_status = status; sampled = 0; last_period = 0; }
+/* How often contexts were sampled and let go of again. */
+int fake_sampled(void) { return sampled; }
+int fake_period(void) { return last_period; }
+int cuptiPCSamplingEnable(context_t *of) { if (!sampling_status) sampled++; return sampling_status; }
+int cuptiPCSamplingGetNumStallReasons(reason_count_t *of) { *of->count = 4; return 0; }
+int cuptiPCSamplingGetStallReasons(reasons_t *of)
+{
+    for (int n = 0; n < 4; n++) {
+        of->numbers[n] = 30 + n;
+        strcpy(of->names[n], REASONS[n]);
+    }
+    return of->count == 4 ? 0 : 1;
+}
+int cuptiPCSamplingSetConfigurationAttribute(settings_t *of)
+{
+    for (size_t n = 0; n < of->count; n++) {
+        if (of->settings[n].kind == 1)
+            last_period = of->settings[n].data.number;
+        if (of->settings[n].kind == 2)
+            wanted = of->settings[n].data.words[0];
+        if (of->settings[n].kind == 8)
+            configured = of->settings[n].data.pointer;
+    }
+    return wanted == 2 && configured ? 0 : 1;
+}
+/* Of each of two instructions, as many samples as its place says, and ten times that. */
+static void fill(samples_t *data, uint64_t crc)
+{
+    data->count = 2;
+    data->samples = 40;
+    data->dropped = 3;
+    data->left = 0;
+    for (size_t place = 0; place < 2; place++) {
+        pc_t *one = data->pcs + place;
+        one->crc = crc;
+        one->pc = 16 * place;
+        one->name = "kernel";
+        one->reasons = 2;
+        one->stalls[0] = (stall_t){30, place + 1};
+        one->stalls[1] = (stall_t){32, 10 * (place + 1)};
+    }
+}
+int cuptiPCSamplingGetData(take_t *of) { fill(of->data, 77); return sampling_status; }
+int cuptiPCSamplingDisable(context_t *of) { fill(configured, 78); sampled--; return 0; }
+int cuptiGetCubinCrc(crc_t *of)
+{
+    of->crc = 0;
+    for (size_t place = 0; place < of->bytes; place++)
+        of->crc += of->cubin[place];
+    return 0;
+}

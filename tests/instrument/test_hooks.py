@@ -123,4 +123,4 @@ def test_unheard_faults_have_a_limit(capsys):
         chain.fault(fault(line=number))
     told = capsys.readouterr().err
     assert told.count("oob-load in add_kernel") == MAX_TOLD
-    assert told.endswith("tkdebug: further faults are not told here; `tkdebug run` has all\n")
+    assert told.endswith("tkdebug: further faults are not shown here; `tkdebug run` has all\n")

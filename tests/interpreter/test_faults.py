@@ -309,7 +309,7 @@ def test_gather_with_a_bad_row(budget):
     assert fault.count == 32
     loaded_at = line("FAULT gather") - 1
     assert fault.hint.endswith(
-        f"; the offset comes of what line {loaded_at} loads from `index_ptr`"
+        f"; the offset is computed from what line {loaded_at} loads from `index_ptr`"
     )
 
 

@@ -91,6 +91,93 @@ def wild_index(device):
     gather[(2,)](torch.zeros(256, device=device), index, torch.zeros(256, device=device), BLOCK=128)
 
 
+@tkdebug.jit
+def ratio(x, y, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    quotient = tl.load(x + offsets, mask=mask) / tl.load(y + offsets, mask=mask)
+    tl.store(out + offsets, quotient, mask=mask)
+
+
+@tkdebug.jit
+def softmax(x, out, n, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * n + columns
+    row = tl.load(x + at, mask=columns < n, other=float("-inf"))
+    shifted = tl.exp(row - tl.max(row, 0))
+    tl.store(out + at, shifted / tl.sum(shifted, 0), mask=columns < n)
+
+
+@tkdebug.jit
+def integers(x, y, out, n, SHIFTS: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    a = tl.load(x + offsets, mask=mask, other=1)
+    b = tl.load(y + offsets, mask=mask, other=1)
+    tl.store(out + offsets, a << b if SHIFTS else a // b, mask=mask)
+
+
+@tkdebug.jit
+def far_rows(x, rows, out, stride, BLOCK: tl.constexpr):
+    row = tl.load(rows + tl.program_id(0))
+    columns = tl.arange(0, BLOCK)
+    tl.store(out + tl.program_id(0) * BLOCK + columns, tl.load(x + row * stride + columns))
+
+
+@tkdebug.jit
+def promised(x, out, first, BLOCK: tl.constexpr):
+    offsets = tl.multiple_of(first + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), 16)
+    tl.store(out + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.load(x + offsets))
+
+
+def nan_of_a_quotient(device):
+    x, y = torch.zeros(1000, device=device), torch.ones(1000, device=device)
+    y[700:] = 0
+    ratio[(8,)](x, y, torch.zeros(1000, device=device), 1000, BLOCK=128)
+
+
+def nan_in_a_large_launch(device):
+    n = 1 << 16
+    x, y = torch.zeros(n, device=device), torch.ones(n, device=device)
+    y[n // 2 + 5 : n // 2 + 9] = 0
+    ratio[(n // 128,)](x, y, torch.zeros(n, device=device), n, BLOCK=128)
+
+
+def nan_of_a_masked_row(device):
+    x = torch.linspace(0, 1, 2000, device=device).reshape(20, 100)
+    x[7] = float("-inf")
+    softmax[(20,)](x, torch.zeros(20, 100, device=device), 100, BLOCK=128)
+
+
+def division_by_zero(device):
+    x = torch.arange(300, device=device, dtype=torch.int32)
+    integers[(3,)](x, x % 5, torch.zeros_like(x), 300, SHIFTS=False, BLOCK=128)
+
+
+def shift_too_far(device):
+    x = torch.arange(300, device=device, dtype=torch.int32)
+    integers[(3,)](x, x % 40, torch.zeros_like(x), 300, SHIFTS=True, BLOCK=128)
+
+
+def offset_that_wraps(device):
+    rows = torch.tensor([0, 1, 4, 2], device=device, dtype=torch.int32)
+    far_rows[(4,)](
+        torch.zeros(256, device=device), rows, torch.zeros(256, device=device), 1 << 30, BLOCK=64
+    )
+
+
+def broken_promise(device):
+    x = torch.zeros(300, device=device)
+    promised[(2,)](x, torch.zeros(256, device=device), 3, BLOCK=128)
+
+
+def values_that_are_right(device):
+    x, y = torch.ones(1000, device=device), torch.ones(1000, device=device)
+    x[5] = float("nan")
+    ratio[(8,)](x, y, torch.zeros(1000, device=device), 1000, BLOCK=128)
+    promised[(2,)](x, torch.zeros(256, device=device), 16, BLOCK=128)
+
+
 def nothing_wrong(device):
     x, out = torch.zeros(1000, device=device), torch.zeros(1000, device=device)
     copy[(8,)](x, out, 1000, BLOCK=128)
@@ -109,5 +196,14 @@ BUGS = (
     stride_of_another_tensor,
     view_passed_as_a_whole,
     wild_index,
+    nan_of_a_quotient,
+    nan_in_a_large_launch,
+    nan_of_a_masked_row,
+    division_by_zero,
+    shift_too_far,
+    offset_that_wraps,
+    broken_promise,
+    values_that_are_right,
     nothing_wrong,
 )
+FAULTLESS = (values_that_are_right, nothing_wrong)

@@ -146,7 +146,7 @@ def test_planted_pass_that_moves_a_location_to_another_op_fails(planted: Pass) -
 
 
 def test_planted_pass_that_invents_a_location_fails() -> None:
-    message = "^<ir>:99: pass invent-location gave this place to op #9, and no op stood for it"
+    message = "^<ir>:99: pass invent-location gave this place to op #9, and no op had it before"
     with pytest.raises(IRError, match=message):
         PassManager([InventLocation()], verify_each=True).run(parse_module(TEXT))
 

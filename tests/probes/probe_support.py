@@ -12,6 +12,7 @@ import torch
 
 import tkdebug
 import tkdebug.interpreter
+from tkdebug import knobs
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
@@ -21,6 +22,7 @@ from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.events import Fault
+from tkdebug.interpreter.closer_look import look_closer, needs_closer_look, parameters_of
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.probe_reports import (
     CheckedLaunch,
@@ -28,6 +30,7 @@ from tkdebug.interpreter.probe_reports import (
     ProbeRecorder,
     faults_of,
 )
+from tkdebug.interpreter.probe_symptoms import ProbeObserver
 
 NUM_WARPS = 4
 
@@ -100,7 +103,9 @@ def reported(launch: Launch, target: str) -> tuple[list[Fault], list[Any]]:
     module = gpu_ir(module, target)
     arguments = copy.deepcopy(launch.values)
     recorder = ProbeRecorder(plan, module.name, launch.grid)
-    other = run_module(module, arguments, launch.grid, log=recorder)
+    looking = [ProbeObserver(module, recorder)]
+    with knobs.scope(checks=("none",)):
+        other = run_module(module, arguments, launch.grid, log=recorder, observers=looking)
     assert other == []
     names = module.function.attributes["arg_names"]
     tensors = {
@@ -109,4 +114,14 @@ def reported(launch: Launch, target: str) -> tuple[list[Fault], list[Any]]:
         if isinstance(value, torch.Tensor)
     }
     checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
-    return faults_of(plan, recorder.table(), checked), arguments
+    return faults_found(plan, recorder.table(), checked, launch), arguments
+
+
+def faults_found(
+    plan: ProbePlan, table: bytes, checked: CheckedLaunch, launch: Launch
+) -> list[Fault]:
+    """The faults that a table tells of, and those that a closer look adds."""
+    faults = faults_of(plan, table, checked)
+    if not needs_closer_look(plan, table, faults) or parameters_of(plan.module) is None:
+        return faults
+    return look_closer(plan, table, checked, copy.deepcopy(launch.values), faults)

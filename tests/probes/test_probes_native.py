@@ -17,8 +17,10 @@ from probe_kernels import (
     neighbours,
     unmasked,
 )
-from probe_support import Launch, copy_of, launches
+from probe_support import Launch, copy_of, faults_found, launches
+from test_probe_symptoms import RUNS as SYMPTOMATIC
 
+from tkdebug import knobs
 from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
 from tkdebug.compiler.probes.bounds import byte_bounds
@@ -27,7 +29,7 @@ from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.events import Fault
-from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor, faults_of
+from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor
 
 pytestmark = pytest.mark.gpu
 
@@ -96,7 +98,7 @@ def natively(launch: Launch) -> tuple[list[Fault], list[Any]]:
     passed = {name: PassedTensor.of(tensor) for name, tensor in tensors.items()}
     checked = CheckedLaunch(module.name, 0, launch.grid, passed, launch.arguments)
     after = [v.cpu() if isinstance(v, torch.Tensor) else v for v in values]
-    return faults_of(plan, bytes(table.cpu().numpy()), checked), after
+    return faults_found(plan, bytes(table.cpu().numpy()), checked, launch), after
 
 
 def check(run: Callable[[], object]) -> list[Fault]:
@@ -182,3 +184,12 @@ def test_mask_that_is_true_in_the_whole_tile() -> None:
 def test_box_beyond_the_tensor() -> None:
     x, out = torch.randn(20, 32), torch.zeros(30, 32)
     check(lambda: described[(2, 2)](x, out, 30, 32, B=16))
+
+
+@pytest.mark.parametrize("run", SYMPTOMATIC)
+def test_symptoms_and_a_closer_look(run: Callable[[], object]) -> None:
+    with knobs.scope(checks=("nan",)):
+        launch = launches(run)[-1]
+    faults, _ = natively(launch)
+    assert faults == launch.faults
+    assert faults

@@ -7,6 +7,7 @@ import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.knobs import scope
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import (
     ArgumentTypeError,
@@ -300,6 +301,19 @@ def test_compiled_kernel_refuses_other_arguments(launches, x, values, words):
     with pytest.raises(LaunchError) as caught:
         kernel[(1,)](*values)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["3.7", "3.9"])
+def test_constants_at_the_end_of_a_compiled_kernel_may_be_left_out(launches, x, version):
+    kernel = scale.warmup(x, 128, 2.0, grid=(1,))
+    with scope(triton_version=version):
+        kernel[(5,)](x, 256, 3.0)
+        assert launches[0].values[1:] == [256, 3.0]
+        with pytest.raises(LaunchError, match="takes all 4 arguments by position"):
+            kernel[(5,)](x, 256)
+    with scope(triton_version="3.6"):
+        with pytest.raises(LaunchError, match="takes all 4 arguments by position"):
+            kernel[(5,)](x, 256, 3.0)
 
 
 def test_compiled_kernel_estimates(launches, x):

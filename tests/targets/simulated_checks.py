@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -61,6 +62,9 @@ class SimulatedMemory:
 
     def is_capturing(self, stream: int) -> bool:
         return stream in self.capturing
+
+    def fetch(self, address: int, size_bytes: int) -> bytearray:
+        return bytearray(ctypes.string_at(address, size_bytes))
 
     def let_end(self) -> None:
         for table in self.tables.values():

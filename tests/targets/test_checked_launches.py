@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
@@ -53,7 +56,7 @@ def told():
 
 @pytest.fixture
 def x():
-    return torch.arange(100.0)
+    return torch.arange(100, dtype=torch.int32)
 
 
 def make_kernel():
@@ -76,7 +79,10 @@ def make_gather():
 
 
 def overrun(elements, site=0):
-    """Site `site` of each launch reports an access that far behind the first tensor's begin."""
+    """Site `site` of each launch reports an access that far behind the first tensor's begin.
+
+    Of an access that arguments decide, the host finds the elements by itself.
+    """
 
     def finds(plan, bounds):
         report = Report(site, 3, 1, 1, 7, bounds[0] + 4 * elements, 3)
@@ -129,19 +135,18 @@ def test_fault_is_told_as_an_interpreted_one(printer, told, x):
         make_kernel()[(2,)](x, x.clone(), 200, BLOCK=64)
     finally:
         HOOKS.remove(hook)
-    assert faults == []
     CHECKED.collect()
     (fault,) = faults
     assert (fault.kind, fault.kernel, fault.tensor, fault.index) == (
         "oob-load",
         "scale",
         "x_ptr",
-        120,
+        100,
     )
-    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (7,), 3)
+    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (36,), 28)
     assert fault.legal == (0, 100)
     assert [fault.launch_id] == ids
-    assert "load reads offset 120 of `x_ptr`, which has 100 elements" in fault.message
+    assert "load reads offset 100 of `x_ptr`, which has 100 elements" in fault.message
 
 
 def test_launches_are_told_in_order_and_nobody_waits(printer, told, x):
@@ -186,12 +191,12 @@ def test_hook_that_launches_when_it_is_told_does_not_wait_for_itself(printer, x)
     def launch_again(fault):
         seen.append(fault)
         if len(seen) < 3:
-            scale[(len(seen) + 1,)](x, x, 64, BLOCK=64)
+            scale[(len(seen) + 1,)](x, x, 128, BLOCK=128)
 
     hook = Hook(fault=launch_again)
     HOOKS.add(hook)
     try:
-        scale[(1,)](x, x, 64, BLOCK=64)
+        scale[(1,)](x, x, 128, BLOCK=128)
         CHECKED.conclude()
     finally:
         HOOKS.remove(hook)
@@ -406,3 +411,92 @@ def test_kernel_that_does_not_compile_says_so_as_without_checks(printer, x):
         error = error.__context__
     assert sum(isinstance(error, CompileError) for error in errors) == 1
     assert [fault.kind for fault in faults] == ["compile-error"]
+
+
+def test_fault_is_reported_in_the_context_of_its_launch(printer, told, x):
+    faults, _ = told
+    line = ContextVar("line", default="nowhere")
+    REFINEMENTS.append(lambda fault: replace(fault, hint=line.get()))
+    try:
+        printer.finds = overrun(120)
+        token = line.set("of the launch")
+        make_kernel()[(2,)](x, x.clone(), 200, BLOCK=64)
+        line.reset(token)
+        CHECKED.collect()
+    finally:
+        REFINEMENTS.pop()
+    assert [fault.hint for fault in faults] == ["of the launch"]
+
+
+def make_ratio():
+    @tkdebug.jit
+    def ratio(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        quotient = tl.load(x_ptr + offsets, mask=mask) / tl.load(y_ptr + offsets, mask=mask)
+        tl.store(out_ptr + offsets, quotient, mask=mask)
+
+    return ratio
+
+
+def stored_nan(count, program, element):
+    """The last tensor's site for stored values reports a NaN there."""
+
+    def finds(plan, bounds):
+        slots = [bytes(table_bytes(1))] * len(plan.sites)
+        (site,) = (site for site in plan.sites if site.kind == "nan")
+        address = bounds[-2] + 4 * (64 * program + element)
+        slots[site.number] = Report(site.number, count, program, 1, element, address, 0).packed()
+        return b"".join(slots)
+
+    return finds
+
+
+def test_stored_nan_is_looked_at_again(printer, told):
+    faults, _ = told
+    x, y = torch.zeros(100), torch.ones(100)
+    y[90] = 0
+    printer.finds = stored_nan(1, 1, 26)
+    make_ratio()[(2,)](x, y, torch.zeros(100), 100, BLOCK=64)
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.program_id, fault.lane, fault.index) == ("nan", (1, 0, 0), (26,), 90)
+    assert "of 0 / 0" in fault.message
+
+
+@pytest.mark.parametrize("change", ["freed", "changed", "in place"])
+def test_stored_nan_of_arguments_that_are_gone_is_no_fault(printer, told, change, capsys):
+    faults, _ = told
+    x, y, out = torch.zeros(100), torch.zeros(100), torch.zeros(100)
+    printer.finds = stored_nan(1, 1, 26)
+    printer.memory.holds = True
+    make_ratio()[(2,)](x, y, x if change == "in place" else out, 100, BLOCK=64)
+    if change == "freed":
+        del y
+    if change == "changed":
+        y += 1
+    printer.memory.let_end()
+    CHECKED.collect()
+    assert faults == []
+    why = {"freed": "freed", "changed": "changed", "in place": "wrote into what it read"}[change]
+    assert why in capsys.readouterr().err
+
+
+def test_nan_that_the_device_did_not_see_is_no_fault(printer, told):
+    faults, _ = told
+    x, y = torch.zeros(100), torch.zeros(100)
+    printer.finds = stored_nan(1, 1, 26)
+    make_ratio()[(2,)](x, y, torch.zeros(100), 100, BLOCK=64)
+    CHECKED.collect()
+    assert faults == []
+
+
+def test_stored_nan_of_a_large_launch_has_the_count_of_the_device(printer, told):
+    faults, _ = told
+    x, y, out = (torch.zeros(8192) for _ in range(3))
+    y[:6400] = 1
+    printer.finds = stored_nan(1792, 100, 0)
+    make_ratio()[(128,)](x, y, out, 8192, BLOCK=64)
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 1792)

@@ -120,7 +120,7 @@ class LineCode:
     Attributes:
         by_pipe: instructions of warps, by what executes them ("fp64", "special", …); "issue" is
             all of them.
-        by_cause: those of them that come of an op that is slow, by its kind ("integer-division").
+        by_cause: those of them that a slow op was lowered to, by its kind ("integer-division").
         per_element: by kind, instructions that such an op takes for one element.
     """
 

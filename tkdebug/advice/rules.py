@@ -240,7 +240,7 @@ _SLOW = {
 
 
 def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
-    """Instructions that come of slow operations, by line."""
+    """Instructions that slow operations are lowered to, by line."""
     for line in launch.facts.code:
         for cause, count in line.by_cause.items():
             share = count / max(1.0, line.by_pipe["issue"])

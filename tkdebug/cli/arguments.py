@@ -25,6 +25,7 @@ _OPTIONS_WITH_VALUE = (
     "--interpret",
     "--check",
     "--check-launches",
+    "--watch",
     "--hang-timeout",
     "--only",
     "--ignore",
@@ -65,7 +66,9 @@ class Arguments:
         advise: whether `run` looks at launches for advice.
         times: a run on a GPU by whose times `advise` weighs kernels.
         stacks: whether to record which lines launch others' kernels.
+        stalls: whether to sample where warps wait.
         check_launches: which launches of native kernels are checked; None as the knob says.
+        watches: values of kernels that are recorded.
         hang_timeout_s: how long a kernel may run on the GPU; None for ever.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
@@ -115,9 +118,11 @@ class Arguments:
     lines: LinesQuery | None = None
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
+    watches: tuple[str, ...] = ()
     hang_timeout_s: float | None = None
     coredump: bool = True
     stacks: bool = False
+    stalls: bool = False
     shell: str = ""
     times: Path | None = None
     advise: bool = False
@@ -276,10 +281,12 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=parsed.native_target or (_USUAL_ARCH if parsed.advise else None),
         temporary=parsed.temporary,
-        coredump=not (parsed.no_coredump or parsed.stacks),
+        coredump=not (parsed.no_coredump or parsed.stacks or parsed.stalls),
         check_launches=parsed.check_launches,
+        watches=tuple(parsed.watches),
         hang_timeout_s=parsed.hang_timeout,
         stacks=parsed.stacks,
+        stalls=parsed.stalls,
         advise=parsed.advise,
         nvtx=parsed.nvtx,
         pane_socket=parsed.pane_socket,

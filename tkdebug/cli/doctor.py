@@ -73,7 +73,7 @@ def _guarded(name: str, check: Callable[[], MachinePart]) -> MachinePart:
     try:
         return check()
     except Exception as error:
-        # A half-installed package may raise anything at import; that is what is to be told.
+        # A half-installed package may raise anything at import; the answer is its error.
         text = " ".join(str(error).split())[:200]
         return MachinePart(name, False, f"{type(error).__name__}: {text}", "install it again")
 

@@ -70,13 +70,17 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
             command.append(f"--{name}")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
+    for watch in arguments.watches:
+        command.append(f"--watch={watch}")
     if arguments.triton is not None:
         command += ["--triton", arguments.triton]
     if arguments.hang_timeout_s is not None:
         command.append(f"--hang-timeout={arguments.hang_timeout_s:g}")
     if arguments.stacks:
         command.append("--stacks")
-    elif not arguments.coredump:
+    if arguments.stalls:
+        command.append("--stalls")
+    if not (arguments.coredump or arguments.stacks or arguments.stalls):
         command.append("--no-coredump")
     if arguments.native_target is not None:
         command += ["--target", arguments.native_target]
@@ -97,7 +101,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
 
 
 def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[str, ...]) -> bool:
-    """Print where the TUI was what came of the run; the result is whether it has ended."""
+    """Print the run's outcome where the TUI was; the result is whether it has ended."""
     if not path.exists():
         return False
     try:
@@ -115,5 +119,5 @@ def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[s
 
 
 def _told(fault: Fault) -> bool:
-    """Whether it has been told on this terminal: what the TUI showed went with it."""
+    """Whether this terminal still shows the fault: what the TUI showed went with it."""
     return False

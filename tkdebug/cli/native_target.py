@@ -35,7 +35,7 @@ def check_known(option: str, asked: str, also: str = "") -> None:
 
 
 def is_unsupported_gpu(asked: str) -> bool:
-    """Whether `asked` is a GPU that nothing is compiled for; that is said."""
+    """Whether `asked` is a GPU that nothing is compiled for; if so, stderr says it."""
     from tkdebug.compiler.targets.backend import unsupported_gpu
     from tkdebug.runtime.compile.cross_compilation import tell_unsupported
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
+from tkdebug.instrument.renderers.formats import PASSES, REPORTS
 from tkdebug.knobs import (
     CHECK_CHOICES,
     CHECKED_LAUNCHES,
@@ -19,18 +20,10 @@ from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (
-    *FORMATS,
-    "chrome-trace",
-    "sarif",
-    "junit",
-    "speedscope",
-    "hatchet",
-    "csv",
-)
+REPORT_FORMATS = tuple(one.name for one in REPORTS)
 _REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
-PASS_FORMATS = ("text", "json", "html")
+PASS_FORMATS = tuple(one.name for one in PASSES)
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
 _EPILOG = """\
 examples:
@@ -170,11 +163,21 @@ def _add_run(add: AddCommand) -> None:
         "(of each kind: shapes, strides, grid), all or none; none by default",
     )
     run.add_argument(
+        "--watch",
+        action="append",
+        default=[],
+        dest="watches",
+        metavar="FILE:LINE:NAME",
+        help="record the values of a variable of a kernel, by program and iteration: its minimum, "
+        "maximum, mean, NaNs and more; FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], where "
+        ":tile records the whole tile; may be repeated",
+    )
+    run.add_argument(
         "--hang-timeout",
         type=seconds,
         metavar="SECONDS",
         help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
-        "are told; Ctrl-C does so at once",
+        "are reported; Ctrl-C does so at once",
     )
     run.add_argument(
         "--no-coredump",
@@ -187,6 +190,12 @@ def _add_run(add: AddCommand) -> None:
         action="store_true",
         help="record which line of the script, in which modules, launched each kernel of torch's; "
         "takes every operation some microseconds, and implies --no-coredump",
+    )
+    run.add_argument(
+        "--stalls",
+        action="store_true",
+        help="sample where warps of kernels on the GPU wait and for what, by source line; "
+        "implies --no-coredump",
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("--pane-socket", type=int, help=argparse.SUPPRESS)

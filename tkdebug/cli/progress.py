@@ -38,7 +38,7 @@ class ProgressLine:
             self._erase()
 
     def on_fault(self, fault: Fault) -> None:
-        """Make room for a fault, which is about to be told."""
+        """Make room for a fault, which is about to be printed."""
         if self._shown is not None:
             self._erase()
 

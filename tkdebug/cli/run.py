@@ -1,7 +1,7 @@
 """`tkdebug run`: the script in this process, recorded; or in the TUI, which starts us again.
 
 Responsible for the order of the steps: checks (`run_checks`), the recorded script
-(`run_recording`), what is said at its end (`run_outcome`). Invariant: every mistake that can be
+(`run_recording`), the report at its end (`run_outcome`). Invariant: every mistake that can be
 seen before the script runs is reported before it runs.
 """
 
@@ -65,7 +65,11 @@ def _run_here(
     place = session_place(arguments.session, arguments.temporary)
     with place as (path, kept), progress_line(), telling() as told:
         recorder = Recorder(
-            path, script=program.name, argv=arguments.target_argv, stacks=arguments.stacks
+            path,
+            script=program.name,
+            argv=arguments.target_argv,
+            stacks=arguments.stacks,
+            stalls=arguments.stalls,
         )
         ending = run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:

@@ -16,7 +16,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knobs import NO_CHECKS, ModeName
+from tkdebug.knobs import KNOBS, NO_CHECKS, ModeName
 
 
 def program_of(arguments: Arguments) -> Program:
@@ -70,6 +70,7 @@ def check_run(arguments: Arguments) -> None:
     mode = mode_of(arguments)
     _check_mode(arguments, mode)
     check_target_of_run(arguments, mode)
+    _check_watches(arguments)
     if arguments.nvtx:
         check_nvtx()
     if arguments.session is not None:
@@ -80,17 +81,31 @@ def check_run(arguments: Arguments) -> None:
     _check_files(arguments)
 
 
+def _check_watches(arguments: Arguments) -> None:
+    from tkdebug.watches.places import read_watch
+
+    for text in arguments.watches or KNOBS.watches:
+        try:
+            read_watch(text)
+        except UsageError as error:
+            option = "--watch" if arguments.watches else "TKDEBUG_WATCH"
+            raise UsageError(f"{option} {text}: {error}") from None
+
+
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:
     if mode == "interpret" and arguments.check_launches is not None:
         raise UsageError(
             f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
             "every launch; leave it out, or run with --mode native"
         )
+    if mode == "interpret" and arguments.stalls:
+        raise UsageError("--stalls: kernels are interpreted; it is about those on a GPU")
     if mode == "interpret" and arguments.hang_timeout_s is not None:
         raise UsageError("--hang-timeout: kernels are interpreted; it is about those on a GPU")
     if arguments.hang_timeout_s is not None and not arguments.coredump:
         raise UsageError(
-            "--hang-timeout: needs core dumps, which --no-coredump and --stacks switch off"
+            "--hang-timeout: needs core dumps, "
+            "which --no-coredump, --stacks and --stalls switch off"
         )
     if mode != "native":
         return

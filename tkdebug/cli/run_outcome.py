@@ -32,7 +32,7 @@ class Outcome:
         path: the session.
         kept: whether it stays.
         stopped: why recording stopped before the script did, None when it did not.
-        told: the faults that were told when they happened.
+        told: the faults that were printed when they happened.
     """
 
     ending: Ending

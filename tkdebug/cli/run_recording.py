@@ -21,6 +21,7 @@ from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
+from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_crashes import ArmedCoreDumps
@@ -68,6 +69,7 @@ def run_recorded(
             else:
                 ending = run_program(program)
             conclude_checked_launches()
+            WATCHES.conclude()
             crashes.conclude()
     finally:
         os.environ.pop(SESSION_VARIABLE, None)
@@ -92,6 +94,8 @@ def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) ->
 @contextlib.contextmanager
 def _origins(arguments: Arguments, recorder: Recorder) -> Iterator[None]:
     """Which line each operation of torch is called from, where that is asked for."""
+    if arguments.stalls and not KNOBS.cupti:
+        tell("--stalls: needs CUPTI, which the environment switches off")
     if not arguments.stacks:
         yield
         return

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 (pools have no public way to end them as Python does)
 """The end of a script as Python would have it: its threads, processes and exit handlers.
 
 Python sees to them when the interpreter ends, after the summary and without the stand-ins; they may
@@ -64,9 +65,31 @@ class ExitHandlers:
 
 def join_threads() -> None:
     """Wait for the threads that Python waits for before it ends."""
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
+    with _idle_pools_end():
+        for thread in threading.enumerate():
+            if not thread.daemon and thread is not threading.current_thread():
+                thread.join()
+
+
+@contextlib.contextmanager
+def _idle_pools_end() -> Iterator[None]:
+    """Let the threads of pools that nobody shut down end once they have nothing to do.
+
+    Python does this before it waits for threads. Other than there, pools can be made afterwards.
+    """
+    pools: Any = sys.modules.get("concurrent.futures.thread")
+    queues = getattr(pools, "_threads_queues", None)
+    if queues is None:
+        yield
+        return
+    with pools._global_shutdown_lock:
+        before, pools._shutdown = pools._shutdown, True
+    try:
+        for queue in list(queues.values()):
+            queue.put(None)
+        yield
+    finally:
+        pools._shutdown = before
 
 
 def join_processes() -> None:

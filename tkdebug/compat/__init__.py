@@ -38,8 +38,8 @@ class Installed:
         triton: str | None = None,
     ) -> None:
         from tkdebug.compat import children
-        from tkdebug.compat.eager_compile import CompileRunsEagerly
         from tkdebug.compat.finder import InstalledFinder
+        from tkdebug.compat.inductor.native import CompilesNatively
         from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
         from tkdebug.compat.process_environment import Environment
         from tkdebug.runtime.device.default_checks import with_defaults
@@ -70,9 +70,9 @@ class Installed:
 
                     undo.callback(watch_gaps())
             if self.stand_in is None:
-                undo.callback(CompileRunsEagerly().restore)
+                undo.callback(CompilesNatively().restore)
                 platform_in_force().announce_with_torch()
-                if KNOBS.check_launches != "none":
+                if KNOBS.check_launches != "none" or KNOBS.watches:
                     from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
 
                     undo.callback(collect_at_synchronisations())

@@ -14,6 +14,7 @@ from pathlib import Path
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
 from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, NO_CHECKS, ModeName
+from tkdebug.watches.in_force import WATCHES
 
 VARIABLE = "TKDEBUG_COMPAT"
 _FOLDER = Path(__file__).parent / "child"
@@ -37,6 +38,7 @@ def environment(
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
         "TKDEBUG_CHECK_LAUNCHES": KNOBS.check_launches,
+        "TKDEBUG_WATCH": ";".join(watch.absolute_text for watch in WATCHES.watches) or None,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
         "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
         "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),
@@ -72,7 +74,7 @@ def arm() -> None:
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
         after_torch(_stand_in)
     else:
-        _compile_eagerly()
+        _compile_natively()
         after_torch(_announce_cuda)
     checks = os.environ.get("TKDEBUG_CHECKS", "").split(",")
     if MARKING_CHECKS.intersection(checks):
@@ -81,10 +83,10 @@ def arm() -> None:
         after_torch(_watch_gaps)
 
 
-def _compile_eagerly() -> None:
-    from tkdebug.compat.eager_compile import CompileRunsEagerly
+def _compile_natively() -> None:
+    from tkdebug.compat.inductor.native import CompilesNatively
 
-    CompileRunsEagerly()
+    CompilesNatively()
 
 
 def _announce_cuda() -> None:

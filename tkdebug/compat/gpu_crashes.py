@@ -267,7 +267,7 @@ def armed(
     Args:
         native: whether kernels may run natively at all.
         coredump: whether a crash is to leave a dump.
-        hang_timeout_s: how long a kernel may run until it is told where it waits; None for ever.
+        hang_timeout_s: how long a kernel may run until it counts as stuck; None for no limit.
     """
     state = ArmedCoreDumps()
     owner = os.getpid()

@@ -1,4 +1,4 @@
-"""Kernels that do not end: told by Ctrl-C or after a time, with the lines where their warps wait.
+"""Kernels that do not end: reported on Ctrl-C or after a time, with the lines where warps wait.
 
 While the script waits for such a kernel it is in the driver, where Python's signal handlers do not
 run. So a thread waits for the number of each signal, which Python writes to a pipe wherever the
@@ -88,7 +88,7 @@ class HangWatch:
         os.close(self._write)
 
     def wait(self) -> None:
-        """Wait until a hang that is being looked into has been told."""
+        """Wait until a hang that is being looked into has been reported."""
         if os.getpid() == self._process:
             self._is_idle.wait()
 

@@ -71,6 +71,10 @@ class HookChain:
         if func in self._functions:
             self._functions.remove(func)
 
+    def __bool__(self) -> bool:
+        """Whether there are functions: torch's compiler asks by this."""
+        return bool(self._functions)
+
     def __call__(self, *arguments: Any, **keywords: Any) -> None:
         """Call the functions."""
         functions = self.calls

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from tkdebug.scopes import SCOPES, Scope
 
 # Called with when an operation began and ended, and the code object and line of its caller.
-Told = Callable[[int, int, CodeType, int], None]
+OperationNote = Callable[[int, int, CodeType, int], None]
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -87,7 +87,7 @@ class _ModuleScopes:
 
 
 @contextmanager
-def op_origins(told: Told) -> Iterator[None]:
+def op_origins(told: OperationNote) -> Iterator[None]:
     """Tell of the operations of this thread, and follow scopes, inside the `with` block."""
     import torch
     from torch.nn.modules import module as modules

@@ -62,10 +62,15 @@ def compile(src: Any, target: Any = None, options: Any = None) -> CompiledKernel
     settings = parse_options(fn.__name__, given, fn.arg_names, bool(fn.debug))
     if target is None and current_mode(fn.__name__) == "interpret":
         return compile_kernel(Specialization(fn, src.specs(), settings))
+    from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, WANTED
     from tkdebug.runtime.compile.native_compilation import compile_native_kernel
 
     device = driver.active.get_current_device()
-    return compile_native_kernel(Specialization(fn, src.specs(), settings, src.alignment()), device)
+    specialization = Specialization(fn, src.specs(), settings, src.alignment())
+    wanted = WANTED.get()
+    if wanted is not None:
+        return INDUCTOR_COMPILES.kernel(specialization, device, wanted)
+    return compile_native_kernel(specialization, device)
 
 
 class CompilerBackend:

@@ -220,7 +220,7 @@ class Execution(Observer):
         """Prepare another execution; callers in a program raise `Rewind` then.
 
         Args:
-            target: where the finder is told that it has arrived; END for never.
+            target: where the finder's `arrived` is called; END for never.
             until: begin at the last checkpoint before this moment; None for `target`.
         """
         checkpoint = self._checkpoints.before(until or target)
@@ -239,11 +239,11 @@ class Execution(Observer):
     def execute_beside(
         self, make: Callable[[int], _Beside], until: Moment, *, is_whole: bool = False
     ) -> _Beside:
-        """Execute the launch up to a moment for somebody else; memory is put back as it is.
+        """Execute the launch up to a moment for another observer; memory is put back after it.
 
         Args:
-            make: makes who looks on; gets how many ops had begun where it begins.
-            until: where that one ends the execution, by `Traced`.
+            make: makes that observer; gets how many ops had begun where it begins.
+            until: where the observer ends the execution, by `Traced`.
             is_whole: begin with the launch, not with the batch in which `until` is.
         """
         checkpoint = self._checkpoints.before(BEGINNING if is_whole else until)

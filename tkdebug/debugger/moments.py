@@ -1,4 +1,4 @@
-"""Moments of a launch, and the counts by which they are told apart."""
+"""Moments of a launch, and the counts that identify them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Why an element is what it is: the lines, ops and loads that it was computed from, with values.
 
 The slice is of data: what was computed with what. What an address was computed from is a part of
-its own. Where a value was written by another program, or before the launch, that is said.
+its own. Where a value was written by another program, or before the launch, the answer says so.
 """
 
 from __future__ import annotations

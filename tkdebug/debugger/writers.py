@@ -21,7 +21,8 @@ class _Writer:
 class Writers:
     """The last launch that may have written each allocation.
 
-    torch counts what is done to a tensor in place: after anything but a launch nothing is said.
+    torch counts what is done to a tensor in place: after anything but a launch the writer is
+    unknown.
     """
 
     def __init__(self) -> None:

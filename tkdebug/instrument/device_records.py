@@ -1,4 +1,4 @@
-"""What a session holds of the GPU itself: what ran on it, whoever launched it, and how it stood.
+"""What a session holds of the GPU itself: what ran on it, of any launcher, and its states.
 
 `instrument.records` lists them with the other records; `instrument.activities` reads batches.
 """
@@ -140,6 +140,52 @@ class LostActivities:
 
     count: int
     reason: str
+
+
+@stored("sampled_images")
+@dataclass(frozen=True, slots=True)
+class SampledImage:
+    """What CUPTI calls a kernel's object file by.
+
+    Attributes:
+        kernel_hash: which specialisation (`hash` of kernels).
+        crc: CUPTI's checksum of the cubin.
+    """
+
+    kernel_hash: str
+    crc: int
+
+
+@stored("stall_samples")
+@dataclass(frozen=True, slots=True)
+class StallSamples:
+    """Where warps of one function were seen, and what they waited for, since the last time.
+
+    Attributes:
+        crc: CUPTI's checksum of the cubin that the function is in.
+        function: its name there.
+        reasons: names of stall reasons, less what all have in common.
+        counts: (offset of the instruction in the function, place in `reasons`, samples).
+    """
+
+    crc: int
+    function: str
+    reasons: tuple[str, ...]
+    counts: tuple[tuple[int, int, int], ...]
+
+
+@stored("sampling_totals")
+@dataclass(frozen=True, slots=True)
+class SamplingTotal:
+    """How many samples there were of one context since the last time.
+
+    Attributes:
+        samples: of all kernels, also those of which CUPTI tells no instructions.
+        dropped: for which the hardware had no room.
+    """
+
+    samples: int
+    dropped: int
 
 
 @stored("gpu_states")

@@ -2,7 +2,8 @@
 
 Responsible for choosing: CUPTI from the moment that CUDA is in use, events where CUPTI is missing,
 of an unknown version, or another profiler's, and for the time in which torch's profiler has it.
-Each change is told in one line. Beside it, the states of the GPUs that run something are recorded.
+Each change is reported in one line. Beside it, the states of the GPUs that run something are
+recorded.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tkdebug.events import LaunchRecord
+from tkdebug.events import KernelCompiled, LaunchRecord
 from tkdebug.hook_chain import ActivityBuffers
-from tkdebug.instrument.apart.ring import JOINED, TIMED
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
 from tkdebug.instrument.device_records import LostActivities
+from tkdebug.instrument.recording_process.ring import JOINED, TIMED
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.instrument.apart.client import RecordingProcess
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured
     from tkdebug.instrument.cupti.recording import DeviceRecording, Taker
     from tkdebug.instrument.nvml import Nvml
+    from tkdebug.instrument.recording_process.client import RecordingProcess
+    from tkdebug.instrument.stall_recording import StallRecording
 
 STATE_S = 1.0
 TRIAL_S = 0.3
@@ -78,6 +80,7 @@ class GpuRecording:
         told: called with records for the session.
         switched: called with whether CUPTI times launches from now on.
         has_origins: whether it is recorded what launches others' kernels.
+        has_stalls: whether it is sampled where warps wait.
 
     Attributes:
         is_on: whether it does.
@@ -91,8 +94,12 @@ class GpuRecording:
         switched: Callable[[bool], None],
         *,
         has_origins: bool = False,
+        has_stalls: bool = False,
     ) -> None:
         self._has_origins = has_origins
+        self._has_stalls = has_stalls
+        self._stalls: StallRecording | None = None
+        self._early: list[KernelCompiled] = []
         self._told_measured = measured
         self._told = told
         self._switched = switched
@@ -107,7 +114,7 @@ class GpuRecording:
         # While torch's profiler ends its work it makes CUPTI forget of others.
         self._is_on_trial = False
         self._trial_due_s = 0.0
-        # When events first told that a launch has ended that CUPTI has not told of.
+        # When events first showed the end of a launch that CUPTI has not reported.
         self._missed_s: float | None = None
         self.is_on = False
         self.flags = 0
@@ -131,7 +138,7 @@ class GpuRecording:
         if not KNOBS.cupti:
             return
         if os.environ.get(_CORE_DUMPS) == "1":
-            # Not on stderr: so it is in every run that has not been told otherwise.
+            # Not on stderr: every run without other settings is like this.
             self._told(LostActivities(0, _BESIDE_CORE_DUMPS))
             return
         try:
@@ -164,6 +171,8 @@ class GpuRecording:
         from tkdebug.instrument.cupti.recording import DeviceRecording
 
         cupti = Cupti(find_cupti())
+        if self._has_stalls:
+            self._sample_stalls(cupti)
         return DeviceRecording(
             Collection(cupti, buffers, has_origins=self._has_origins and process is not None),
             self._make_taker(cupti, process),
@@ -172,9 +181,25 @@ class GpuRecording:
             self._on_failure,
         )
 
+    def _sample_stalls(self, cupti: Cupti) -> None:
+        from tkdebug.instrument.cupti.contexts import PrimaryContexts
+        from tkdebug.instrument.stall_recording import StallRecording
+
+        self._stalls = StallRecording(cupti.path, cupti.version, self._told, PrimaryContexts())
+        for kernel in self._early:
+            self._stalls.compiled(kernel)
+        self._early.clear()
+
+    def compiled(self, kernel: KernelCompiled) -> None:
+        """A kernel may be launched from now on."""
+        if self._stalls is not None:
+            self._stalls.compiled(kernel)
+        elif self._has_stalls:
+            self._early.append(kernel)  # CUDA is not in use yet
+
     def _make_taker(self, cupti: Cupti, process: RecordingProcess | None) -> Taker:
         if process is not None:
-            from tkdebug.instrument.apart.taker import JoinApart
+            from tkdebug.instrument.recording_process.taker import JoinApart
 
             return JoinApart(process, cupti.version, self._has_origins)
         from tkdebug.instrument.cupti.activity_join import ActivityJoin
@@ -236,7 +261,7 @@ class GpuRecording:
             recording.restart()
 
     def ended_by_events(self) -> None:
-        """Events told that a launch has ended."""
+        """Events have shown that a launch has ended."""
         if self._is_on_trial and self._missed_s is None:
             self._missed_s = time.monotonic()
 
@@ -245,6 +270,9 @@ class GpuRecording:
         if os.getpid() != self._owner or self._recording is None:
             return
         self._sample(is_busy=False)
+        if self._stalls is not None:
+            self._recording.wait()
+            self._stalls.stop()
         self._recording.stop()
         self.is_on = False
         self.flags = 0
@@ -293,6 +321,8 @@ class GpuRecording:
         """A round of the recording found activities of these devices."""
         if self._is_on_trial and self._recording is not None:
             self._go_on_with_trial(self._recording)
+        if self._stalls is not None:
+            self._stalls.round()
         self._devices |= devices
         if devices and time.monotonic() >= self._state_due_s:
             self._sample(is_busy=True)

@@ -16,7 +16,7 @@ _CACHED = 4096
 
 @lru_cache(maxsize=_CACHED)
 def demangled(name: str) -> str:
-    """A C++ name as it stands in the source; any other name as it is."""
+    """A C++ name as the source has it; any other name as it is."""
     demangle = _demangler() if name.startswith("_Z") else None
     return name if demangle is None else demangle(name) or name
 

@@ -1,4 +1,4 @@
-"""Alike lines of machine code that follow each other, told as one, such as 64 extractvalues."""
+"""Alike lines of machine code that follow each other, shown as one, such as 64 extractvalues."""
 
 from __future__ import annotations
 

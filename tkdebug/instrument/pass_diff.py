@@ -1,6 +1,6 @@
 """What one compiler pass changed, op by op: pure functions over recorded snapshots and rewrites.
 
-Ops are told apart by their ids and followed by the rewrites that a pass recorded, never by their
+Ops are identified by their ids and followed by the rewrites that a pass recorded, never by their
 text; text is only what is shown of them. Needs neither the compiler nor a GPU.
 """
 
@@ -335,7 +335,7 @@ def _ref(stage: StageOps, id_: int) -> OpRef:
 
 
 def _longest_rising(ids: Sequence[int], position: Mapping[int, int]) -> set[int]:
-    """The most of `ids` that stand in the order of their positions: those that did not move."""
+    """The most of `ids` that are in the order of their positions: those that did not move."""
     tails: list[int] = []
     tail_ids: list[int] = []
     before: dict[int, int | None] = {}

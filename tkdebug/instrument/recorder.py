@@ -17,18 +17,18 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import SessionError
-from tkdebug.events import Fault, KernelLaunch, LaunchRecord
+from tkdebug.events import Fault, KernelCompiled, KernelLaunch, LaunchRecord
 from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook, PackableKernel
-from tkdebug.instrument.apart.packing import LaunchPacker
-from tkdebug.instrument.apart.ring import JOINED, TIMED
 from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.event_sink import EventSink
 from tkdebug.instrument.gpu_recording import GpuRecording
 from tkdebug.instrument.output import OutputTee
+from tkdebug.instrument.recording_process.packing import LaunchPacker
+from tkdebug.instrument.recording_process.ring import JOINED, TIMED
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Told
+from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Stamped
 from tkdebug.instrument.stored_times import StoredTime
 from tkdebug.instrument.tables import BUSY_TIMEOUT_S
 from tkdebug.scopes import SCOPES, Metrics, Scope
@@ -53,7 +53,8 @@ class Recorder:
         mode: how kernels run, as shown in reports until the first launch tells.
         join: add to the session that another process created instead of creating one.
         output: also record what goes through `sys.stdout` and `sys.stderr`.
-        stacks: record which line launched others' kernels; `note_operation` has to be told.
+        stacks: record which line launched others' kernels; `note_operation` has to be called.
+        stalls: sample where warps of native kernels wait, by CUPTI.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Recorder:
         join: bool = False,
         output: bool = True,
         stacks: bool = False,
+        stalls: bool = False,
     ) -> None:
         self.path = file_behind(Path(path))
         self._start_info = RunStart(
@@ -82,7 +84,7 @@ class Recorder:
         self._hook = Hook(
             enter=self._on_enter,
             exit=self._on_exit,
-            compiled=self._on_record,
+            compiled=self._on_compiled,
             autotuned=self._on_record,
             fault=self._on_fault,
             progress=self._on_record,
@@ -92,7 +94,11 @@ class Recorder:
             timed=True,
         )
         self._gpu = GpuRecording(
-            self._on_measured, self._on_record, self._on_switched, has_origins=stacks
+            self._on_measured,
+            self._on_record,
+            self._on_switched,
+            has_origins=stacks,
+            has_stalls=stalls,
         )
         self._device_times: DeviceTimes | None = None
         self._stored_places: set[tuple[object, ...]] = set()
@@ -296,8 +302,12 @@ class Recorder:
         source = "none" if duration_ns is None else "cupti"
         self._put(LaunchEnded(launch, duration_ns, None, source, *place))
 
+    def _on_compiled(self, event: KernelCompiled) -> None:
+        self._on_record(event)
+        self._gpu.compiled(event)
+
     def _on_record(self, event: object) -> None:
-        self._put(Told(event, time.time_ns()))
+        self._put(Stamped(event, time.time_ns()))
 
     def _on_fault(self, event: Fault) -> None:
         self._on_record(event)
@@ -347,7 +357,7 @@ def _started(record: LaunchRecord, scopes: tuple[str, ...]) -> LaunchStarted:
 def join_from_environment() -> Recorder | None:
     """Join the session that a parent process named in `TKDEBUG_SESSION`, if it named one.
 
-    A session that has gone meanwhile is told on stderr; the child runs on unrecorded.
+    A session that has gone meanwhile is reported on stderr; the child runs on unrecorded.
     """
     path = os.environ.get(SESSION_VARIABLE)
     if not path:

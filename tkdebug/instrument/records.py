@@ -72,8 +72,8 @@ class Launch:
             most" (the same of a kernel so short that the host may have been slower), "host" (wall
             time of an interpreted launch), "none" (it ended without a time: it was made part of a
             CUDA graph, or no record of it came).
-        device_start_ns: when the GPU began with it, where CUPTI told.
-        device: the GPU that it ran on, as CUDA numbers it, where CUPTI told.
+        device_start_ns: when the GPU began with it, where CUPTI recorded it.
+        device: the GPU that it ran on, as CUDA numbers it, where CUPTI recorded it.
         device_stream: CUPTI's number of its stream, as activities have it.
     """
 

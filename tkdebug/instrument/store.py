@@ -89,7 +89,7 @@ class LaunchEnded(NamedTuple):
 _RUNNING = (None,) * 6
 
 
-class Told(NamedTuple):
+class Stamped(NamedTuple):
     """A record of any other type, and when it came."""
 
     event: object
@@ -124,7 +124,9 @@ class MadeLineTable(NamedTuple):
     text: str
 
 
-Event = LaunchStarted | EncodedLaunch | LaunchEnded | Told | RunEnded | EncodedRow | MadeLineTable
+Event = (
+    LaunchStarted | EncodedLaunch | LaunchEnded | Stamped | RunEnded | EncodedRow | MadeLineTable
+)
 
 
 @dataclass(slots=True)
@@ -177,7 +179,7 @@ class SessionStore:
         self._process = os.getpid() if process is None else process
         self._rank = process_rank() if rank is None else rank
         self._running: dict[int, tuple[int, str]] = {}
-        # Another process may have told of a launch's progress that ends here.
+        # Another process may have reported progress of a launch that ends here.
         (self._has_progress,) = self._connection.execute(
             "SELECT EXISTS (SELECT 1 FROM progress)"
         ).fetchone()
@@ -194,13 +196,13 @@ class SessionStore:
         by_type: dict[type, list[Event]] = defaultdict(list)
         for event in events:
             by_type[type(event)].append(event)
-        told: dict[type, list[Told]] = defaultdict(list)
-        for record in _of_type(by_type, Told):
-            told[type(record.event)].append(record)
+        stamped: dict[type, list[Stamped]] = defaultdict(list)
+        for record in _of_type(by_type, Stamped):
+            stamped[type(record.event)].append(record)
         execute = self._connection.execute
         with self._transaction():
             (self._revision,) = execute("SELECT revision FROM clock").fetchone()
-            self._write_kernels(told.pop(KernelCompiled, ()))
+            self._write_kernels(stamped.pop(KernelCompiled, ()))
             started: list[LaunchStarted | EncodedLaunch] = [
                 *_of_type(by_type, LaunchStarted),
                 *_of_type(by_type, EncodedLaunch),
@@ -209,9 +211,9 @@ class SessionStore:
                 # They came by two ways, and are numbered as they were made.
                 started.sort(key=attrgetter("id"))
             self._write_launches(started, _of_type(by_type, LaunchEnded))
-            self._write_progress(told.pop(LaunchProgress, ()))
-            self._write_records(self._joined_output(told.pop(Output, ())))
-            for records in told.values():
+            self._write_progress(stamped.pop(LaunchProgress, ()))
+            self._write_records(self._joined_output(stamped.pop(Output, ())))
+            for records in stamped.values():
                 self._write_records(records)
             self._write_rows(_of_type(by_type, EncodedRow))
             for made in _of_type(by_type, MadeLineTable):
@@ -333,9 +335,9 @@ class SessionStore:
             [table.row(KernelSummary(kernel, *astuple(t))) for kernel, t in totals.items()],
         )
 
-    def _write_kernels(self, told: Sequence[Told]) -> None:
+    def _write_kernels(self, events: Sequence[Stamped]) -> None:
         table = table_of(RecordedKernel)
-        for kernel in _events_of(told, KernelCompiled):
+        for kernel in _events_of(events, KernelCompiled):
             if kernel.error is None:
                 # One that failed may have been compiled since, with an edited stage.
                 self._connection.execute(
@@ -418,22 +420,22 @@ class SessionStore:
                 continue  # no file behind the code (a notebook cell, exec): the kernel has its text
             self._add_new(SourceFile(file, self._store_blob(text)))
 
-    def _write_records(self, told: Sequence[Told]) -> None:
+    def _write_records(self, events: Sequence[Stamped]) -> None:
         """Records of one type, each a new row."""
-        if not told:
+        if not events:
             return
-        kind = type(told[0].event)
+        kind = type(events[0].event)
         try:
             table = self._tables.known(kind)
             self._create(table.name, table.statements)
-            rows = [table.stamped_row(e, self._process, self._rank, t) for e, t in told]
+            rows = [table.stamped_row(e, self._process, self._rank, t) for e, t in events]
             self._connection.executemany(table.insert, rows)
         except NOT_A_RECORD as error:
             # A mistake in a plugin's record must not end the recording.
             if self._tables.refuse(kind):
                 tell(f"{kind.__qualname__}: cannot be recorded: {error} (shown once)")
             return
-        chains = (getattr(event, name) for name in table.chains for event, _ in told)
+        chains = (getattr(event, name) for name in table.chains for event, _ in events)
         self._store_sources({frame.file for chain in chains for frame in chain})
 
     def _write_rows(self, rows: Sequence[EncodedRow]) -> None:
@@ -452,10 +454,10 @@ class SessionStore:
                 self._connection.execute(statement)
             self._created.add(table)
 
-    def _joined_output(self, told: Sequence[Told]) -> list[Told]:
+    def _joined_output(self, events: Sequence[Stamped]) -> list[Stamped]:
         """Neighbours of one stream become one record, and what is too much ends with a word."""
         joined: list[tuple[str, list[str], int]] = []
-        for event, time_ns in told:
+        for event, time_ns in events:
             output = cast("Output", event)
             if joined and joined[-1][0] == output.stream:
                 joined[-1][1].append(output.text)
@@ -469,13 +471,13 @@ class SessionStore:
             self._output_chars += len(text)
             if self._output_chars > MAX_OUTPUT_CHARS:
                 text += f"\n[tkdebug: output beyond {MAX_OUTPUT_CHARS >> 20} MiB is not recorded]\n"
-            result.append(Told(Output(stream, text), time_ns))
+            result.append(Stamped(Output(stream, text), time_ns))
         return result
 
-    def _write_progress(self, told: Sequence[Told]) -> None:
+    def _write_progress(self, events: Sequence[Stamped]) -> None:
         """Only the latest of a launch that still runs is kept."""
-        self._has_progress = self._has_progress or bool(told)
-        for event in _events_of(told, LaunchProgress):
+        self._has_progress = self._has_progress or bool(events)
+        for event in _events_of(events, LaunchProgress):
             if event.launch_id in self._running:
                 self._replace(
                     Progress(
@@ -539,5 +541,5 @@ def _of_type(by_type: Mapping[type, Sequence[object]], kind: type[_T]) -> Sequen
     return cast("Sequence[_T]", by_type.get(kind, ()))
 
 
-def _events_of(told: Sequence[Told], kind: type[_T]) -> Iterator[_T]:
-    return (event for event, _ in told if isinstance(event, kind))
+def _events_of(events: Sequence[Stamped], kind: type[_T]) -> Iterator[_T]:
+    return (event for event, _ in events if isinstance(event, kind))

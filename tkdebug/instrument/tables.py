@@ -1,7 +1,7 @@
 """The tables of a session file, each derived from the dataclass that was declared for its rows.
 
-Responsible for the statements of a table, and for the way from a record to its row and back. Which
-records there are is said by `events` and `records`, how a field lies in a column by `columns`.
+Responsible for the statements of a table, and for the way from a record to its row and back.
+`events` and `records` declare the records, `columns` how a field lies in a column.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Stamp, Generic[_T]):
-    """A record as it lies in a session: what was told of, and where and when."""
+    """A record as it is in a session: what it says, of which process, and when."""
 
     event: _T
 

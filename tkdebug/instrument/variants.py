@@ -45,7 +45,7 @@ def _parts(kernel: RecordedKernel) -> dict[str, str]:
 
 
 def _split(parameters: str) -> list[str]:
-    """Cut at the commas that stand in no bracket and no string."""
+    """Cut at the commas outside of brackets and strings."""
     found, depth, quote, begin = [], 0, "", 0
     for index, character in enumerate(parameters):
         if quote:

@@ -147,7 +147,7 @@ def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:
         return offsets, allowed
     outside = access.buffer.outside(offsets)
     if not access.buffer.is_dense:
-        # Memory of the same allocation: told as a warning, and done as the GPU would.
+        # Memory of the same allocation: reported as a warning, and done as the GPU would.
         between = access.buffer.between(offsets)
         _report(run, access, "between-elements", between, offsets, allowed)
     _report(run, access, access.kind, outside, offsets, allowed)

@@ -22,7 +22,7 @@ from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
-# Multiprocessors of the GPU that interpretation stands in for, an H200.
+# Multiprocessors of an H200, the GPU that interpreted kernels are shown.
 _MULTIPROCESSORS = 132
 
 

@@ -309,7 +309,7 @@ class FaultLog:
         self._faults, self._misled = dict(other._faults), dict(other._misled)
 
     def publish(self) -> list[Fault]:
-        """Hand the faults to the hooks, if they are to be told, and return them."""
+        """Hand the faults to the hooks, if they are to be reported, and return them."""
         faults = list(self._faults.values())
         for fault in faults if self.is_told else ():
             report(fault)

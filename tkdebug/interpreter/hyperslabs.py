@@ -1,7 +1,7 @@
 """The elements of an access without listing them: strided slabs, and an interval per program.
 
 Made of an affine tile and a box mask (`values`). Both forms have exactly the elements that are
-masked on and legal; where that cannot be said without looking at each, there is no such form.
+masked on and legal; where that needs a look at each element, there is no such form.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -143,7 +143,7 @@ def run_debugged(
         values: as for `run_module`.
         grid: programs along x, y, z.
         faults: takes the faults; the caller publishes them.
-        observer: the debugger's, told of each batch by `of_batch` before its first op.
+        observer: the debugger's, whose `of_batch` is called before each batch's first op.
         first: the program to begin with, the first of a batch.
     """
     with apart_from_the_script(device_of(values)):
@@ -153,6 +153,33 @@ def run_debugged(
                 launch.run(first)
             finally:
                 launch.scheduler = None  # which holds what holds it
+
+
+def run_programs(
+    module: Module,
+    values: Sequence[Any],
+    grid: Grid,
+    programs: Iterable[range],
+    log: FaultLog,
+    checks: Collection[str],
+    observers: Sequence[Observer],
+) -> None:
+    """Run some programs of a launch for what checks say of them; nothing is reported.
+
+    Args:
+        module: as for `run_module`; its programs do not wait for each other.
+        values: as for `run_module`.
+        grid: programs along x, y, z.
+        programs: their numbers.
+        log: takes the faults; the caller publishes them.
+        checks: those that look on, beside the ones that always do.
+        observers: who else does.
+    """
+    looking = [*observers_of(checks, module, log), *observers]
+    with apart_from_the_script(device_of(values)):
+        launch = _Launch(module, values, grid, log, None, looking, is_checked=None)
+        with _threads_for(launch.batch_bytes):
+            launch.run_only(programs)
 
 
 def stored_tensors(module: Module, values: Sequence[Any]) -> list[torch.Tensor]:
@@ -202,7 +229,7 @@ class _Launch:
         report: Callable[[int], None] | None,
         observers: Sequence[Observer],
         *,
-        is_checked: bool = True,
+        is_checked: bool | None = True,
     ) -> None:
         prepared = self.prepared = Prepared.of(module)
         self.module = module
@@ -211,9 +238,13 @@ class _Launch:
         self.faults = faults
         self.report = report
         self.arguments = Arguments(module, values, prepared.names, prepared.written)
-        checks = (
-            observers_in_force(module, faults) if is_checked else observers_of((), module, faults)
-        )
+        checks: list[Observer] = []
+        if is_checked is not None:
+            checks = (
+                observers_in_force(module, faults)
+                if is_checked
+                else observers_of((), module, faults)
+            )
         self.observers = [*checks, *observers]
         factor = max((observer.memory_factor for observer in self.observers), default=1)
         self.size = _batch_size(prepared, grid, factor)
@@ -252,10 +283,20 @@ class _Launch:
         for observer in self.observers:
             observer.launch_ends()
 
-    def run_batch(self, first: int) -> None:
-        """Run the batch that begins with program `first`."""
+    def run_only(self, programs: Iterable[range]) -> None:
+        """Run some programs, and end the launch for who looks on."""
+        for some in programs:
+            for begin in range(some.start, some.stop, self.size):
+                self.run_batch(begin, min(self.size, some.stop - begin))
+        for observer in self.observers:
+            observer.launch_ends()
+
+    def run_batch(self, first: int, count: int | None = None) -> None:
+        """Run the batch that begins with program `first`, of `count` programs if given."""
         saved = SavedMemory(self.saved) if self.saved is not None else None
         batch = self._batch(first)
+        if count is not None:
+            batch = replace(batch, programs=count)
         evaluator = Evaluator(self.plan, batch)
         try:
             evaluator.run_kernel(self.module.function, self.arguments.values)

@@ -57,7 +57,7 @@ class Observer:
         needs_intermediates: whether every op must give a value of its own, so that no op is fused
             into another.
         keeps_values: whether values stay in `run.values` after their last use.
-        follows_accesses: whether it is told of accesses to memory; may be settled for a launch when
+        follows_accesses: whether it gets accesses to memory; may be settled for a launch when
             it begins.
         memory_factor: how many times the live bytes of a batch it may take.
         is_passive: whether it certainly never alters a value, so that a batch can be run again.

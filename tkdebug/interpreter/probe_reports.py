@@ -8,24 +8,33 @@ with probes is interpreted, its faults become reports of their sites, as native 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 
+from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS
-from tkdebug.compiler.probes.table import Report, reports, table_bytes
+from tkdebug.compiler.ir.types import PointerType, element_of
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, VALUE_KINDS
+from tkdebug.compiler.probes.symptoms import SYMPTOMS, packed_symptoms, unpacked_symptoms
+from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
+from tkdebug.interpreter.arguments import signless
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import is_block, mask_of
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.values import PointerTile
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
     from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
     from tkdebug.events import Fault, FaultKind
+    from tkdebug.interpreter.touched import Touched
+    from tkdebug.interpreter.values import TileValue
 
 
 # Of `tl.assume`, as the interpreter says it.
@@ -93,6 +102,13 @@ class CheckedLaunch:
     tensors: Mapping[str, PassedTensor]
     arguments: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def facts(self) -> Hashable:
+        """What offsets, masks and faults depend on, but for what is loaded."""
+        tensors = ((name, replace(one, address=0)) for name, one in self.tensors.items())
+        numbers = ((name, repr(value)) for name, value in self.arguments.items())
+        return self.kernel, self.grid, tuple(tensors), tuple(numbers)
+
 
 def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Fault]:
     """The faults that a launch found; nothing is reported here.
@@ -104,11 +120,83 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
         wanted = table_bytes(len(plan.sites))
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    for report in reports(table):
-        if report.program < 0:
+    found = _elements(plan, table)
+    flagged = [plan.sites[r.site] for r in found if plan.sites[r.site].is_recomputed]
+    recomputed = _recomputed(plan, flagged, launch) if flagged else {}
+    for report in found:
+        if plan.sites[report.site].is_recomputed:
+            for fault in recomputed.get(plan.sites[report.site].op_id, ()):
+                log.add(fault)
+        elif report.program < 0:
             raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-        _add(log, plan, report, launch)
+        elif plan.sites[report.site].kind not in VALUE_KINDS:
+            _add(log, plan, report, launch)
     return log.publish()
+
+
+def _recomputed(
+    plan: ProbePlan, sites: Sequence[ProbeSite], launch: CheckedLaunch
+) -> dict[int, list[Fault]]:
+    """The faults of what was only flagged, by op."""
+    from tkdebug.interpreter.recomputed_faults import RecomputedFaults
+
+    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    values = _values(plan, launch)
+    found = RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log)
+    faults: dict[int, list[Fault]] = {}
+    for fault in found:
+        faults.setdefault(fault.op_id or 0, []).append(fault)
+    for site in sites:
+        if site.op_id not in faults:
+            _tell_nothing_found(plan.op_of(site), launch.kernel, site)
+    return faults
+
+
+def _values(plan: ProbePlan, launch: CheckedLaunch) -> dict[Value, TileValue]:
+    """The kernel's arguments, as far as they are tensors and integers."""
+    function = tt.Func(plan.module.function)
+    values: dict[Value, TileValue] = {}
+    for argument, name in zip(function.body.arguments, function.arg_names, strict=True):
+        element = element_of(argument.type)
+        passed = launch.arguments.get(name)
+        if name in launch.tensors and isinstance(element, PointerType):
+            buffer = launch.tensors[name].buffer(name)
+            values[argument] = PointerTile(buffer.reinterpreted(unit_of(argument.type)), 0)
+        elif isinstance(passed, int) and not isinstance(element, PointerType):
+            values[argument] = signless(passed, element.bits)
+    return values
+
+
+def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
+    place = op.location.primary
+    tell(
+        f"{place.file}:{place.line}: {kernel}: an element outside `{site.tensor}` was masked off, "
+        "but which one is not known: computed again on the CPU, all are inside. Run the kernel "
+        "with --mode interpret, and report this as a mistake in tkdebug"
+    )
+
+
+def stored_values(plan: ProbePlan, table: bytes) -> list[Report]:
+    """What was reported of values that were stored, which may be a fault or not."""
+    return [
+        report
+        for report in _elements(plan, table)
+        if plan.sites[report.site].kind in VALUE_KINDS and report.program >= 0
+    ]
+
+
+def symptoms(plan: ProbePlan, table: bytes) -> dict[str, int]:
+    """The symptoms of a launch, each with the least program that showed it."""
+    for site in plan.sites:
+        if site.kind == SYMPTOMS:
+            first = site.number * SLOT_BYTES
+            return unpacked_symptoms(table[first : first + SLOT_BYTES])
+    return {}
+
+
+def _elements(plan: ProbePlan, table: bytes) -> list[Report]:
+    """The reports of all sites but that of the symptoms, whose slot is another."""
+    return [report for report in reports(table) if plan.sites[report.site].kind != SYMPTOMS]
 
 
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
@@ -184,6 +272,7 @@ class ProbeRecorder(FaultLog):
         super().__init__(kernel, 0, grid, is_told=False)
         self._plan = plan
         self._reports: dict[int, Report] = {}
+        self._symptoms: dict[str, int] = {}
         self._times = 0
 
     def bad_access(
@@ -203,6 +292,9 @@ class ProbeRecorder(FaultLog):
             return
         assert offender.index is not None
         self._times += 1
+        if site.is_recomputed:
+            self._reports[site.number] = Report.flagged(site.number)
+            return
         self._add(
             Report(
                 site.number,
@@ -215,6 +307,31 @@ class ProbeRecorder(FaultLog):
             )
         )
 
+    def undefined(self, op: Operation, *rest: object, **others: object) -> None:
+        """Nothing: a symptom stands for it."""
+
+    def symptom(self, kind: str, program: int) -> None:
+        """Note a symptom."""
+        self._symptoms[kind] = min(program, self._symptoms.get(kind, program))
+
+    def kind_of(self, number: int) -> str:
+        """What a site tests."""
+        return self._plan.sites[number].kind
+
+    def stored(self, number: int, buffer: Buffer, bad: Touched) -> None:
+        """Report bad values that are stored.
+
+        Args:
+            number: of the site.
+            buffer: what is stored to.
+            bad: the elements, one at least.
+        """
+        self._times += 1
+        first = buffer.address + (int(bad.places[0]) - buffer.storage_offset) * buffer.itemsize
+        count = int(bad.programs.numel())
+        program, element = int(bad.programs[0]), int(bad.lanes[0])
+        self._add(Report(number, count, program, self._times, element, first, 0))
+
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Report a failed assertion."""
         if not self._is_reported(op, "assert", offender, count):
@@ -223,8 +340,8 @@ class ProbeRecorder(FaultLog):
     def false_assumption(
         self, op: Operation, offender: Offender, call: str, what: str, count: int
     ) -> None:
-        """Report an assumption that does not hold."""
-        if not self._is_reported(op, "assumption", offender, count):
+        """Report an assumption that does not hold; of hints, a symptom does."""
+        if not tt.Hint.matches(op) and not self._is_reported(op, "assumption", offender, count):
             super().false_assumption(op, offender, call, what, count)
 
     def _is_reported(self, op: Operation, kind: str, offender: Offender, count: int) -> bool:
@@ -256,6 +373,9 @@ class ProbeRecorder(FaultLog):
 
     def _slots(self) -> Iterator[bytes]:
         for site in self._plan.sites:
+            if site.kind == SYMPTOMS:
+                yield packed_symptoms(self._symptoms)
+                continue
             report = self._reports.get(site.number)
             yield bytes(table_bytes(1)) if report is None else report.packed()
 

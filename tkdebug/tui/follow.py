@@ -118,7 +118,7 @@ class Follower:
         return self._last
 
     def poll_output(self) -> bool:
-        """Hand on what the script wrote since; the result is whether there was any."""
+        """Forward what the script wrote since; the result is whether there was any."""
         if self._on_output is None:
             return False
         chunks = self.session.records(Output, self._output_seq, OUTPUT_PAGE_ROWS)

@@ -170,7 +170,7 @@ class OutputPane(Pane):
         return self.query_one("#input").has_focus
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """What the script has printed comes by `show_output`."""
+        """`show_output` brings what the script has printed."""
         self.show_state(state)
 
     def show_output(self, output: OutputSnapshot, in_sight: bool) -> None:

@@ -10,6 +10,7 @@ from tkdebug.tui.launches import LaunchesPane
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.pane import Pane
 from tkdebug.tui.passes import PassesPane
+from tkdebug.tui.watches import WatchesPane
 
 PANES: tuple[type[Pane], ...] = (
     LaunchesPane,
@@ -19,4 +20,5 @@ PANES: tuple[type[Pane], ...] = (
     PassesPane,
     DebugPane,
     AdvicePane,
+    WatchesPane,
 )

@@ -126,7 +126,7 @@ def life_rows(step: LifeStep, *, is_first: bool) -> list[TextRow]:
 
     Args:
         step: which one.
-        is_first: whether it is the front end, before which nothing stood for the line.
+        is_first: whether it is the front end, before which the line had no op.
     """
     rows = []
     for change in step.changes:

@@ -23,10 +23,12 @@ class PaneTabs(TabbedContent):
         user_chose: whether a tab was chosen by the user.
     """
 
+    SCOPED_CSS = False
     DEFAULT_CSS = """
     PaneTabs { height: 1fr; }
     PaneTabs > ContentSwitcher { height: 1fr; }
     PaneTabs TabPane { padding: 0; height: 1fr; }
+    .-narrow PaneTabs Tab { padding: 0 1 0 0; }
     """
 
     def __init__(self, panes: Sequence[type[Pane]], script: ScriptTraits) -> None:

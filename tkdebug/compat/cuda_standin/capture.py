@@ -112,7 +112,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return steps
 
     def fail(self) -> None:
-        """Something was refused: no graph comes of this capture."""
+        """Something was refused: this capture makes no graph."""
         self.has_failed = True
 
     def include(self, steps: Sequence[Step]) -> None:
@@ -293,7 +293,7 @@ def _explain_waiting(func: Any) -> tuple[str, str]:
 
 
 def _place() -> str:
-    """File and line of the script that this operation comes of."""
+    """File and line of the script that asked for this operation."""
     frame = sys._getframe(1)
     outer: Any = frame
     while outer is not None and outer.f_code.co_filename.startswith(_OWN_FOLDERS):

@@ -10,10 +10,9 @@ Triton kernels, which are interpreted when they are launched.
 from __future__ import annotations
 
 import functools
-import textwrap
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.export
@@ -21,31 +20,11 @@ import torch.export
 from tkdebug.compat.cuda_standin import placement
 from tkdebug.compat.cuda_standin.device_guard import stand_in_for_devices
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
-from tkdebug.compat.cuda_standin.model_lines import (
-    at_model_line,
-    calling_frame,
-    launched_from,
-    origins_of,
-    with_origins,
-)
-from tkdebug.compiler.tensor import is_jit_function
-from tkdebug.errors import TkError, UnsupportedError
-from tkdebug.findings.reporting import REFINEMENTS
-from tkdebug.runtime.arguments.binder import spec_of
+from tkdebug.compat.inductor.generated_code import Replacing, forget_triton, note_lines
+from tkdebug.compat.inductor.model_lines import calling_frame, launched_from, origins_of
+from tkdebug.compat.inductor.user_kernels import analyse_user_kernels, as_written
+from tkdebug.errors import UnsupportedError
 from tkdebug.terminal_text import tell
-
-# On a user's kernel in a graph: the node that launches it.
-_NODE = "_tkdebug_node"
-
-
-class Replacing(Protocol):
-    """What replaces attributes, and puts them back."""
-
-    def set(self, owner: object, name: str, value: object) -> None:
-        """Replace `owner.name`."""
-
-    def on_restore(self, undo: Callable[[], None]) -> None:
-        """Call `undo` when things are put back."""
 
 
 def compile_for_stand_in(patches: Replacing, mode: CudaStandIn) -> None:
@@ -78,8 +57,8 @@ def compile_for_stand_in(patches: Replacing, mode: CudaStandIn) -> None:
 
 def _prepare(patches: Replacing, mode: CudaStandIn) -> str:
     """Patch torch's compiler; why that is not possible, "" if it is."""
-    _forget_triton()
-    patches.on_restore(_forget_triton)
+    forget_triton()
+    patches.on_restore(forget_triton)
     undo = stand_in_for_devices()
     if undo is None:
         return "its devices have no place for another guard"
@@ -89,19 +68,11 @@ def _prepare(patches: Replacing, mode: CudaStandIn) -> str:
         _patch_autograd(patches)
         _patch_inductor(patches)
         _patch_failures(patches)
-        _patch_user_kernels(patches)
+        analyse_user_kernels(patches)
+        note_lines(patches)
     except (ImportError, AttributeError) as error:
         return str(error)
     return ""
-
-
-def _forget_triton() -> None:
-    """Let torch look anew for Triton, which comes and goes with the stand-in."""
-    import torch.utils._triton
-
-    for function in vars(torch.utils._triton).values():
-        if callable(getattr(function, "cache_clear", None)):
-            function.cache_clear()
 
 
 def _patch_dynamo(patches: Replacing, mode: CudaStandIn) -> None:
@@ -316,118 +287,8 @@ def run_interpreted(self: Any, *args: Any, stream: Any = None, **keywords: Any) 
     given = {name: value for name, value in constants.items() if name in declared}
     given |= config.kwargs | keywords | dict(zip(names, passed, strict=False))
     given |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    written = _as_written(kernel)
+    written = as_written(kernel)
     if written is None:
         return kernel[grid](**given)
     with launched_from(calling_frame()):
         return written[grid](**given)
-
-
-def _as_written(kernel: Any) -> Any:
-    """The user's kernel that a generated one is a copy of; None where it is Inductor's own."""
-    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
-
-    users: list[Any] = list(kernel_side_table.id_to_kernel.values())
-    for user in users:
-        while not is_jit_function(user) and hasattr(user, "fn"):
-            user = user.fn
-        if is_jit_function(user) and user.__name__ == kernel.__name__:
-            if _body(user) == _body(kernel):
-                return user
-    return None
-
-
-def _body(kernel: Any) -> str:
-    text = textwrap.dedent(kernel.kernel_source.text)
-    return text[text.index("def ") :].strip()
-
-
-def _patch_user_kernels(patches: Replacing) -> None:
-    """Let torch know what a kernel writes, from its IR: without, it copies every argument."""
-    from torch._higher_order_ops import triton_kernel_wrap
-    from torch._inductor import ir
-    from torch._inductor.codegen.triton import TritonScheduling
-    from torch._inductor.virtualized import V
-
-    for name in ("identify_accessed_tensors", "identify_mutated_tensors"):
-        if hasattr(triton_kernel_wrap, name):
-            analysis = _written_tensors if "mutated" in name else _accessed_tensors
-            patches.set(triton_kernel_wrap, name, analysis)
-    define: Any = TritonScheduling.define_kernel
-
-    @functools.wraps(define)
-    def with_lines(self: Any, src_code: str, node_schedule: Any, *rest: Any) -> Any:
-        nodes = [each for each in node_schedule if getattr(each, "node", None) is not None]
-        origins = [origin for each in nodes for origin in each.node.origins]
-        return define(self, with_origins(src_code, origins), node_schedule, *rest)
-
-    patches.set(TritonScheduling, "define_kernel", with_lines)
-    user_kernel: Any = ir.UserDefinedTritonKernel
-    lower: Any = user_kernel.__init__
-    launch: Any = user_kernel.codegen
-
-    @functools.wraps(lower)
-    def of_its_node(self: Any, *arguments: Any, **keywords: Any) -> None:
-        # Its origins are also those of what it reads.
-        vars(self)[_NODE] = V.graph.current_node
-        lower(self, *arguments, **keywords)
-
-    @functools.wraps(launch)
-    def after_its_line(self: Any, wrapper: Any) -> None:
-        for origin in origins_of([vars(self)[_NODE]]):
-            wrapper.writeline(str(origin))
-        launch(self, wrapper)
-
-    patches.set(ir.UserDefinedTritonKernel, "__init__", of_its_node)
-    patches.set(ir.UserDefinedTritonKernel, "codegen", after_its_line)
-    REFINEMENTS.append(at_model_line)
-    patches.on_restore(lambda: REFINEMENTS.remove(at_model_line))
-
-
-def _written_tensors(kernel: Any, arguments: Any, *rest: Any) -> list[str]:
-    """The tensor arguments that a kernel may write to."""
-    from tkdebug.compiler.dialects import tt
-    from tkdebug.compiler.frontend import compile_to_tile_ir
-    from tkdebug.compiler.ops.emitter import CompileOptions
-    from tkdebug.interpreter.memory_usage import written_arguments
-
-    tensors = [name for name, value in arguments.items() if _is_tensor(value)]
-    specs = {}
-    for parameter in kernel.params:
-        value = _sample(arguments.get(parameter.name, parameter.default))
-        specs[parameter.name] = spec_of(kernel.__name__, parameter, value)
-    try:
-        module = compile_to_tile_ir(kernel, specs, CompileOptions())
-    except TkError:
-        # The launch says what is wrong.
-        return tensors
-    written = written_arguments(module)
-    if written is None:
-        return tensors
-    leaves = tt.Func(module.function).arg_names
-    return [name for name in tensors if any(leaves[i].split(".")[0] == name for i in written)]
-
-
-def _sample(value: Any) -> Any:
-    """Something of the kind that a launch will pass."""
-    if _is_tensor(value) and not isinstance(value, torch.Tensor):
-        return torch.empty(0, dtype=value.get_dtype(), device="meta")
-    is_symbolic = isinstance(value, torch.SymInt) or type(value).__module__.startswith("sympy")
-    return 2 if is_symbolic else value
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor) or type(value).__name__ == "TensorBox"
-
-
-def _accessed_tensors(kernel: Any, arguments: Any, *rest: Any) -> Any:
-    from torch._higher_order_ops.triton_kernel_wrap import TensorAccesses
-    from torch._inductor.dependencies import ReadWrites, StarDep
-    from torch.utils._ordered_set import OrderedSet
-
-    tensors = [name for name, value in arguments.items() if _is_tensor(value)]
-    writes: Any = OrderedSet(StarDep(name) for name in _written_tensors(kernel, arguments))
-    reads: Any = OrderedSet(StarDep(name) for name in tensors)
-    return TensorAccesses(
-        ReadWrites(reads=reads, writes=writes, index_exprs=OrderedSet()), can_fuse_epilogue=False
-    )

@@ -212,10 +212,14 @@ def _patch_default_device(patches: Patches) -> None:
     patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
 
 
-def _cpu_for_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+def _cpu_for_cuda(original: Callable[..., Any], others: int) -> Callable[..., Any]:
+    """`original`, which takes a device and so many `others`, and CUDA where no device is named."""
+
     @functools.wraps(original)
     def ask(*arguments: Any) -> Any:
-        if arguments and arguments[0] == "cuda":
+        if len(arguments) == others:
+            arguments = ("cuda", *arguments)
+        if arguments[0] == "cuda":
             arguments = ("cpu", *arguments[1:])
         return original(*arguments)
 
@@ -239,8 +243,9 @@ def _patch_autocast(patches: Patches) -> None:
         original(self, device_type, dtype, enabled, cache_enabled)
 
     patches.set(autocast, "__init__", start)
-    for name in ("is_autocast_enabled", "set_autocast_enabled"):
-        patches.set(torch, name, _cpu_for_cuda(getattr(torch, name)))
+    # Whoever names no device means CUDA: `is_autocast_enabled()`, `set_autocast_enabled(True)`.
+    for name, others in (("is_autocast_enabled", 0), ("set_autocast_enabled", 1)):
+        patches.set(torch, name, _cpu_for_cuda(getattr(torch, name), others))
     native = torch.get_autocast_dtype
 
     def dtype_in_force(device_type: str) -> torch.dtype:

@@ -2,7 +2,7 @@
 
 `analyse` finds these facts for every value of a function, by forward dataflow to a fixed point over
 loops and branches. They decide the layout of each memory access and how wide it can be. What each
-op does to them stands in `axis_rules` and `axis_shapes`, what they mean in `axis_facts`.
+op does to them is in `axis_rules` and `axis_shapes`, what they mean in `axis_facts`.
 
 All numbers are powers of two. A fact holds for every program and every launch whose arguments
 satisfy the function's `arg_divisibility`, the assumptions in the source (`tt.hint`, `tt.assume`),

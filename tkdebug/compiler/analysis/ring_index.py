@@ -34,7 +34,7 @@ class RingIndex:
 
 
 def ring_index(value: Value, stages: int) -> RingIndex | None:
-    """How `value` steps through a ring of `stages` buffers; None where that cannot be told."""
+    """How `value` steps through a ring of `stages` buffers; None where that is not known."""
     before = _wrapped_increment(value, stages)
     if before is not None:
         ring = ring_index(before, stages)

@@ -9,8 +9,8 @@ has written at the wait that covers it (so others need a barrier after that). An
 bulk copy to memory, reads from where it is issued to its wait.
 
 A bulk copy to a buffer is issued by one thread and waited for by all at its mbarrier, so nobody
-needs a barrier to see it. Making an mbarrier and ending it write its word; to whoever announces
-bytes to it or waits at it in between, the hardware shows it whole, so these count as reads.
+needs a barrier to see it. Making an mbarrier and ending it write its word; a thread that
+announces bytes to it or waits at it in between sees it whole, so these count as reads.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _hint_of_access(
     source = loaded_offset(op)
     if source is not None:
         load, name = source
-        hint += f"; the offset comes of what {place_of(load, op)} loads from `{name}`"
+        hint += f"; the offset is computed from what {place_of(load, op)} loads from `{name}`"
     return hint
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tkdebug.compiler.faults.facts import AccessedTensor
 from tkdebug.compiler.ir import Operation
@@ -32,7 +32,9 @@ def stride_hint(
     axes: list[int] = []
     facts: list[str] = []
     is_odd = False
-    for factor in dict.fromkeys(_factors(kernel, accessed.name)):
+    line = op.location.frames[0].line
+    factors = list(_factors(kernel, accessed.name, line)) or _factors(kernel, accessed.name)
+    for factor in dict.fromkeys(factors):
         value = arguments.get(factor)
         if not isinstance(value, int) or isinstance(value, bool):
             continue
@@ -59,13 +61,19 @@ def _kernel(place: Frame) -> ast.FunctionDef | None:
     return found
 
 
-def _factors(kernel: ast.FunctionDef, tensor: str) -> Iterator[str]:
-    """The names that indices are multiplied by in sums that begin with `tensor`, in order."""
+def _factors(kernel: ast.FunctionDef, tensor: str, line: int | None = None) -> Iterator[str]:
+    """The names that indices are multiplied by in sums that begin with `tensor`, in order.
+
+    Those of the statement at `line` alone, if one is given.
+    """
     pointers = {tensor}
-    sums = [
+    places = [
         node for node in ast.walk(kernel) if isinstance(node, ast.Assign | ast.AugAssign | ast.Call)
     ]
-    for node in sorted(sums, key=lambda node: (node.lineno, node.col_offset)):
+    places.sort(key=lambda node: (node.lineno, node.col_offset))
+    for node in places:
+        if line is not None and not node.lineno <= line <= (node.end_lineno or node.lineno):
+            continue
         for value in node.args if isinstance(node, ast.Call) else [node.value]:
             terms = list(_terms(value))
             targets = node.targets if isinstance(node, ast.Assign) else []
@@ -76,6 +84,22 @@ def _factors(kernel: ast.FunctionDef, tensor: str) -> Iterator[str]:
             pointers.update(target.id for target in targets if isinstance(target, ast.Name))
             for term in terms:
                 yield from _names_of_product(term)
+                if isinstance(term, ast.Name) and term.id not in pointers:
+                    for part in _offset(places, term.id, node.lineno):
+                        yield from _names_of_product(part)
+
+
+def _offset(places: Sequence[ast.stmt | ast.expr], name: str, line: int) -> Iterator[ast.expr]:
+    """The terms of the sum that a name stands for, which it was given last before `line`."""
+    given = [
+        node.value
+        for node in places
+        if isinstance(node, ast.Assign)
+        and node.lineno < line
+        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+    ]
+    if given and isinstance(given[-1], ast.BinOp) and isinstance(given[-1].op, ast.Add):
+        yield from _terms(given[-1])
 
 
 def _terms(value: ast.expr) -> Iterator[ast.expr]:

@@ -28,7 +28,7 @@ class KernelSource:
         first_line: 1-based line of the first decorator, or of `def`.
         text: the dedented source, decorators included.
         definition: the function's AST; never modified.
-        lines: the file's lines `first_line`…, as they stand in the file.
+        lines: the file's lines `first_line`…, as they are in the file.
     """
 
     name: str

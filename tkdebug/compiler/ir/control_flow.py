@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Block, Operation, Region, Value
 
-# The ops by name: their classes stand in the dialects, which are built on this package.
+# The ops by name: their classes are in the dialects, which are built on this package.
 FOR, WHILE, IF = "scf.for", "scf.while", "scf.if"
 # A point of an op: one of its regions, or the op itself, which control enters and leaves.
 _Points = tuple[int | None, ...]

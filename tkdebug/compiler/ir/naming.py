@@ -1,6 +1,6 @@
 """How values are named in IR text, shared by printer and parser.
 
-Invariant: both allocate names in the order in which they stand in the text, so that a name read
+Invariant: both allocate names in the order in which they appear in the text, so that a name read
 back and printed again comes out the same.
 """
 

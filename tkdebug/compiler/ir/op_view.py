@@ -1,7 +1,7 @@
 """Typed views of operations: what the operands, results and attributes of an op are called.
 
 One `OpView` class per op declares them (`tkdebug.compiler.dialects`); `Load(op).mask` reads through
-the operation and copies nothing. Declarations stand in the order of the operands: first those that
+the operation and copies nothing. Declarations are in the order of the operands: first those that
 are always there, then optional or variadic ones. Several variadic groups have equal lengths;
 optional operands are there from the left, or where the attribute `present` holds.
 """
@@ -357,6 +357,8 @@ class OpView(metaclass=_WithoutDict):
     scratch_offset = AttributeDef["int | None"]("scratch_offset", (int,), None)
     # Number of the probe's site that the op is of, in kernels that are checked as they run.
     probe = AttributeDef["int | None"]("probe", (int,), None)
+    # And of that for the values that it stores.
+    value_probe = AttributeDef["int | None"]("value_probe", (int,), None)
 
     op: Operation
     _classes: ClassVar[dict[str, type[OpView]]] = {}

@@ -1,6 +1,6 @@
 """Bulk copies between memory and shared memory by tensor maps (TMA), and the mbarriers they end at.
 
-Names and meaning are those of Triton's `ttng` dialect; operands stand in an order of our own: the
+Names and meaning are those of Triton's `ttng` dialect; operands have an order of our own: the
 tensor map, the buffer, the mbarrier and the predicate where there are any, then the coordinates.
 
 An mbarrier is a word in shared memory. A phase of it ends when the threads it was made for have

@@ -25,7 +25,7 @@ class CompileOptions:
     """Options of one compilation that the language can see.
 
     Attributes:
-        threads_per_warp: of the GPU that is launched on, or told of.
+        threads_per_warp: of the GPU that is launched on, or compiled for.
         arch: compute capability times ten, e.g. 90.
         sanitize_overflow: report 32-bit overflow of index arithmetic.
         default_dot_input_precision: of `tl.dot` for fp32 inputs.

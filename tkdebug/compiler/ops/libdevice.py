@@ -1,6 +1,6 @@
 """`tl.extra.libdevice`: NVIDIA's device library of elementwise functions.
 
-The functions and what each computes stand in `libdevice_functions`; here is how a call finds the
+The functions and what each computes are in `libdevice_functions`; here is how a call finds the
 overload of its arguments and what the op does. Argument types must match an overload, if need be
 after promotion to one type: half precision has none.
 """

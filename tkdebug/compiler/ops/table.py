@@ -61,7 +61,7 @@ OPS: dict[str, OpSpec] = {spec.name: spec for family in FAMILIES for spec in fam
 LANGUAGE: dict[str, Builtin] = {
     name: builtin for family in FAMILIES for name, builtin in family.LANGUAGE.items()
 }
-# Functions that stand in modules of their own below `tl`.
+# Functions that are in modules below `tl`.
 NAMESPACES: dict[str, dict[str, Builtin]] = {
     "tl": LANGUAGE,
     "tl.core": conversion.BUILTINS,

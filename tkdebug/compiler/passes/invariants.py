@@ -1,8 +1,8 @@
 """What must hold of every pass: no op goes unrecorded, and none loses its place in the source.
 
-The places of an op stay with it or with what came of it, or are logged as erased. That is compared
-op by op along the pass's records: two ops that swapped their locations are found, though every line
-is still there. Used after each pass in debug runs and by the tests of each pass.
+Every source location survives on its op or on the op's replacement, or is logged as erased. That is
+compared op by op along the pass's records: two ops that swapped their locations are found, though
+every line is still there. Used after each pass in debug runs and by the tests of each pass.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _places(location: Location) -> Places:
 
 
 class _Lineage:
-    """What came of each op in one pass, by its records."""
+    """The replacements of each op in one pass, by its records."""
 
     def __init__(self, records: Sequence[RewriteRecord]) -> None:
         self._by_old: dict[int, list[RewriteRecord]] = {}
@@ -56,7 +56,7 @@ class _Lineage:
                 self._by_old.setdefault(old, []).append(record)
 
     def covered(self, op_id: int, after: Inventory) -> Places:
-        """What an op and its successors, with all inside these, stand for, and what was logged."""
+        """The locations of an op, its replacements and what is in them, and the logged ones."""
         covered = set(after.places.get(op_id, ()))
         seen, waiting = {op_id}, [op_id]
         while waiting:
@@ -75,7 +75,7 @@ class _Lineage:
 def lost_places(
     before: Inventory, after: Inventory, records: Sequence[RewriteRecord]
 ) -> list[tuple[int, SourceLocation]]:
-    """Op ids with places that the op stood for, and that nothing which came of it stands for."""
+    """Op ids with locations that neither the op nor its replacements have any more."""
     lineage = _Lineage(records)
     return [
         (op_id, place)
@@ -86,7 +86,7 @@ def lost_places(
 
 
 def invented_places(before: Inventory, after: Inventory) -> list[tuple[int, SourceLocation]]:
-    """Op ids with places that no op stood for before: passes know no other source."""
+    """Op ids with locations that no op had before: passes know no other source."""
     known = frozenset().union(*before.places.values())
     return [
         (op_id, place)
@@ -127,7 +127,7 @@ def check_provenance(
         op_id, place = lost[0]
         raise IRError(
             f"{place.file}:{place.line}: pass {pass_name} lost this source line{_more(lost)}: op "
-            f"#{op_id} stood for it, neither the op nor what came of it does, and no record logs "
+            f"#{op_id} had it, neither the op nor its replacement does, and no record logs "
             "it as erased"
         )
     invented = invented_places(before, after)
@@ -135,7 +135,7 @@ def check_provenance(
         op_id, place = invented[0]
         raise IRError(
             f"{place.file}:{place.line}: pass {pass_name} gave this place to op "
-            f"#{op_id}{_more(invented)}, and no op stood for it before"
+            f"#{op_id}{_more(invented)}, and no op had it before"
         )
 
 

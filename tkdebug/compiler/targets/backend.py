@@ -249,7 +249,7 @@ class Backend(Protocol):
         ...
 
     def unsupported(self, asked: object) -> str | None:
-        """What is to be said of a GPU of its kind that it does not compile for.
+        """The sentence for a GPU of its kind that it does not compile for.
 
         None where `asked` is no GPU of its kind.
         """
@@ -399,7 +399,7 @@ def target_of(asked: str | int | tuple[int, int]) -> Target:
 
 
 def unsupported_gpu(asked: object) -> str | None:
-    """What is to be said of a GPU that is known by name but not compiled for; None otherwise."""
+    """The sentence for a GPU that is known by name but not compiled for; None otherwise."""
     known = list(backends())
     if any(backend.find(asked) is not None for backend in known):
         return None

@@ -1,8 +1,8 @@
 """Joins what CUPTI recorded with the launches that were made, a round at a time.
 
-Responsible for what becomes of buffers once they are bytes: they are read at once, joined, and told
-on as batches of activities and ends of launches. It touches nothing of CUPTI, so it may be in
-another process than the launches.
+Responsible for what becomes of buffers once they are bytes: they are read at once, joined, and
+passed on as batches of activities and ends of launches. It touches nothing of CUPTI, so it may be
+in another process than the launches.
 """
 
 from __future__ import annotations

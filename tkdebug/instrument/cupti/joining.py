@@ -50,7 +50,7 @@ class Calls(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What came of launches.
+    """The results of joining launches.
 
     Attributes:
         launches: by the number of their call.

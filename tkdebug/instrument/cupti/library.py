@@ -19,7 +19,7 @@ from tkdebug.errors import TkError
 from tkdebug.instrument.cupti.layouts import LAYOUTS, Layout, layout_of
 
 MAJORS = (13, 12)
-# CUptiResult (cupti_result.h) of which more can be said than the name.
+# CUptiResult (cupti_result.h) for which the message says more than the name.
 SUCCESS = 0
 MULTIPLE_SUBSCRIBERS = 39
 _RESULTS = {

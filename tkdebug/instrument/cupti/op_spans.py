@@ -1,10 +1,10 @@
-"""Which line of the script a kernel of somebody else's was launched from.
+"""Which line of the script a kernel that tkdebug did not compile was launched from.
 
-The script's process tells of each operation of torch when it began and ended, on which thread, and
-its origin: a line and the scopes around it. CUPTI tells of each call of CUDA's when it began, on
-which thread, and its number, which the kernel has, too. An operation that was under way on that
+The script's process reports of each operation of torch when it began and ended, on which thread,
+and its origin: a line and the scopes around it. CUPTI reports of each call of CUDA's when it began,
+on which thread, and its number, which the kernel has, too. An operation that was under way on that
 thread is what launched the kernel. Autograd launches on a thread of its own, while the thread that
-called `backward` waits in it: so a thread that has told of no operation stands in for the only one
+called `backward` waits in it: so a call on a thread without operations belongs to the only thread
 that was in any at that time. A kernel of which neither is known has no origin.
 """
 

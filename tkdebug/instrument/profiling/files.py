@@ -20,7 +20,7 @@ from tkdebug.instrument.whole_file import write_whole
 
 FORMAT_OF_DATA: Mapping[str, str] = {"tree": "hatchet", "trace": "chrome_trace"}
 TIME, COUNT, DEVICE_INDEX, DEVICE_TYPE = "time (ns)", "count", "device_id", "device_type"
-# Interpreted launches ran on no device that a peak rate could be told of.
+# Interpreted launches ran on no device whose peak rate is known.
 _NO_DEVICE = {
     "arch": "interpret",
     "clock_rate": 0,
@@ -72,7 +72,7 @@ def write_profile(profile: Profile, output_format: str, devices: DeviceFacts) ->
 
 
 def hatchet(tree: Place, devices: DeviceFacts) -> list[dict[str, object]]:
-    """The tree and its devices, as they stand in a `.hatchet` file."""
+    """The tree and its devices, as a `.hatchet` file has them."""
     inclusive: set[str] = set()
     root = _frame(tree, inclusive)
     used = {place.device for place in tree.walk() if place.device is not None}

@@ -1,4 +1,4 @@
-"""One profiling session: what it is told of scopes and launches, put where it belongs.
+"""One profiling session: the scopes and launches that it gets, put where they belong.
 
 Responsible for the place of a launch, by the scopes that were entered while the session was active
 or by the Python calls that led there. When it is active is `profiler`'s.
@@ -24,7 +24,7 @@ ContextKind = Literal["shadow", "python"]
 DataKind = Literal["tree", "trace"]
 CONTEXTS: tuple[ContextKind, ...] = ("shadow", "python")
 DATA_KINDS: tuple[DataKind, ...] = ("tree", "trace")
-# Told of a whole trace, so that a forgotten session cannot fill the memory.
+# Of a whole trace, so that a forgotten session cannot fill the memory.
 MAX_EVENTS = 1_000_000
 
 _OWN_FILES = str(Path(tkdebug.__file__).parent)
@@ -32,7 +32,7 @@ _OWN_FILES = str(Path(tkdebug.__file__).parent)
 
 @dataclass(frozen=True, slots=True)
 class LaunchEvent:
-    """A launch in a trace: where it stands in the tree, when it was made, how long it took."""
+    """A launch in a trace: where it is in the tree, when it was made, how long it took."""
 
     path: tuple[str, ...]
     stream: int

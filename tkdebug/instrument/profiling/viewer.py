@@ -177,7 +177,7 @@ def _derive(profile: ViewedProfile, metric: str) -> str:
 
 
 def _timed(place: ViewedPlace, amount: str, seconds: Callable[[ViewedPlace], float]) -> float:
-    """An inclusive metric of a place without what comes of places that have no time.
+    """An inclusive metric of a place without that of places that have no time.
 
     Such are scopes around kernels of torch: their work would count, and the time of it not.
     """

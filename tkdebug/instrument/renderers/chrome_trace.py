@@ -1,6 +1,6 @@
 """The launches as a Chrome trace, which Perfetto and chrome://tracing open: a track per stream.
 
-What CUPTI recorded is there whoever launched it, on tracks of the GPU's streams and with the GPU's
+What CUPTI recorded is there, of any launcher, on tracks of the GPU's streams and with the GPU's
 times; what others launched has a category that begins with "other". A thread that entered scopes
 has a track, too; its scopes are times of the host.
 
@@ -207,7 +207,7 @@ def _track_name(process: int, track: int, name: str) -> dict[str, object]:
 
 
 class _ArgumentTexts:
-    """What is said of a launch's arguments, made once for those that many launches share."""
+    """The text of a launch's arguments, made once for those that many launches share."""
 
     def __init__(self) -> None:
         # By identity, which lasts because the arguments are kept.

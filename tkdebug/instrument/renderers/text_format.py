@@ -23,13 +23,17 @@ from tkdebug.instrument.renderers.advice_report import advice_lines
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.ranks_formats import ranks_text
 from tkdebug.instrument.renderers.scope_tree import scope_lines
+from tkdebug.instrument.renderers.stalls_section import stalls_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
+from tkdebug.instrument.watched_values import watched_lines
 from tkdebug.terminal_style import PLAIN_VIEW, View, cut
 from tkdebug.terminal_text import visible, visible_line
 
 MAX_OTHERS = 30
+# Values of one variable.
+MAX_WATCHED = 100
 MAX_NAME_CHARS = 100
 
 
@@ -61,6 +65,11 @@ def render(
             yield visible(line) + "\n"
     for warning in gpu_health.warnings(session):
         yield f"warning: {visible_line(warning)}\n"
+    stalls = list(stalls_lines(session, view.width))
+    if stalls:
+        yield "\n"
+        for line in stalls:
+            yield visible_line(line) + "\n"
     scopes = session.scope_summaries()
     if scopes:
         yield "\n"
@@ -76,6 +85,11 @@ def render(
             yield visible(line)
     for line in advice_lines(session):
         yield visible(line)
+    watched = list(watched_lines(session, MAX_WATCHED))
+    if watched:
+        yield "\nwatched values\n"
+    for line in watched:
+        yield visible_line(line) + "\n"
     counting = [group for group in faults if group.fault.is_open]
     yield f"\n{counted(len(counting), 'fault')}\n"
     for group in counting:

@@ -63,7 +63,7 @@ def dimensions(buffer: Buffer) -> Dimensions | None:
 def ranges_of(
     dims: Dimensions, tile: AffineTile, mask: TileValue | None, count: int
 ) -> Ranges | None:
-    """Where a tile of offsets goes under a mask; None where it is flat, or cannot be told.
+    """Where a tile of offsets goes under a mask; None where it is flat, or not known.
 
     Args:
         dims: (stride, size) of the tensor, largest stride first.

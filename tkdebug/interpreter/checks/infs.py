@@ -142,7 +142,7 @@ def _moments(op: Operation) -> Moments:
 
 
 class InfTracker(ShadowValues[Origin]):
-    """The Infs of one batch of programs that were made of finite values, and what came of them."""
+    """The Infs of one batch of programs made of finite values, and what was computed from them."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog, held: HeldStores) -> None:
         super().__init__(ev)

@@ -4,8 +4,8 @@ Batches run as if nobody looked on, and only what they store is looked at. A bat
 is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
 operand that has one. NaNs that a kernel loads are its input's, those that it writes down are meant,
 and those that `tl.where` drops end there, so that rows that are masked off later are of no concern.
-Only what is stored is told, and still there when the launch ends. Where batches cannot be run again
-(`replay`), ops are looked at from the start.
+Only what is stored, and still there when the launch ends, is reported. Where batches cannot be run
+again (`replay`), ops are looked at from the start.
 """
 
 from __future__ import annotations

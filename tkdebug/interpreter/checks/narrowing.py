@@ -119,6 +119,8 @@ def _is_of_bits(value: Value) -> bool:
             continue
         seen.add(value)
         op = value.defining_op
+        if _bits(value) == 1:
+            continue  # what chooses between numbers goes into none
         if op is None or op.name in CONTROL_FLOW:
             left += incoming(value)
         elif op.name in _BIT_OPS or (arith.MulI.matches(op) and any(map(_is_large, op.operands))):

@@ -76,7 +76,7 @@ def _nothing(*arguments: object) -> None:
     return None
 
 
-# Methods of `Observer`, and what stands in for one that raised.
+# Methods of `Observer`, and what replaces one that raised.
 _OTHERWISE: Mapping[str, Callable[..., Any]] = {
     "moments": lambda op: Moments.NEVER,
     "launch_begins": _nothing,

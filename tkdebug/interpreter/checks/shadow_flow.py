@@ -1,8 +1,8 @@
 """How undefined elements travel from an op's operands to its results.
 
 A shadow is a bool tensor like any tile's (P or 1, then the tile's axes, extent 1 for all
-positions): true where the value is undefined. Through an op that has no rule here shadows end: what
-is told of undefined values must be right, and may miss some.
+positions): true where the value is undefined. Through an op that has no rule here shadows end:
+reports of undefined values must be right, and may miss some.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _each(op: Operation, shadow: Tensor) -> Sequence[Tensor]:
 
 
 def is_elementwise(op: Operation) -> bool:
-    """Whether each element of the results comes of the operands' elements in its place."""
+    """Whether each element of the results is computed from the operands' elements in its place."""
     if not op.results:
         return False
     shape = ir.shape_of(op.results[0].type)

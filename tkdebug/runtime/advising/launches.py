@@ -46,7 +46,7 @@ class Advisor:
     def launched(
         self, profile: LaunchProfile, compilation: NativeCompilation, grid: Grid, launch_id: int
     ) -> None:
-        """Record what there is to say of a launch; what goes wrong is said in one line."""
+        """Record the advice for a launch; what goes wrong is reported in one line."""
         try:
             facts = gather(self._module, profile, compilation, grid, self._kernel)
         except TkError as error:

@@ -1,8 +1,8 @@
-"""What hooks are told of a launch's arguments: names, types, shapes, values of scalars.
+"""What hooks get of a launch's arguments: names, types, shapes, values of scalars.
 
-Every recorded launch comes here, and most pass what looks like what was passed before, so what is
-told is kept by what can be seen of the arguments. Invariants: no value of a tensor is read (its GPU
-would be waited for), and no argument is held on to.
+Every recorded launch comes here, and most pass what looks like what was passed before, so results
+are cached by the visible properties of the arguments. Invariants: no value of a tensor is read (its
+GPU would be waited for), and no argument is held on to.
 """
 
 from __future__ import annotations

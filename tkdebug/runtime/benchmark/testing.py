@@ -273,7 +273,7 @@ def do_bench_proton(
     """Time `fn` without the host's share.
 
     Upstream sums up its kernels' times from CUPTI. Here the calls are replayed from a CUDA graph,
-    so what the GPU waits between two kernels of a call is part of the time, which is said once.
+    so what the GPU waits between two kernels of a call is part of the time; stderr says so once.
     Arguments and result are those of `do_bench`.
     """
     if has_real_gpu() and not KNOBS.quick:

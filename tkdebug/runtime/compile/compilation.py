@@ -27,6 +27,7 @@ from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOv
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import
+from tkdebug.runtime.watched_values import note_compiled
 
 if TYPE_CHECKING:
     from tkdebug.compiler.artifacts import SnapshotRecorder
@@ -64,7 +65,7 @@ def snapshot_recorder() -> SnapshotRecorder | None:
 
 
 def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
-    """The part of a compile that does not depend on the mode; nothing is told yet.
+    """The part of a compile that does not depend on the mode; hooks have heard nothing yet.
 
     Args:
         src: what to compile for.
@@ -114,7 +115,11 @@ def _compile_source(src: Specialization, recorder: VariableRecorder | None = Non
     _refuse_unspecialized_constants(src)
     # mypy takes a FunctionType attribute of a Protocol for a bound method.
     kernel = cast("JitCallable", src.fn)
-    return compile_to_tile_ir(kernel, src.arguments, _language_options(src), recorder)
+    watches = () if src.probes is None else src.probes.watches
+    module = compile_to_tile_ir(kernel, src.arguments, _language_options(src), recorder, watches)
+    if watches and recorder is None:
+        note_compiled(module)
+    return module
 
 
 def _refuse_unspecialized_constants(src: Specialization) -> None:
@@ -188,6 +193,7 @@ def announce(
     compile_ns: int,
     cache_hit: bool = False,
     line_table: Callable[[], Mapping[str, object]] | None = None,
+    image: Callable[[], bytes] | None = None,
 ) -> None:
     """Tell the hooks of a compiled kernel, when one wants to know.
 
@@ -199,6 +205,7 @@ def announce(
         compile_ns: what the compile took.
         cache_hit: whether code generation was spared.
         line_table: makes the line table's data.
+        image: gives the object file.
     """
     if recorder is not None:
         event = _event(kernel.src, recorder, compile_ns)
@@ -209,6 +216,7 @@ def announce(
                 op_lines={**event.op_lines, **lines},
                 cache_hit=cache_hit,
                 line_table=line_table,
+                image=image,
             )
         )
 
@@ -245,10 +253,18 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
         line=source.first_line,
         source=source.text,
         signature=src.describe(),
-        options={**src.options.as_dict(), **({} if src.probes is None else {"checked": True})},
+        options={**src.options.as_dict(), **_instrumentation(src)},
         artifacts=artifacts,
         op_lines=op_lines,
         compile_ns=compile_ns,
         passes=tuple(recorder.passes),
         op_ids={snapshot.stage: snapshot.op_ids for snapshot in recorder.snapshots},
     )
+
+
+def _instrumentation(src: Specialization) -> dict[str, object]:
+    """What a kernel has beside its options."""
+    if src.probes is None:
+        return {}
+    watched = {"watched": True} if src.probes.watches else {}
+    return {**({"checked": True} if src.probes.kinds else {}), **watched}

@@ -36,7 +36,7 @@ class CompileOnce:
     def renew_locks(self) -> None:
         """Forget the compiles that are under way."""
         self._lock = threading.Lock()
-        # Reentrant, since a hook may want the kernel whose compile it is told of.
+        # Reentrant, since a hook may want the kernel of whose compile it hears.
         self._locks: dict[Key, threading.RLock] = {}
 
     def kernel(

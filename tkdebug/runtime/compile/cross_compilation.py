@@ -1,7 +1,7 @@
 """Compiles what is interpreted for an architecture that is not there, for its stages alone.
 
 In force where the knob `cross_compile` names an architecture. Nothing compiled so is launched; one
-that does not compile is told to hooks like any other, and the interpreted launch goes on.
+that does not compile is reported to hooks like any other, and the interpreted launch goes on.
 """
 
 from __future__ import annotations

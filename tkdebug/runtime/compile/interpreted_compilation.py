@@ -20,7 +20,7 @@ def compile_kernel(src: Specialization) -> InterpretedKernel:
     """Compile for interpretation and tell the hooks.
 
     Raises:
-        CompileError: the kernel's source is wrong or not available; also told as a fault.
+        CompileError: the kernel's source is wrong or not available; also reported as a fault.
         UnsupportedError: an option that interpretation cannot honour.
     """
     if src.options.ir_override is not None:

@@ -44,7 +44,7 @@ def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
     """Compile for CUDA device `device` and tell the hooks; nothing is loaded yet.
 
     Raises:
-        CompileError: the kernel does not compile; also told as a fault.
+        CompileError: the kernel does not compile; also reported as a fault.
         UnsupportedError: an option or op that native code does not have.
         OutOfResources: it needs more shared memory or threads than the architecture has.
     """
@@ -56,7 +56,7 @@ class NativeCompilation:
 
     Lowering is done when it is made, in Python; `generate` waits for another process and may be
     called in another thread. A failure of either is kept until `finish`, which is also when hooks
-    are told, so that they hear of compiles in the order in which kernels are wanted.
+    are called, so that they hear of compiles in the order in which kernels are wanted.
 
     Args:
         src: what to compile for.
@@ -119,10 +119,10 @@ class NativeCompilation:
             self._step(self._generate)
 
     def finish(self) -> NativeKernel:
-        """The kernel; hooks are told.
+        """The kernel; hooks are called.
 
         Raises:
-            CompileError: it does not compile; also told as a fault.
+            CompileError: it does not compile; also reported as a fault.
             UnsupportedError: an op that native code does not have.
             OutOfResources: it needs more shared memory or threads than the architecture has.
         """
@@ -153,6 +153,7 @@ class NativeCompilation:
                 self._duration_ns,
                 compiled.is_cached,
                 partial(compiled.line_table, lowered.tile_ops),
+                lambda: kernel.binary.image,
             )
         return kernel
 

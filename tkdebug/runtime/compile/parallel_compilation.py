@@ -113,8 +113,8 @@ PARALLEL_COMPILATION: ContextVar[ParallelCompilation | None] = ContextVar(
 def compile_in_parallel(fn: JITFunction, calls: Iterable[Callable[[], object]]) -> Iterator[None]:
     """Have what `calls` want compiled before the body of a `with` block wants it.
 
-    Where a `jit_cache_hook` may take compiles upon itself, or edited stages are told of as they are
-    read, nothing is compiled ahead.
+    Where a `jit_cache_hook` may take compiles upon itself, or edited stages are reported as they
+    are read, nothing is compiled ahead.
 
     Args:
         fn: the jit function.

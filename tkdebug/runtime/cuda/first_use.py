@@ -1,4 +1,4 @@
-"""Tells hooks when CUDA is in use in this process, and when torch's profiler takes CUPTI.
+"""Notifies hooks when CUDA is in use in this process, and when torch's profiler takes CUPTI.
 
 Not earlier: CUPTI starts the driver, and a process that forks after that has no CUDA in its
 children. CUPTI has one client at a time, and where two take turns without knowing of each other,
@@ -36,7 +36,7 @@ def announce_with_torch() -> None:
 
 
 def tell_of_profiler() -> None:
-    """Have hooks told before torch's profiler records CUDA, and after; a second call does nothing.
+    """Notify hooks before torch's profiler records CUDA, and after; a second call does nothing.
 
     It takes CUPTI in the functions that are wrapped here.
     """

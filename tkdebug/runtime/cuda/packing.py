@@ -1,9 +1,9 @@
 """Kernel arguments as bytes: one 8-byte slot for each parameter of the compiled kernel.
 
 Responsible for which slots an argument fills, in the order of the kernel's IR arguments, and for
-what may stand in each. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
+what each may hold. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
 strides, all 64 bits wide), then once more as the language sees it (shape as i32, strides as i64).
-Where the kernel takes it as a tensor map, that stands in place of the address, in a larger slot.
+Where the kernel takes it as a tensor map, that replaces the address, in a larger slot.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
+    from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.compiler.targets.nvptx.binary import Binary
 
 SLOT_BYTES = 8
@@ -90,7 +91,7 @@ def kernel_slots(
 ) -> list[Slot]:
     """The slots of a kernel, in order.
 
-    A tensor that is an argument itself stands in the expressions as its address; those inside
+    A tensor that is an argument itself is its address in the expressions; those inside
     tuples and descriptors are asked for theirs.
 
     Args:
@@ -108,6 +109,9 @@ def kernel_slots(
     ]
     if binary is None:
         return slots
+    if binary.probes is not None and binary.probes.watches:
+        # The last of the parameters that the kernel's IR has.
+        slots += _watch_slots(binary.probes)
     for place, map_ in binary.tensor_maps.items():
         descriptor = slots[place].expression.removesuffix(_BASE_ADDRESS)
         slots[place] = replace(
@@ -116,7 +120,7 @@ def kernel_slots(
     slots += [_made_slot(slots, made) for made in binary.made_maps]
     if binary.workspace_bytes:
         slots.append(Slot(WORKSPACE, _ADDRESS, f"{WORKSPACE}.data_ptr()"))
-    if binary.probes is not None:
+    if binary.probes is not None and binary.probes.sites:
         slots += _probe_slots(binary.probes.bounds)
     return slots
 
@@ -140,6 +144,12 @@ def _probe_slots(bounds: Sequence[str]) -> Iterator[Slot]:
     for place, name in enumerate(bounds):
         yield Slot(f"begin of {name}", _ADDRESS, f"{PROBES}[{2 * place + 1}]")
         yield Slot(f"end of {name}", _ADDRESS, f"{PROBES}[{2 * place + 2}]")
+
+
+def _watch_slots(plan: ProbePlan) -> Iterator[Slot]:
+    """Of a kernel with watched values: its counters, and where their records lie."""
+    for name, place in zip(("counters", "records"), plan.watch_places, strict=True):
+        yield Slot(f"watch {name}", _ADDRESS, f"{PROBES}[{place}]")
 
 
 def _signed_text(slot: Slot) -> str:
@@ -212,7 +222,7 @@ def bfloat16_bits(value: float) -> int:
 
 
 def checked_value(kernel: str, slot: Slot, value: Any) -> Any:
-    """`value` as `struct` takes it for `slot`: what does not fit is converted as C would, or told.
+    """`value` as `struct` takes it for `slot`: misfits are converted as C would, or refused.
 
     Raises:
         ArgumentOverflowError: an int beyond the parameter's type.

@@ -63,7 +63,7 @@ class FunctionSource:
 
     @property
     def raw_src(self) -> list[str]:
-        """The lines of the function as they stand in its file, decorators included."""
+        """The lines of the function as its file has them, decorators included."""
         return [f"{line}\n" for line in self.kernel_source.lines]
 
     @property
@@ -96,7 +96,7 @@ class FunctionSource:
         """Content hash of the source, of what it calls and of the constants it reads."""
         with self._lock:
             if self.hash is None:
-                # Stands in while the callees are read, which may call this function again.
+                # A placeholder while the callees are read, which may call this function again.
                 self.hash = f"{_UNDER_WAY}{self.__qualname__}"
                 try:
                     self.hash = content_key(self.fn, self.kernel_source)

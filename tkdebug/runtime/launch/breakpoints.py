@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def debugger_of_breakpoints(places: Sequence[SourceLocation]) -> LaunchDebugger | None:
-    """The debugger that stops at `places`; None where the kernel goes on, which is said once."""
+    """The debugger that stops at `places`; None where the kernel goes on; stderr says so once."""
     if os.environ.get("PYTHONBREAKPOINT") == "0":
         return None  # as Python's own `breakpoint()`
     found = None if HOOKS.break_into is None else HOOKS.break_into()

@@ -15,6 +15,7 @@ from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.errors import LaunchError
 from tkdebug.events import KernelLaunch, Mode, launch_type
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos, shown_value
 from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like, language_dtype
 from tkdebug.runtime.device.platform import GPUTarget
@@ -152,6 +153,9 @@ class CompiledKernel:
     def _init_handles(self) -> None:
         """Load the binary, where there is one."""
 
+    def launch_metadata(self, grid: Grid, stream: int, *values: Any) -> None:
+        """What launch hooks are given by upstream's launchers; here launches make it themselves."""
+
     @cached_property
     def tile_ir(self) -> str:
         """The Tile IR after its passes, as text."""
@@ -168,7 +172,7 @@ class CompiledKernel:
         raise NotImplementedError
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """What is to be said of a grid with an axis of 0, of which no program runs."""
+        """The sentence for a grid with an axis of 0, of which no program runs."""
 
     @cached_property
     def launch_record(self) -> type[KernelLaunch]:
@@ -190,15 +194,27 @@ class CompiledKernel:
         return dict(self.src.fn.launch_metadata(grid, self.metadata, named))
 
     def __getitem__(self, grid: Any) -> Any:
-        """`kernel[grid](…)`: launch with a value for each parameter, constants included."""
+        """`kernel[grid](…)`: launch with a value for each parameter, constants included.
+
+        From Triton 3.7 on, constants at the end may be left out.
+        """
         dimensions = grid_dimensions(self.name, grid)
 
         def run(*values: Any, stream: int | None = None) -> None:
+            values = self._completed(values)
             self._check_values(values)
             if 0 not in dimensions:
                 self.launch(dimensions, values, stream)
 
         return run
+
+    def _completed(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """`values` and the constants that may be left out, as upstream's launcher takes them."""
+        if KNOBS.triton_version < "3.7":
+            return values
+        left_out = tuple(self.src.arguments.values())[len(values) :]
+        constants = tuple(spec.value for spec in left_out if isinstance(spec, Constant))
+        return values + constants if len(constants) == len(left_out) else values
 
     def _check_values(self, values: tuple[Any, ...]) -> None:
         arguments = self.src.arguments

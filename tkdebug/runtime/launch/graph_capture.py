@@ -31,7 +31,7 @@ class LaunchCapture(Protocol):
         """Around a launch that is made part of the graph."""
 
     def fail(self) -> None:
-        """Something was refused: as in CUDA, no graph comes of this capture."""
+        """Something was refused: as in CUDA, this capture makes no graph."""
 
 
 class _Here(threading.local):

@@ -14,7 +14,7 @@ LoadFunction = Callable[..., object]
 
 
 class Loadable(Protocol):
-    """What the hooks are told of."""
+    """What the hooks get."""
 
     module: Any
     function: Any

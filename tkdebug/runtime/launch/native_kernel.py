@@ -290,6 +290,14 @@ class NativeKernel(CompiledKernel):
         HOOKS.exit(hooks, self, record)
 
     @cached_property
+    def run(self) -> Callable[..., None]:
+        """Launches with all arguments by position, as upstream's of that name."""
+        # Only what torch's compiler launches is launched so.
+        from tkdebug.runtime.launch.positional_run import make_run
+
+        return make_run(self)
+
+    @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
         """As `events.PackableKernel` has it."""
         return tuple(map(_kind, self.src.arguments.values()))

@@ -57,7 +57,7 @@ class _Marker:
         return self._text
 
 
-# Stands in the generated function for an argument that was not given.
+# The generated function's value for an argument that was not given.
 MISSING = _Marker("<missing>")
 # Stands for the grid of a launch that only compiles.
 WARMUP = _Marker("<warm-up>")

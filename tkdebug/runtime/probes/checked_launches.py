@@ -11,22 +11,35 @@ argument; a process reads its own launches only, not those from before it was fo
 from __future__ import annotations
 
 import atexit
+import struct
 import threading
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING
 
+from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.probes.closer_looks import CloserLooks
 from tkdebug.terminal_text import tell
+from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
-    from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
+    from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
+    from tkdebug.runtime.probes.held_arguments import HeldArguments
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
+
+
+# Launches of a kernel that get a moment to end, how long one is, and all of a process are.
+MOST_AWAITED = 8
+LONGEST_MOMENT_S = 0.002
+ALL_MOMENTS_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,9 @@ class PendingTable:
 
     Attributes:
         plan: what its table means.
+        context: of the launch: what is known there of a fault's place.
+        held: for a closer look at what it found; None where there can be none.
+        records: of watched values; None where none is.
     """
 
     memory: ProbeMemory
@@ -44,6 +60,9 @@ class PendingTable:
     launch_id: int
     grid: tuple[int, int, int]
     arguments: PassedArguments
+    context: Context
+    held: HeldArguments | None = None
+    records: ProbeRecords | None = None
 
 
 class CheckedLaunches:
@@ -61,12 +80,16 @@ class CheckedLaunches:
         self._counting = threading.Lock()
         self._checked = self._captured = self._lost = 0
         self._told = LaunchCounts(0, 0)
+        self._looks = CloserLooks()
+        self._awaited: dict[str, int] = {}
+        self._moments_s = ALL_MOMENTS_S
 
     def add(self, pending: PendingTable) -> None:
         """Keep a launch that was just made."""
         self._pending.append(pending)
         with self._counting:
-            self._checked += 1
+            # Others are made to look at values.
+            self._checked += bool(pending.plan.sites)
         self._conclude_at_exit()
 
     def add_captured(self) -> None:
@@ -82,6 +105,25 @@ class CheckedLaunches:
     def collect_oldest(self) -> None:
         """Wait for the oldest launch, and report it and what else has ended."""
         self._read(waits=1)
+
+    def settle(self) -> None:
+        """Wait for all launches, and report them."""
+        self._read(waits=len(self._pending))
+
+    def await_briefly(self, kernel: str) -> None:
+        """Give the first launches of a kernel a moment to end, so that they can be looked at again.
+
+        Arguments are as they were only until the script goes on. All such moments together are
+        limited: the script may wait for nothing that depends on it.
+        """
+        if self._awaited.get(kernel, 0) >= MOST_AWAITED:
+            return
+        self._awaited[kernel] = self._awaited.get(kernel, 0) + 1
+        begin = perf_counter()
+        end = begin + min(LONGEST_MOMENT_S, self._moments_s)
+        while self._pending and perf_counter() < end:
+            self.collect()
+        self._moments_s -= perf_counter() - begin
 
     def conclude(self) -> None:
         """Wait for all launches, report them, and say how many there were."""
@@ -129,26 +171,45 @@ class CheckedLaunches:
         except TkError:
             # The crash is reported as such.
             first.memory.drop(first.table)
+            # Records may still be written: nobody else gets them.
             self._pending.popleft()
             self._lost += 1
             return True
         if found is None:
             return False
         self._pending.popleft()
-        if found.count(0) != len(found):
-            self._report(first, found)
+        size = table_bytes(len(first.plan.sites))
+        reported, counters = found[:size], found[size:]
+        if reported.count(0) != len(reported):
+            self._report(first, reported)
+        if first.records is not None:
+            self._show(first, first.records, counters)
         return True
+
+    def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
+        """Hand out the values that were watched."""
+        from tkdebug.interpreter.watching import WatchedLaunch, seen_natively
+
+        counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
+        launch = WatchedLaunch(pending.kernel, pending.launch_id, pending.grid)
+        seen = seen_natively(pending.plan, launch, counts, records.content)
+        pending.memory.end_records(records)
+        WATCHES.take(seen.values, seen.counts)
 
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
+        from tkdebug.interpreter.closer_look import needs_closer_look
         from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
         passed = pending.arguments
         launch = CheckedLaunch(
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
-        for fault in faults_of(pending.plan, table, launch):
-            report(fault)
+        faults = faults_of(pending.plan, table, launch)
+        if needs_closer_look(pending.plan, table, faults):
+            faults = self._looks.faults(pending, table, launch, faults)
+        for fault in faults:
+            pending.context.run(report, fault)
 
     def _conclude_at_exit(self) -> None:
         if not self._is_registered:
@@ -158,3 +219,4 @@ class CheckedLaunches:
 
 
 CHECKED = CheckedLaunches()
+WATCHES.on_settle(CHECKED.settle)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _READS = (tt.Load, tt.Atomic)
 
@@ -21,12 +21,16 @@ def depends_on_data(module: Module) -> bool:
     Args:
         module: the Tile IR, whose ops carry the numbers of their sites.
     """
-    return any(_is_loaded(op) for op in module.walk() if OpView(op).probe is not None)
+    return any(
+        (OpView(op).probe is not None and _comes_of_loads(_tested(op)))
+        or (OpView(op).value_probe is not None and _comes_of_loads((stored(op),)))
+        for op in module.walk()
+    )
 
 
-def _is_loaded(site: Operation) -> bool:
-    """Whether what a site tests comes of a load; control flow that a load decides counts too."""
-    pending, seen = list(_tested(site)), set[Value]()
+def _comes_of_loads(tested: Iterable[Value]) -> bool:
+    """Whether what a site tests depends on a load; control flow that a load decides counts too."""
+    pending, seen = list(tested), set[Value]()
     while pending:
         value = pending.pop()
         if value in seen:

@@ -4,7 +4,7 @@ Responsible for the choice: which configurations are candidates, trying each, te
 Benchmarking itself is `testing.do_bench`'s, compiling candidates is
 `compile_in_parallel`'s.
 Under interpret nothing is timed, since interpreted time says nothing of the GPU's: the first
-configuration that survives pruning is taken, and that is said once per kernel on stderr.
+configuration that survives pruning is taken, and stderr says so once per kernel.
 
 Libraries subclass `Autotuner` and read its attributes, whose names are therefore upstream's.
 """

@@ -1,9 +1,9 @@
 """`AssignLayouts`: from tiles without layouts to GPU IR, with as few conversions as can be.
 
 Anchors bring layouts: accesses and dots by what earlier passes chose for them, reductions by what
-they are given. Everything computed from them follows (its *home*, `layout_assignment.py`). What is
-made of constants and ranges alone, small vectors loaded from there included, has no home: it is
-made again in each layout that is wanted (`placement.py`).
+they are given. Everything computed from them follows (`layout_assignment.py`). What is
+made of constants and ranges alone, small vectors loaded from there included, is assigned none: it
+is made again in each layout that is wanted (`placement.py`).
 
 Invariant: afterwards every tile has a layout and every op's layouts pass `verifier.layouts`.
 """

@@ -83,10 +83,10 @@ def _register_operand(placement: Placement, a: Value, acc: LinearLayout) -> Valu
     """A in registers, where the threads that need it hold it already (a dot fed by a dot)."""
     width = max(1, 32 // element_of(a.type).bits)
     wanted = _canonical(dot_operand(acc, 0, width, shape_of(a.type)))
-    home = placement.layouts.find(a)
-    if home is None or element_of(a.type).bits != 16:
+    assigned = placement.layouts.find(a)
+    if assigned is None or element_of(a.type).bits != 16:
         return None
-    stays = _conversion(placement, home, wanted, 2)
+    stays = _conversion(placement, assigned, wanted, 2)
     return placement.wanted(a, wanted) if isinstance(stays, NoConversion | RegisterMoves) else None
 
 
@@ -97,17 +97,17 @@ def _conversion(
 
 
 def _mma_operand(placement: Placement, value: Value, wanted: LinearLayout) -> Value:
-    home = placement.layouts.find(value)
+    assigned = placement.layouts.find(value)
     element_bytes = max(1, element_of(value.type).bits // 8)
-    if home is None or not isinstance(
-        _conversion(placement, home, wanted, element_bytes), SharedTrip
+    if assigned is None or not isinstance(
+        _conversion(placement, assigned, wanted, element_bytes), SharedTrip
     ):
         return placement.wanted(value, wanted)
     source, order = _peeled(value)
     shape = shape_of(source.type)
-    home = placement.layouts.find(source)
-    assert home is not None
-    inner = fastest_dim(home)
+    assigned = placement.layouts.find(source)
+    assert assigned is not None
+    inner = fastest_dim(assigned)
     dims = [d for d in reversed(range(len(shape))) if d != inner]
     fastest_first = tuple(dims if inner is None else (inner, *dims))
     row_bytes = shape[fastest_first[0]] * element_bytes
@@ -131,8 +131,8 @@ def _wgmma_buffer(placement: Placement, value: Value, index: int) -> Value:
     """The operand in shared memory as wgmma's matrix descriptors read it."""
     source, order = _peeled(value)
     bits = element_of(source.type).bits
-    home = placement.layouts.find(source)
-    inner = None if home is None else fastest_dim(home)
+    assigned = placement.layouts.find(source)
+    inner = None if assigned is None else fastest_dim(assigned)
     k_dim = (1 if index == 0 else 0) if order is None else (0 if index == 0 else 1)
     if bits != 16 and inner == 1 - k_dim:
         return _turned_buffer(placement, source, order, k_dim)
@@ -198,11 +198,11 @@ def _fma_buffer(placement: Placement, value: Value, index: int, acc: LinearLayou
     source, order = _peeled(value)
     shape = shape_of(source.type)
     rank, element_bytes = len(shape), max(1, element_of(source.type).bits // 8)
-    home = placement.layouts.find(source)
+    assigned = placement.layouts.find(source)
     k_dim = rank - (1 if index == 0 else 2)
     if order is not None:
         k_dim = order[k_dim]
-    inner = None if home is None else fastest_dim(home)
+    inner = None if assigned is None else fastest_dim(assigned)
     if inner is None or inner < rank - 2:
         inner = rank - 1
     outer = 2 * rank - 3 - inner
@@ -251,10 +251,10 @@ def _buffer(
     known = placement.buffers.get(key)
     if known is not None:
         return known
-    home = placement.layouts.find(value)
-    if home is None:
-        home = placement.layouts.default_layout(shape_of(value.type))
-    contents = contents or placement.wanted(value, home)
+    assigned = placement.layouts.find(value)
+    if assigned is None:
+        assigned = placement.layouts.default_layout(shape_of(value.type))
+    contents = contents or placement.wanted(value, assigned)
     element = element_of(value.type)
     rewriter, anchor = placement.rewriter, placement.after(value)
     location = _location(placement, value)

@@ -1,8 +1,8 @@
 """Which layout each tile has where it is computed: the analysis behind `AssignLayouts`.
 
 Layouts flow forward from anchors to a fixed point; a value carried by a loop or handed out of a
-branch takes the layout of what the inside computes, else of what comes in, else of whoever uses
-it first.
+branch takes the layout of what the inside computes, else of what comes in, else of its
+first user.
 """
 
 from __future__ import annotations
@@ -146,10 +146,10 @@ class LayoutAssignment:
         source = next((value for value in sources if value in self._layouts), None)
         if source is None:
             return False
-        home, heavy = self._layouts[source], source in self._heavy
+        assigned, heavy = self._layouts[source], source in self._heavy
         changed = False
         for value in tied.values:
-            changed |= self._set(value, home, heavy)
+            changed |= self._set(value, assigned, heavy)
             if source in self._parents:
                 self._parents.setdefault(value, self._parents[source])
         return changed
@@ -197,24 +197,24 @@ class LayoutAssignment:
         return None
 
     def _split_source(self, op: Operation) -> LinearLayout:
-        home = self._layouts.get(tt.Split(op).source)
-        wanted = None if home is None else views.split_source(home)
+        assigned = self._layouts.get(tt.Split(op).source)
+        wanted = None if assigned is None else views.split_source(assigned)
         if wanted is None:
             half = self.default_layout(shape_of(op.results[0].type))
             wanted = views.join(half)
         return wanted
 
     def _main_operand(self, op: Operation) -> Value | None:
-        """The operand whose home the op follows: what a tensor core made, else the first."""
+        """The operand whose layout the op follows: what a tensor core made, else the first."""
         known = [value for value in op.operands if value in self._layouts]
         return next((value for value in known if value in self._heavy), next(iter(known), None))
 
     def _following_home(
         self, op: Operation, source: Value, parent: LinearLayout | None
     ) -> LinearLayout | None:
-        home = self._layouts[source]
+        assigned = self._layouts[source]
         if not tt.Broadcast.matches(op):
-            return layout_inference.result_layout(op, home)
+            return layout_inference.result_layout(op, assigned)
         shape = shape_of(op.result.type)
         if parent is not None and parent.shape == shape:
             return parent
@@ -308,9 +308,9 @@ class LayoutAssignment:
         ]
 
     def _own_or_default(self, value: Value) -> LinearLayout:
-        home = self._layouts.get(value)
-        if home is not None:
-            return home
+        assigned = self._layouts.get(value)
+        if assigned is not None:
+            return assigned
         return self.default_layout(shape_of(value.type))
 
     def _wanted_by(self, op: Operation) -> LinearLayout | None:
@@ -330,10 +330,10 @@ class LayoutAssignment:
             return self._own_or_default(tt.Histogram(op).source)
         if op.name in (tt.Gather.name, tt.TopK.name) or not op.results:
             return None
-        home = next((self._layouts[r] for r in op.results if r in self._layouts), None)
-        if home is None:
+        assigned = next((self._layouts[r] for r in op.results if r in self._layouts), None)
+        if assigned is None:
             return None
-        wanted = layout_inference.operand_layout(op, home)
+        wanted = layout_inference.operand_layout(op, assigned)
         if wanted is None:
             source = self._main_operand(op)
             wanted = None if source is None else self._layouts[source]

@@ -91,7 +91,7 @@ class PipelinedLoad:
         return MemDescType(shape_of(type_), element_of(type_), self.layout, True)
 
 
-# Told of a load that is not copied ahead, and why.
+# Called with each load that is not copied ahead, and why.
 Refusal: TypeAlias = Callable[[Operation, str], None]
 
 
@@ -111,7 +111,7 @@ def pipelined_loads(
         loop: an `scf.for`.
         infos: facts about pointers and masks.
         needs_dot: take only those whose values reach a dot.
-        refuse: told of the others, unless no dot needs them.
+        refuse: called with the others, unless no dot needs them.
     """
     written = _written(loop)
     found = []
@@ -187,7 +187,7 @@ def _reaches_dot(op: Operation, loop: Operation) -> bool:
 
 
 def _written(loop: Operation) -> set[Value] | None:
-    """The arguments through which the loop writes memory; None when that cannot be told.
+    """The arguments through which the loop writes memory; None when that is not known.
 
     Different pointer arguments are taken to point to different memory, as everywhere in the
     language: an iteration must not read through one what an earlier one wrote through another.

@@ -1,8 +1,8 @@
 """Values in the layouts that `AssignLayouts` wants them in, each made once.
 
-What has a home is converted; what is made of constants and ranges alone (the flexible ops) is made
-again in each layout, which costs less than moving it. A conversion stands right after what it
-converts, so outside of loops where it can.
+What has an assigned layout is converted; what is made of constants and ranges alone (the flexible
+ops) is made again in each layout, which costs less than moving it. A conversion is placed right
+after what it converts, so outside of loops where it can.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Placement:
         return known
 
     def settle(self, value: Value) -> None:
-        """Give `value` the layout of its home."""
+        """Give `value` its assigned layout."""
         if isinstance(value.type, TensorType):
             value.type = with_encoding(value.type, self.layouts.of_value(value))
 
@@ -87,8 +87,8 @@ class Placement:
         return owner.operations[0]
 
     def _convert(self, value: Value, layout: LinearLayout) -> Value:
-        home = self.layouts.of_value(value)
-        if home == layout:
+        assigned = self.layouts.of_value(value)
+        if assigned == layout:
             return value
         anchor = self.after(value)
         owner = value.defining_op

@@ -1,4 +1,4 @@
-"""The NVIDIA architectures that tkdebug compiles for, and what is said of the others.
+"""The NVIDIA architectures that tkdebug compiles for, and the sentence for the others.
 
 Sources: CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical
 Specifications per Compute Capability" (limits), and tables "Arithmetic Instructions" and
@@ -97,7 +97,7 @@ def find(asked: object) -> Target | None:
 
 
 def unsupported(asked: object) -> str | None:
-    """What is to be said of an architecture that is none of `TARGETS`.
+    """The sentence for an architecture that is none of `TARGETS`.
 
     None where `asked` names no NVIDIA GPU of compute capability 5.0 or later.
     """

@@ -68,7 +68,7 @@ class NvptxBackend:
         return architectures.find(asked)
 
     def unsupported(self, asked: object) -> str | None:
-        """What is to be said of a GPU that it does not compile for; None for other names."""
+        """The sentence for a GPU that it does not compile for; None for other names."""
         return architectures.unsupported(asked)
 
     def obstacle(self) -> str | None:

@@ -1,7 +1,7 @@
 """What LLVM, ptxas and a dying worker say, as errors that name the op.
 
 The lowering writes each op's id as the line number of its instructions' `!dbg`, so a place in the
-LLVM text, or in the PTX, is an op. Invariant: an op id given here is one that stands in the text;
+LLVM text, or in the PTX, is an op. Invariant: an op id given here is one that is in the text;
 where nothing points to one, none is given.
 """
 
@@ -34,7 +34,7 @@ class CodegenError(CompileError):
 
     Attributes:
         stage: parse, libdevice, optimise, emit, assemble or worker.
-        detail: what was said, shortened.
+        detail: the tool's message, shortened.
         op_id: the Tile IR op it points to, None where nothing does.
     """
 

@@ -3,16 +3,16 @@
 Where inlined functions are nested, ptxas writes a row for each call on the way to an instruction,
 all at its address, outermost first. cuda-gdb (13.0, `find_pc_sect_line`) goes back from the last
 one as long as the row before it is of an inlined function too, and so shows the outermost of them.
-A row of no inlined function before the last one ends that walk. It covers no instruction: whoever
-takes the last row of an address, as nvdisasm does, sees no difference.
+A row of no inlined function before the last one ends that walk. It covers no instruction: a tool
+that takes the last row of an address, as nvdisasm does, sees no difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.linemap.line_program_rows import inlined_call
-from tkdebug.linemap.line_programs import LineProgramError, Row, Step, decode, steps
+from tkdebug.linemap.nvidia.line_program_rows import inlined_call
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, Step, decode, steps
 
 _LENGTH_BYTES = 4
 _COPY = b"\x01"  # DW_LNS_copy

@@ -64,7 +64,7 @@ class LlvmStage:
             text: LLVM IR.
             cpu: `sm_90a`.
             ptx_version: 87 for PTX 8.7.
-            announce: told the name of each step before it begins.
+            announce: called with the name of each step before it begins.
 
         Raises:
             StageError: LLVM's parser or verifier refuses the text.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tkdebug.linemap.cubins import FunctionLines
-from tkdebug.linemap.wgmma_code import wgmma_instructions
+from tkdebug.linemap.nvidia.cubins import FunctionLines
+from tkdebug.linemap.nvidia.wgmma_code import wgmma_instructions
 
 _FENCE, _MULTIPLY = "wgmma.fence", "wgmma.mma_async"
 
 
 def wgmma_ptx_lines(code: bytes, lines: FunctionLines, ptx: Sequence[str]) -> dict[int, int]:
-    """PTX line (1-based) of each wgmma instruction that can be told, by address.
+    """PTX line (1-based) of each wgmma instruction for which it is known, by address.
 
     Args:
         code: the function's machine code.

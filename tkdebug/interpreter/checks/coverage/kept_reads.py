@@ -26,7 +26,7 @@ class Read:
 
     Attributes:
         tile: offsets into the buffer; None where `block` is read.
-        mask: of the tile, None where it is no box: then more may be told than is read.
+        mask: of the tile, None where it is no box: then it may cover more than is read.
         block: the descriptor, and where its block begins.
         shape: of what is read.
         active: which of the programs take part; None for all.
@@ -47,7 +47,7 @@ class Read:
         return self.mask is not None
 
     def ranges(self, dims: Dimensions) -> Ranges | None:
-        """What it reads along each dimension; None where that cannot be told."""
+        """What it reads along each dimension; None where that is not known."""
         if self.tile is not None:
             ranges = ranges_of(dims, self.tile, self.mask, self.count)
             return None if ranges is None else ranges.of(self.active)
@@ -139,7 +139,7 @@ class Coverage:
 
     @classmethod
     def of(cls, reads: list[Read]) -> Coverage | None:
-        """That of reads of one tensor; None where it cannot be told, or they are of several."""
+        """That of reads of one tensor; None where it is not known, or they are of several."""
         buffer = reads[0].buffer
         if any(not _is_same(read.buffer, buffer) for read in reads):
             return None
@@ -151,7 +151,7 @@ class Coverage:
 
 
 def times_read(reads: list[Read], dims: Dimensions) -> list[Tensor] | None:
-    """How often each index along each dimension is read; None where that cannot be told."""
+    """How often each index along each dimension is read; None where that is not known."""
     times = [torch.zeros(size, dtype=torch.int64) for _, size in dims]
     for read in reads:
         ranges = read.ranges(dims)

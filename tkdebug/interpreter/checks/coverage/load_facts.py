@@ -1,4 +1,4 @@
-"""What can be said of a kernel's loads before it runs: how they walk, and what their masks compare.
+"""What is known of a kernel's loads before it runs: how they walk, and what their masks compare.
 
 A load is *plain* when all programs make the same rounds of the loops around it and nothing that was
 loaded leads it. Then the elements it reads are those that the kernel's author chose.

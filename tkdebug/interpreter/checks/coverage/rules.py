@@ -2,7 +2,7 @@
 
 Each rule wants two witnesses that know nothing of each other: the elements that were read, and
 something in the kernel that tells how many it means, such as a mask's bound or the number of
-elements as an argument. A gap is only told where both say the same.
+elements as an argument. A gap is only reported where both agree.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Gaps:
         return {size for size in found if isinstance(size, int)}
 
     def _coverage(self, buffer: Buffer) -> Coverage | None:
-        """How often each index of a tensor is read; None where that cannot be told."""
+        """How often each index of a tensor is read; None where that is not known."""
         key = buffer.storage_key
         if key not in self._known:
             self._known[key] = Coverage.of(self._reading.of_storage(key))

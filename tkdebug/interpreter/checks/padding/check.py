@@ -1,7 +1,7 @@
 """Finds reductions whose result changes when masked-off elements are left out.
 
 Elements that a load masks off are followed while they are padding. Where a reduction takes some in
-that are not neutral, it is done once more without them, and what comes of the other result is
+that are not neutral, it is done once more without them, and what follows from the other result is
 computed beside the real values up to each store: only a difference there is a fault. So the maximum
 of a softmax may be too large, and rows that are masked off at the store may hold anything.
 
@@ -24,24 +24,26 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.padding.combinations import (
+    combination,
+    name_of,
+    neutral_of,
+    neutral_text,
+)
 from tkdebug.interpreter.checks.padding.facts import (
     Axes,
     PaddingFacts,
-    constant_everywhere,
     counts_elements,
     leaves,
 )
 from tkdebug.interpreter.checks.padding.flow import (
-    combination,
     is_filled,
     mask_given,
-    name_of,
-    neutral_of,
-    neutral_text,
     numbers,
     padding_of_product,
     padding_of_results,
 )
+from tkdebug.interpreter.checks.padding.proof import constant_everywhere
 from tkdebug.interpreter.checks.padding.worlds import World, different, differs
 from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
@@ -84,12 +86,12 @@ class PaddingTracker(ShadowValues[Origin]):
         self._facts = facts
         self._worlds: dict[Operation, World] = {}
         self._dropped: set[Operation] = set()
-        # Values that come of no data yet, such as what a loop begins its sum with.
+        # Values that are computed from no data yet, such as what a loop begins its sum with.
         self._blank: set[Value] = set()
         # Of sums that leave elements out: the extent, which are left out, and the load.
         self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
         self._is_apart = False
-        # The shadow that was last reduced along an axis, and what came of that.
+        # The shadow that was last reduced along an axis, and the result of that.
         self._last: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor, bool]] | None = None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:

@@ -1,8 +1,8 @@
 """What a module says of its padding: along which axes values have data, and which loads pad.
 
-Static facts, worked out once per module. "Data" is what was loaded, and all that comes of it; an
-axis along which a tile was only broadcast has none. So of `x - mean[:, None]` the first operand has
-data of its own in each element, and the second has not.
+Static facts, worked out once per module. "Data" is what was loaded, and all that is computed from
+it; an axis along which a tile was only broadcast has none. So of `x - mean[:, None]` the first
+operand has data of its own in each element, and the second has not.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward, traced
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward
 from tkdebug.compiler.dialects import arith, math, scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
-from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.checks.padding.proof import constant_everywhere, is_certainly_right
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 
@@ -147,7 +146,13 @@ class PaddingFacts:
         is_plain = not any(
             tt.Dot.matches(op) or op in accumulations or _is_of_mean(op) for op in reached
         )
-        return cls(facts, loads, accumulations, stores, reached, is_plain)
+        made = cls(facts, loads, accumulations, stores, reached, is_plain)
+        if any(map(_is_of_mean, reached)):
+            return made
+        block = module.function.regions[0].block
+        if is_certainly_right(block, loads, made.data, accumulations):
+            return cls({}, frozenset(), {}, frozenset(), {}, True)
+        return made
 
     def data(self, value: Value) -> Axes:
         """The axes along which a value has data."""
@@ -213,11 +218,6 @@ def _is_of_mean(op: Operation) -> bool:
             if any(constant_everywhere(value) in (extent, 1 / extent) for value in user.operands):
                 return True
     return False
-
-
-def constant_everywhere(value: Value) -> object:
-    """The number that a value is everywhere; None where it is no constant."""
-    return constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
 
 
 def counts_elements(value: Value) -> bool:

@@ -13,8 +13,9 @@ from collections.abc import Hashable, Sequence
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.checks.padding.check import PaddingOfBatches
+from tkdebug.interpreter.checks.padding.combinations import combination, neutral_of
 from tkdebug.interpreter.checks.padding.facts import PaddingFacts
-from tkdebug.interpreter.checks.padding.flow import combination, mask_given, neutral_of
+from tkdebug.interpreter.checks.padding.flow import mask_given
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
@@ -96,7 +97,7 @@ def _is_right(op: Operation, tile: TileValue) -> bool:
     """
     combiner = combination(op)
     if combiner is None:
-        return True  # of which nothing can be told
+        return True  # of which nothing is known
     if not isinstance(tile, BoxTile) or tt.Combining(op).axis not in tile.cropped_axes:
         return False
     return not bool((tile.fill != neutral_of(combiner, tile.fill.dtype)).any())

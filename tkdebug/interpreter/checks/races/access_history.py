@@ -18,7 +18,13 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.checks.races.access_parts import Part, Runs, SlabPart, is_alike
+from tkdebug.interpreter.checks.races.access_parts import (
+    Layout,
+    Part,
+    Runs,
+    SlabPart,
+    is_alike,
+)
 
 
 class Deed(IntEnum):
@@ -103,12 +109,18 @@ def _are_apart(records: Sequence[Record]) -> bool:
     """Whether views show that no two programs have an element in common; False if they do not."""
     spans: list[tuple[int, int]] = []
     known: dict[tuple[object, ...], list[Tensor]] = {}
+    # Of views of one program, which are many where programs run one after the other.
+    owners: dict[tuple[object, ...], int] = {}
     for record in records:
         for part in record.parts:
             if not isinstance(part, SlabPart):
                 return False
             slab, itemsize = part.slab, record.buffer.itemsize
             key = slab.start, slab.sizes, slab.strides, itemsize
+            if slab.programs.shape[0] == 1:
+                owner = int(slab.programs)
+                if owners.setdefault(key, owner) != owner:
+                    return False
             same = known.setdefault(key, [])
             if any(torch.equal(slab.programs, programs) for programs in same):
                 continue
@@ -128,8 +140,10 @@ class _Clusters:
         self._parts: list[Part] = []
         self._owners: list[int] = []
         found: list[Runs] = []
+        layouts: dict[tuple[object, ...], Layout] = {}
         for number, record in enumerate(records):
-            for part in record.parts:
+            for kept in record.parts:
+                part = kept.with_layout(layouts) if isinstance(kept, SlabPart) else kept
                 found.append(part.runs())
                 self._parts.append(part)
                 self._owners.append(number)
@@ -197,7 +211,7 @@ class _Clusters:
     def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
         """Where runs begin and end, if what is between may be one entry; None: take elements."""
         parts = [self._parts[part] for part in torch.unique(self._part[kept]).tolist()]
-        # The first entry is told of, so that it has to be the first of its tile as well.
+        # The first entry is reported, so it has to be the first of its tile as well.
         if any(isinstance(part, SlabPart) and part.slab.flips for part in parts):
             return None
         if not all(is_alike(part.changed) for part in parts):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -62,6 +62,23 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """How the elements of a strided view come in runs.
+
+    Attributes:
+        order: of the axes, those of a run last.
+        starts: of the runs.
+        length: of each run.
+        lanes: positions in the tile of one program's elements, in `order`.
+    """
+
+    order: tuple[int, ...]
+    starts: Tensor
+    length: int
+    lanes: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class SlabPart:
     """A strided view.
 
@@ -75,11 +92,20 @@ class SlabPart:
     shape: tuple[int, ...]
     changed: Changed
     segments: Tensor | None
+    _known: Layout | None = field(default=None, compare=False)
 
     @property
     def programs(self) -> Tensor:
         """Whose they are."""
         return self.slab.programs
+
+    def with_layout(self, known: dict[tuple[object, ...], Layout]) -> SlabPart:
+        """Itself, laid out as those of `known` that touch the same elements; it joins them."""
+        slab = self.slab
+        key = slab.start, slab.sizes, slab.strides, slab.box, slab.flips, self.shape
+        if key not in known:
+            known[key] = self._layout()
+        return replace(self, _known=known[key])
 
     @property
     def program_axes(self) -> int:
@@ -88,32 +114,39 @@ class SlabPart:
 
     def runs(self) -> Runs:
         """All elements: axes of the tile that lie in one piece are one run."""
-        slab, order, inner = self.slab, *self._order()
-        starts = torch.tensor(slab.start, device=slab.programs.device)
+        layout, programs = self._known or self._layout(), self.slab.programs
+        each = layout.starts.shape[0] // programs.shape[0]
+        counts = torch.full_like(layout.starts, layout.length)
+        return Runs(layout.starts, counts, programs.repeat_interleave(each))
+
+    def details(self, runs: Tensor, steps: Tensor) -> Details:
+        """Of single elements."""
+        layout = self._known or self._layout()
+        places = runs * layout.length + steps
+        tile = math.prod(self.slab.sizes[self.program_axes :])
+        segments = torch.zeros_like(places)
+        if self.segments is not None:
+            # Of one program, mostly, where they have any.
+            own = places // tile if self.segments.shape[0] > 1 else segments
+            segments = self.segments[own].long()
+        changed = self.changed
+        if isinstance(changed, Tensor):
+            changed = changed.expand(self.slab.sizes).permute(layout.order).reshape(-1)[places]
+        else:
+            changed = torch.full_like(places, changed, dtype=torch.bool)
+        return Details(
+            layout.lanes[places % tile if self.programs.shape[0] > 1 else places], segments, changed
+        )
+
+    def _layout(self) -> Layout:
+        slab, (order, inner) = self.slab, self._order()
+        starts = torch.tensor([slab.start], device=slab.programs.device)
         outer = order[: len(order) - inner]
         for axis in outer:
             steps = torch.arange(slab.sizes[axis], device=starts.device) * slab.strides[axis]
             starts = (starts.reshape(-1, 1) + steps).reshape(-1)
-        starts = starts.reshape(-1)
         length = math.prod(slab.sizes[axis] for axis in order[len(order) - inner :])
-        programs = slab.programs.repeat_interleave(starts.shape[0] // slab.programs.shape[0])
-        return Runs(starts, torch.full_like(starts, length), programs)
-
-    def details(self, runs: Tensor, steps: Tensor) -> Details:
-        """Of single elements."""
-        slab, order, inner = self.slab, *self._order()
-        length = math.prod(slab.sizes[axis] for axis in order[len(order) - inner :])
-        places = runs * length + steps
-        tile = math.prod(slab.sizes[self.program_axes :])
-        segments = torch.zeros_like(places)
-        if self.segments is not None:
-            segments = self.segments[places // tile].long()
-        changed = self.changed
-        if isinstance(changed, Tensor):
-            changed = changed.expand(slab.sizes).permute(order).reshape(-1)[places]
-        else:
-            changed = torch.full_like(places, changed, dtype=torch.bool)
-        return Details(self._lanes(order)[places % tile], segments, changed)
+        return Layout(tuple(order), starts, length, self._lanes(order))
 
     def _order(self) -> tuple[list[int], int]:
         """The axes, those of a run last, and how many these are."""

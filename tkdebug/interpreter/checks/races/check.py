@@ -27,6 +27,8 @@ from tkdebug.interpreter.touched import Touched
 from tkdebug.interpreter.values import TileValue
 
 _SUMS = ("add", "fadd")
+# How often a launch stops programs at an op that publishes: each stop may take a thread.
+_MOST_STOPS = 4
 
 
 class RaceCheck(Observer):
@@ -40,8 +42,9 @@ class RaceCheck(Observer):
         self._faults = faults
         self._synchronisation = Synchronisation.of(module)
         self._order: HappensBefore | None = None
-        # By program: how often it has told others something.
+        # By program: how often it has released something to others.
         self._published: Counter[int] = Counter()
+        self._stops: Counter[Operation] = Counter()
         # Of the store that is under way.
         self._brings: Tensor | None = None
         self._detector = RaceDetector(self._report, 1, {}, None)
@@ -116,16 +119,17 @@ class RaceCheck(Observer):
             changed,
         )
         if run.scheduler is not None and changed is not None and bool(changed.any()):
-            self._let_others_come_between(run.scheduler, run.first)
+            self._let_others_come_between(run.scheduler, access.op, run.first)
 
-    def _let_others_come_between(self, scheduler: Scheduler, program: int) -> None:
+    def _let_others_come_between(self, scheduler: Scheduler, op: Operation, program: int) -> None:
         """Run some programs ahead and hold some back, where others see what they have done.
 
         What others do may depend on how far a program has come, and run one after the other
         they would never see it half done.
         """
         self._published[program] += 1
-        if (self._published[program] + program) % 2 == 0:
+        if (self._published[program] + program) % 2 == 0 and self._stops[op] < _MOST_STOPS:
+            self._stops[op] += 1
             scheduler.step_aside()
 
     def _report(self, op: Operation, buffer: Buffer, touched: Touched, race: Race) -> None:
@@ -154,6 +158,8 @@ def _changed(access: ObservedAccess) -> Tensor | None:
         return None  # Sums that nobody looks at are not taken one by one.
     bits = bits_type(touched.itemsize)
     before, after = old.view(bits), access.buffer.flat(old.dtype).view(bits)[touched.places]
+    if before.shape[0] == 1:
+        return before != after
     places, order = torch.sort(touched.places, stable=True)
     before, after = before[order], after[order]
     after[:-1] = torch.where(places[1:] == places[:-1], before[1:], after[:-1])

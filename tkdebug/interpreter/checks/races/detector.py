@@ -59,7 +59,7 @@ class Race:
     """The first of some accesses that race in one way.
 
     Attributes:
-        first: its position among the elements that are told with it.
+        first: its position among the elements that are reported with it.
         other: the other program, None for the same tile.
         other_op: what that program does there.
         did: what that is, as "writes".
@@ -80,7 +80,7 @@ class RaceDetector:
     """Who touched what in one launch.
 
     Args:
-        report: told of each race.
+        report: called with each race.
         programs: of the launch.
         meanings: of the ops that synchronise.
         order: in which programs synchronise; None where they do not.
@@ -306,7 +306,7 @@ def contents(access: ObservedAccess) -> tuple[Tensor, Tensor]:
 
 
 def changes(touched: Touched, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """What comes of a store in which elements may share places, one after the other.
+    """The result of a store in which elements may share places, one after the other.
 
     Returns:
         (n,) bool, which elements bring another value; positions of those of whose own tile

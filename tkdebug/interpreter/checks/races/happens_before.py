@@ -17,7 +17,7 @@ Where the model leaves room, or programs rely on more than it says, an order is 
 - flags: loads that are volatile or `.cv` acquire;
 - what relaxed atomics have seen is acquired by the next acquire, wherever that is, and what an
   atomic released last is what relaxed ones pass on, as if there were fences;
-- a plain store of one element releases, so that a race on a flag is told at the flag alone;
+- a plain store of one element releases, so that a race on a flag is reported at the flag alone;
 - an atomic of many elements takes the whole allocation for one place;
 - the threads of a program count as one, with or without `tl.debug_barrier`.
 """
@@ -122,6 +122,9 @@ class HappensBefore:
             programs: who accesses each of them, in ascending order.
             changed: where another value was brought, None for nowhere.
         """
+        if programs.shape[0] == 1:
+            self._synchronise_one(op, meaning, storage, places, programs, changed)
+            return
         numbers, counts = torch.unique_consecutive(programs, return_counts=True)
         bytes_at, has_changed = places.tolist(), None if changed is None else changed.tolist()
         begin = 0
@@ -138,6 +141,21 @@ class HappensBefore:
                 moved.append(program)
         if moved:
             self._segments[torch.tensor(moved)] += 1
+
+    def _synchronise_one(
+        self,
+        op: Operation,
+        meaning: Meaning,
+        storage: int,
+        places: Tensor,
+        programs: Tensor,
+        changed: Tensor | None,
+    ) -> None:
+        """One program accesses one place, as at a lock: without what finds who accesses which."""
+        program, place = int(programs), (storage, int(places))
+        written = [place] if changed is not None and bool(changed) else []
+        if self._step(program, op, meaning, [place], written):
+            self._segments[program] += 1
 
     def segments(self, programs: Tensor) -> Tensor:
         """In which segments the programs with these numbers are just now, int32."""

@@ -11,6 +11,7 @@ Invariant: a clock never changes, and a join gives one of its operands where tha
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TypeAlias
 
 _BITS = 4
@@ -72,15 +73,13 @@ def _join(a: Clock, b: Clock, shift: int) -> Clock:
     joined: Clock
     if shift == 0:
         joined = tuple(map(max, a, b))  # type: ignore[arg-type]
-    else:
-        joined = tuple(
-            [_join(x, y, shift - _BITS) for x, y in zip(a, b, strict=True)]  # type: ignore[arg-type]
-        )
-    # By identity below, so that this does not compare whole trees.
-    if all(map(_is, joined, a)):
+        if joined == a:
+            return a
+        return b if joined == b else joined
+    joined = tuple(
+        [_join(x, y, shift - _BITS) for x, y in zip(a, b, strict=True)]  # type: ignore[arg-type]
+    )
+    # By identity, so that this does not compare whole trees.
+    if all(map(is_, joined, a)):
         return a
-    return b if all(map(_is, joined, b)) else joined
-
-
-def _is(x: Clock | int, y: Clock | int) -> bool:
-    return x is y or (isinstance(x, int) and x == y)
+    return b if all(map(is_, joined, b)) else joined

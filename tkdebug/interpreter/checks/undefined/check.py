@@ -2,12 +2,12 @@
 
 That is the result of an integer division by zero and of a shift past the width and, when that is
 asked for, what a load without `other` gives where its mask is false. All are harmless where nothing
-comes of them: in elements that are masked off, or that `tl.where` drops. So each is followed
-through the ops after it, and told when a store writes it, an access goes by it, or a branch or a
-loop. Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
+uses them: in elements that are masked off, or that `tl.where` drops. So each is followed through
+the ops after it, and reported when a store writes it, an access goes by it, or a branch or a loop.
+Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
 
-Offsets that wrapped (`offset_wraps`) are followed in the same way, and told where an access goes by
-them; negative remainders, where it goes before the tensor by them.
+Offsets that wrapped (`offset_wraps`) are followed in the same way, and reported where an access
+goes by them; negative remainders, where it goes before the tensor by them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
+from tkdebug.compiler.analysis import offset_arithmetic
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.faults.facts import Offender
@@ -44,9 +45,9 @@ _SYMBOLS = {
     arith.ShLI.name: "<<",
     arith.ShRSI.name: ">>",
     arith.ShRUI.name: ">>",
-    **offset_wraps.SYMBOLS,
+    **offset_arithmetic.SYMBOLS,
 }
-_OFFSET_CARRIERS = offset_wraps.CARRIERS | tt.AddPtr.names
+_OFFSET_CARRIERS = offset_arithmetic.CARRIERS | tt.AddPtr.names
 _SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _LEAVING = names_of(scf.Yield, scf.Condition)
 _DECISIONS = {
@@ -57,7 +58,7 @@ _DECISIONS = {
 # What an access does with each of its operands but the pointer, the first one.
 _STORING = names_of(tt.Store, tt.Atomic)
 _ACCESSES = _STORING | tt.Load.names
-WATCHED = frozenset(_SYMBOLS.keys() - offset_wraps.SYMBOLS) | tt.Load.names
+WATCHED = frozenset(_SYMBOLS.keys() - offset_arithmetic.SYMBOLS) | tt.Load.names
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class _Sources:
 
     ops: frozenset[Operation]
     loads: frozenset[Operation]
-    offsets: offset_wraps.OffsetArithmetic
+    offsets: offset_arithmetic.OffsetArithmetic
 
     @classmethod
     def of(cls, module: Module) -> _Sources:
@@ -126,7 +127,7 @@ class _Sources:
         if found is None:
             watched = [op for op in module.walk() if is_watched(op)]
             loads = frozenset(op for op in watched if tt.Load.matches(op))
-            offsets = offset_wraps.offset_arithmetic(module)
+            offsets = offset_arithmetic.offset_arithmetic(module)
             found = module.derived[cls] = cls(frozenset(watched) - loads, loads, offsets)
         assert isinstance(found, cls)
         return found
@@ -420,7 +421,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
             tensor = pointer.buffer.name
             index = self._offset(op, pointer, program, lane)
         count = int(used.sum())
-        is_negative = origin.kind == "remainder" and origin.op.name == offset_wraps.REMAINDER
+        is_negative = origin.kind == "remainder" and origin.op.name == offset_arithmetic.REMAINDER
         self._faults.undefined(
             origin.op, offender, origin.shown(at), op, use, tensor, index, count, is_negative
         )

@@ -10,103 +10,15 @@ the sign of its left operand, and what wrapped may have made that negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.data_flow import backward, traced
-from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.analysis.offset_arithmetic import SYMBOLS
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
-
-REMAINDER = arith.RemSI.name
-SYMBOLS = {arith.AddI.name: "+", arith.SubI.name: "-", arith.MulI.name: "*"}
-_MOVES = names_of(tt.Rearrangement)
-# What an offset may go through on its way to a pointer. Zero extension is not there: such values
-# are unsigned, and have one bit more.
-CARRIERS = names_of(arith.ExtSI, arith.Select) | _MOVES | SYMBOLS.keys()
-# How far a difference is looked into.
-_MOST_STEPS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetArithmetic:
-    """What the offsets of a module's pointers are made by.
-
-    Attributes:
-        sums: sums, differences and products below 64 bits that pointers are moved by.
-        remainders: signed remainders that pointers are moved by.
-        hashed: such sums, differences and products as only remainders are made of.
-    """
-
-    sums: frozenset[Operation] = frozenset()
-    remainders: frozenset[Operation] = frozenset()
-    hashed: frozenset[Operation] = frozenset()
-
-
-def offset_arithmetic(module: Module) -> OffsetArithmetic:
-    """The arithmetic that offsets of pointers come of."""
-    offsets = [tt.AddPtr(op).offset for op in module.walk() if tt.AddPtr.matches(op)]
-    sums, remainders = _made_of(offsets)
-    hashed, _ = _made_of(arith.RemSI(op).lhs for op in remainders)
-    return OffsetArithmetic(frozenset(sums), frozenset(remainders), frozenset(hashed - sums))
-
-
-def _made_of(values: Iterable[Value]) -> tuple[set[Operation], set[Operation]]:
-    """The arithmetic below 64 bits, and the remainders at its ends, that values are made of."""
-    sums: set[Operation] = set()
-    remainders: set[Operation] = set()
-
-    def operands(value: Value) -> Sequence[Value]:
-        made_by = value.defining_op
-        if made_by is None or made_by.name in CONTROL_FLOW:
-            return incoming(value)
-        if made_by.name == REMAINDER:
-            remainders.add(made_by)
-        elif made_by.name in CARRIERS and not is_remainder(made_by):
-            if made_by.name in SYMBOLS and 1 < ir.element_of(value.type).bits < 64:
-                sums.add(made_by)
-            return made_by.operands
-        return ()
-
-    backward(values, operands)
-    return sums, remainders
-
-
-def is_remainder(op: Operation) -> bool:
-    """Whether `op` takes from a value what was made of it by division, shifts or bits."""
-    if not arith.SubI.matches(op):
-        return False
-    whole, taken = (traced(operand, _MOVES) for operand in op.operands)
-    pending, seen = [(taken, False)], {(taken, False)}
-    while pending and len(seen) < _MOST_STEPS:
-        value, is_part = pending.pop()
-        made_by = value.defining_op
-        if is_part and value is whole:
-            return True
-        if made_by is None or made_by.regions or _is_lowest_part(made_by):
-            continue
-        is_part = is_part or made_by.name not in CARRIERS
-        for operand in made_by.operands:
-            step = (traced(operand, _MOVES), is_part)
-            if step not in seen:
-                seen.add(step)
-                pending.append(step)
-    return False
-
-
-def _is_lowest_part(op: Operation) -> bool:
-    """Whether `op` gives a remainder or low bits: less them, a value is aligned and not limited."""
-    if arith.AndI.matches(op):
-        constants = [constant_value(traced(operand, _MOVES)) for operand in op.operands]
-        return any(isinstance(bits, int) and bits >= 0 for bits in constants)
-    return arith.RemSI.matches(op) or arith.RemUI.matches(op)
 
 
 def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:

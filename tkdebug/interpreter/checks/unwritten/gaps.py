@@ -1,9 +1,8 @@
-"""Gaps that launches left in fresh tensors, until it shows whether anybody minds.
+"""Gaps that launches left in fresh tensors, kept until something reads them.
 
 Scratch memory has gaps by design: partial sums of a ragged split, rows up to the next multiple. A
-gap is told when something reads it, a later launch or torch; or at the end of the script, of a
-tensor that is still there and that nothing has read at all. Nobody can read one of a tensor that
-is gone.
+gap is reported when something reads it, a later launch or torch; or at the end of the script, of a
+tensor that is still there and that nothing has read at all. A tensor that is gone cannot be read.
 """
 
 from __future__ import annotations

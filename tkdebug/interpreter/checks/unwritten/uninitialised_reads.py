@@ -84,7 +84,7 @@ class UninitialisedReads(Observer):
 
 
 def _is_used(load: Operation) -> bool:
-    """Whether anything comes of what a load gives: a compiler drops one that nobody asks for."""
+    """Whether a load's result is used: a compiler drops a load whose result is not."""
     seen, left = {load}, [load]
     while left:
         for value in left.pop().results:

@@ -98,7 +98,7 @@ class UnwrittenOutputs(Observer):
         )
 
     def _is_used(self, buffer: Buffer) -> bool:
-        """Whether something came of a gap that was read, rather than that it was dropped."""
+        """Whether a gap that was read was used, rather than dropped."""
         if buffer.tensor.dtype.is_floating_point:
             return any(map(_shows_gaps, self._stored))
         return not LaneSelections.of(self._module).any_by_lane

@@ -32,6 +32,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import (
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.lowering.probes import Probes
+    from tkdebug.compiler.targets.nvptx.lowering.symptoms import Symptoms
 
 WARP_SIZE = 32
 FULL_WARP = -1
@@ -59,6 +60,9 @@ class Lowering:
         self.tensor_maps: dict[Operation, LLVMValue] = {}
         # What is tested as the kernel runs; None in bare kernels.
         self.probes: Probes | None = None
+        # How often the program came by at each watch: memory that LLVM keeps in registers.
+        self.visits: dict[int, LLVMValue] = {}
+        self.symptoms: Symptoms | None = None
         # Where this program writes those that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
@@ -87,6 +91,8 @@ class Lowering:
         self.emit.set_op(op.id)
         for result, registers in zip(op.results, results, strict=True):
             self.values[result] = registers
+        if self.symptoms is not None:
+            self.symptoms.look_at(op)
 
     def inline(self, block: Block, arguments: Sequence[LLVMValue]) -> list[LLVMValue]:
         """Lower a region of scalars in place, and give what its terminator hands out."""

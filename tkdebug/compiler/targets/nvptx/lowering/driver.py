@@ -16,6 +16,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes import (
     TABLE_PARAMETER,
     Probes,
 )
+from tkdebug.compiler.targets.nvptx.lowering.symptoms import symptoms_of
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.tensor_maps import map_places
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
@@ -65,8 +66,11 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     if probed < len(parameters):
         hidden = [emit.parameter(index) for index in range(probed, len(parameters))]
         ctx.probes = Probes(function.op, ctx, hidden)
+        ctx.symptoms = symptoms_of(function.op, ctx)
     terminator = ctx.lower_block(block)
     emit.set_op(terminator.id)
+    if ctx.symptoms is not None:
+        ctx.symptoms.finish()
     emit.ret()
     if ctx.probes is not None:
         ctx.probes.finish()

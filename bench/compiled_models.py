@@ -1,0 +1,465 @@
+# ruff: noqa: SLF001 (torch has no other name for the reset of its compiler)
+"""Compiled models on a GPU: tkdebug's kernels and upstream's, results, speed and compile times.
+
+    python bench/compiled_models.py [MODEL ...]       # both, one after the other, with empty caches
+
+Each compiler runs all models in a process of its own, with the same settings, as `bench/RESULTS.md`
+has them. A model counts as equal where all of its results are within tolerance of upstream's.
+Times are of whole calls, between two CUDA events around many of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROUNDS, CALLS_MS = 5, 40.0
+MODELS = {}
+
+
+def model(options=None, tolerance=1e-2):
+    def add(make):
+        MODELS[make.__name__] = (make, options or {}, tolerance)
+        return make
+
+    return add
+
+
+def randn(*shape, dtype=None, grad=False):
+    import torch
+
+    return torch.randn(*shape, device="cuda", dtype=dtype or torch.float32, requires_grad=grad)
+
+
+def half(*shape, grad=False):
+    import torch
+
+    return (torch.randn(*shape, device="cuda") * 0.5).bfloat16().requires_grad_(grad)
+
+
+@model()
+def pointwise_chain():
+    import torch
+
+    def f(x, y):
+        return torch.relu(x) * torch.tanh(y) + (x - y).sigmoid() * torch.exp(-x * x)
+
+    return f, (randn(4096, 4096), randn(4096, 4096))
+
+
+@model(tolerance=3e-2)
+def gelu_bias_bf16():
+    import torch.nn.functional as F
+
+    return lambda x, b: F.gelu(x + b) * 1.5, (half(8192, 4096), half(4096))
+
+
+@model()
+def broadcast():
+    return lambda x, y: (x + y).exp() * 2, (randn(4096, 1), randn(1, 4096))
+
+
+@model()
+def transpose():
+    return lambda x: (x.t() + 1).contiguous(), (randn(4096, 4096),)
+
+
+@model()
+def concatenate():
+    import torch
+
+    return lambda x, y: torch.cat([x * 2, y.relu(), x + y], -1), (
+        randn(4096, 1024),
+        randn(4096, 1024),
+    )
+
+
+@model()
+def softmax():
+    import torch.nn.functional as F
+
+    return lambda x: F.softmax(x, -1), (randn(8192, 2048),)
+
+
+@model()
+def long_softmax():
+    import torch.nn.functional as F
+
+    return lambda x: F.softmax(x.float(), -1), (half(512, 50257),)
+
+
+@model()
+def cross_entropy():
+    import torch
+    import torch.nn.functional as F
+
+    return F.cross_entropy, (randn(4096, 32000), torch.randint(0, 32000, (4096,), device="cuda"))
+
+
+@model()
+def layer_norm():
+    from torch import nn
+
+    return nn.LayerNorm(4096).to("cuda"), (randn(8192, 4096),)
+
+
+@model(tolerance=3e-2)
+def rms_norm():
+    import torch
+
+    def f(x, w):
+        y = x.float()
+        return (y * torch.rsqrt((y * y).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * w
+
+    return f, (half(8192, 4096), half(4096))
+
+
+@model()
+def group_norm():
+    from torch import nn
+
+    return nn.GroupNorm(8, 64).to("cuda"), (randn(16, 64, 64, 64),)
+
+
+@model()
+def whole_reductions():
+    return lambda x: (x.mean(), x.var(), x.amax()), (randn(1 << 24),)
+
+
+@model()
+def column_sums():
+    return lambda x: (x * x).sum(0), (randn(16384, 1024),)
+
+
+@model()
+def argmax():
+    return lambda x: x.argmax(-1), (randn(4096, 4096),)
+
+
+@model()
+def cumsum():
+    return lambda x: x.cumsum(-1), (randn(4096, 2048),)
+
+
+@model(tolerance=5e-2)
+def split_scan():
+    return lambda x: x.cumsum(0), (randn(1 << 21) * 0.1,)
+
+
+@model()
+def index_add():
+    import torch
+
+    indices = torch.randint(0, 1000, (16384,), device="cuda")
+
+    def f(x, i):
+        return torch.zeros(1000, 256, device=x.device).index_add(0, i, x)
+
+    return f, (randn(16384, 256), indices)
+
+
+@model(tolerance=3e-2)
+def rotary():
+    import torch
+
+    def f(x, cos, sin):
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat([-b, a], -1) * sin
+
+    return f, (half(8, 32, 2048, 128), half(2048, 128), half(2048, 128))
+
+
+@model(tolerance=5e-2)
+def swiglu():
+    import torch.nn.functional as F
+
+    def f(x, w, v):
+        return F.silu(x @ w) * (x @ v)
+
+    return f, (half(4096, 2048), half(2048, 4096) * 0.02, half(2048, 4096) * 0.02)
+
+
+@model()
+def convolution_norm():
+    from torch import nn
+
+    layers = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU())
+    return layers.to("cuda").eval(), (randn(16, 32, 64, 64),)
+
+
+@model()
+def pooling():
+    import torch.nn.functional as F
+
+    return lambda x: F.avg_pool2d(F.max_pool2d(x, 2).relu(), 2), (randn(32, 64, 64, 64),)
+
+
+@model(tolerance=5e-2)
+def plain_attention():
+    import torch
+
+    def f(q, k, v):
+        weights = torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1)
+        return weights @ v
+
+    return f, tuple(half(4, 16, 1024, 64) for _ in range(3))
+
+
+@model(tolerance=5e-2)
+def flex_attention():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def f(q, k, v):
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, m, n: s + (n - m) * 0.01)
+
+    return f, tuple(half(4, 16, 2048, 64) for _ in range(3))
+
+
+@model(tolerance=5e-2)
+def flex_attention_causal():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    mask = create_block_mask(lambda b, h, m, n: m >= n, None, None, 2048, 2048, device="cuda")
+
+    def f(q, k, v):
+        return flex_attention(q, k, v, block_mask=mask)
+
+    return f, tuple(half(4, 16, 2048, 64) for _ in range(3))
+
+
+@model(tolerance=5e-2)
+def flex_attention_backward():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def f(q, k, v):
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, m, n: s + (n - m) * 0.01)
+
+    return f, tuple(half(2, 8, 1024, 64, grad=True) for _ in range(3))
+
+
+@model(tolerance=5e-2)
+def mlp_backward():
+    from torch import nn
+
+    layers = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
+    return layers.to("cuda").bfloat16(), (half(4096, 1024, grad=True),)
+
+
+@model({"mode": "max-autotune-no-cudagraphs"}, tolerance=5e-2)
+def matmul_template():
+    import torch
+
+    return lambda x, w, b: torch.relu(x @ w + b), (half(2048, 2048), half(2048, 2048), half(2048))
+
+
+@model({"mode": "max-autotune-no-cudagraphs"}, tolerance=5e-2)
+def bmm_template():
+    import torch
+
+    return lambda x, w: torch.bmm(x, w).relu(), (half(16, 512, 512), half(16, 512, 512))
+
+
+@model({"mode": "reduce-overhead"})
+def reduce_overhead():
+    import torch.nn.functional as F
+
+    def f(x):
+        for _ in range(6):
+            x = F.layer_norm(x.relu() + 1, (256,))
+        return x
+
+    return f, (randn(64, 256),)
+
+
+@model({"dynamic": True})
+def dynamic_shapes():
+    import torch.nn.functional as F
+
+    def f(x):
+        return F.softmax(x * 2 + 1, -1), x.sum(0)
+
+    return f, (randn(4000, 1000),)
+
+
+@model(tolerance=5e-2)
+def transformer_block_backward():
+    import torch
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True, norm_first=True)
+    return layer.to("cuda").to(torch.bfloat16), (half(8, 512, 512, grad=True),)
+
+
+@model()
+def dropout():
+    import torch.nn.functional as F
+
+    return lambda x: F.dropout(x.relu(), 0.5), (randn(4096, 4096),)
+
+
+@model()
+def kernel_of_the_user():
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def scale_add(X, Y, OUT, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = i < n
+        tl.store(OUT + i, tl.load(X + i, mask) * 2 + tl.load(Y + i, mask), mask)
+
+    def f(x, y):
+        out = torch.empty_like(x)
+        n = x.numel()
+        scale_add[(triton.cdiv(n, 1024),)](x.relu(), y, out, n, 1024)
+        return out.sin() + y
+
+    return f, (randn(1 << 22), randn(1 << 22))
+
+
+def results_of(function, arguments):
+    """What a call gives, and the gradients of what wants some."""
+    import torch
+
+    wanted = [a for a in arguments if isinstance(a, torch.Tensor) and a.requires_grad]
+    got = function(*arguments)
+    outputs = list(got) if isinstance(got, tuple | list) else [got]
+    if wanted:
+        outputs += torch.autograd.grad(outputs[0].float().square().mean(), wanted)
+    return [each.detach() for each in outputs]
+
+
+def call_us(call):
+    """Microseconds of a call: the least of some rounds."""
+    import torch
+
+    def round_ms(calls):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(calls):
+            call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / calls
+
+    calls = max(3, min(200, int(CALLS_MS / max(round_ms(3), 1e-3))))
+    return 1000 * min(round_ms(calls) for _ in range(ROUNDS))
+
+
+def measure(name, folder):
+    """Compile and run one model: a line of JSON, its results in a file."""
+    import torch
+
+    make, options, _ = MODELS[name]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    function, arguments = make()
+    compiled = torch.compile(function, **options)
+    torch.manual_seed(1)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    results = [each.clone() for each in results_of(compiled, arguments)]
+    torch.cuda.synchronize()
+    cold_s = time.perf_counter() - start
+    torch.save([each.cpu() for each in results], folder / f"{name}.pt")
+    if options.get("dynamic"):
+        results_of(compiled, tuple(a[: len(a) // 2 + 3] for a in arguments))
+    for _ in range(3):
+        results_of(compiled, arguments)
+    torch.cuda.synchronize()
+    return {"model": name, "cold_s": cold_s, "us": call_us(lambda: results_of(compiled, arguments))}
+
+
+def worker(folder, names):
+    """Measure models in this process, a line for each."""
+    import torch
+
+    torch.set_float32_matmul_precision("high")
+    # Contexts, libraries and imports are no part of a model's compile time.
+    torch.compile(lambda x: x + 1)(torch.ones(8, device="cuda"))
+    for name in names:
+        try:
+            line = measure(name, folder)
+        except Exception as error:
+            line = {"model": name, "error": f"{type(error).__name__}: {str(error)[:400]}"}
+        print(json.dumps(line), flush=True)
+
+
+def run(compiler, names, folder):
+    """Measure models with a compiler in a process of its own; lines by model."""
+    folder = folder / compiler
+    folder.mkdir()
+    caches = {name: str(folder / name) for name in ("inductor", "triton", "tkdebug")}
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": caches["inductor"],
+        "TRITON_CACHE_DIR": caches["triton"],
+        "TKDEBUG_CACHE_DIR": caches["tkdebug"],
+    }
+    command = [__file__, "--worker", str(folder), *names]
+    if compiler == "tkdebug":
+        command = ["-m", "tkdebug", "run", "--no-tui", *command]
+    done = subprocess.run([sys.executable, *command], env=environment, stdout=subprocess.PIPE)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+    return {line["model"]: line for line in lines}
+
+
+def difference(name, folder):
+    """How far results are from upstream's, relative to 1 or the value, which is larger."""
+    import torch
+
+    ours, theirs = (torch.load(folder / c / f"{name}.pt") for c in ("tkdebug", "upstream"))
+    return max(
+        ((a.double() - b.double()).abs() / b.double().abs().clamp(min=1)).max().item()
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def main(names):
+    names = names or list(MODELS)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        theirs = run("upstream", names, folder)
+        ours = run("tkdebug", names, folder)
+        speeds, colds, equal = [], [], 0
+        for name in names:
+            ours_of, theirs_of = ours.get(name, {}), theirs.get(name, {})
+            errors = [
+                f"{w}: {r.get('error', 'no result')}"
+                for w, r in (("tkdebug", ours_of), ("upstream", theirs_of))
+                if "us" not in r
+            ]
+            if errors:
+                print(f"{name:28} {'; '.join(errors)}")
+                continue
+            off = difference(name, folder)
+            is_equal = off <= MODELS[name][2]
+            equal += is_equal
+            speeds.append(theirs_of["us"] / ours_of["us"])
+            colds.append((ours_of["cold_s"], theirs_of["cold_s"]))
+            print(
+                f"{name:28} {'equal' if is_equal else 'DIFFERS'} {off:8.1e}  "
+                f"{ours_of['us']:9.1f} us, upstream {theirs_of['us']:9.1f}: {speeds[-1]:5.2f}x  "
+                f"cold {ours_of['cold_s']:6.2f} s, upstream {theirs_of['cold_s']:6.2f}"
+            )
+    if speeds:
+        mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
+        ours_s, theirs_s = (sum(each) for each in zip(*colds, strict=True))
+        print(
+            f"{equal} of {len(names)} equal, speed {mean:.3f} of upstream's, "
+            f"cold compiles {ours_s:.1f} s, upstream {theirs_s:.1f} s"
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        worker(Path(sys.argv[2]), sys.argv[3:])
+    else:
+        main(sys.argv[1:])

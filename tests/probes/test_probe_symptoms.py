@@ -1,0 +1,91 @@
+"""Checked GPU IR notes symptoms, and a closer look gives the faults that the interpreter finds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from probe_support import launches, reported
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug import knobs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "interpreter"))
+import overflow_kernels
+import undefined_kernels
+
+INT = torch.int32
+
+
+def ints(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=INT)
+
+
+def out(n: int) -> torch.Tensor:
+    return torch.zeros(n, dtype=INT)
+
+
+@tkdebug.jit
+def ratio(x, y, out, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    mask = at < n
+    tl.store(out + at, tl.load(x + at, mask=mask) / tl.load(y + at, mask=mask), mask=mask)
+
+
+@tkdebug.jit
+def softmax(x, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    row = tl.program_id(0) * n
+    values = tl.load(x + row + at, mask=at < n, other=float("-inf"))
+    shifted = tl.exp(values - tl.max(values, 0))
+    tl.store(out + row + at, shifted / tl.sum(shifted, 0), mask=at < n)
+
+
+def _ratio() -> None:
+    x, y = torch.zeros(300), torch.ones(300)
+    y[200:] = 0
+    ratio[(5,)](x, y, torch.zeros(300), 300, B=64)
+
+
+def _softmax() -> None:
+    x = torch.randn(6, 50)
+    x[4] = float("-inf")
+    softmax[(6,)](x, torch.zeros(6, 50), 50, B=64)
+
+
+def _quotients() -> None:
+    undefined_kernels.quotients[(2,)](ints(*range(12)), ints(*[1, 0, 3] * 4), out(12), 12, BLOCK=8)
+
+
+def _shifted() -> None:
+    undefined_kernels.shifted[(1,)](ints(1, 40, 2, -1, 3, 33), out(6), 6, BLOCK=8)
+
+
+def _addresses() -> None:
+    undefined_kernels.addresses[(1,)](ints(*range(8)), out(8), 0, BLOCK=8)
+
+
+def _gathered() -> None:
+    rows = ints(0, 1, 3, 2)
+    x = torch.zeros(64)
+    overflow_kernels.gathered[(1,)](x, rows, torch.zeros(16), 1 << 30, R=4, C=4)
+
+
+def _rolled() -> None:
+    overflow_kernels.rolled[(2,)](torch.zeros(16), torch.zeros(16), 3, 16, BLOCK=8)
+
+
+RUNS = [_ratio, _softmax, _quotients, _shifted, _addresses, _gathered, _rolled]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_faults_are_those_of_the_interpreter(run, target: str) -> None:
+    with knobs.scope(checks=("nan",)):
+        launch = launches(run)[-1]
+    assert launch.faults
+    faults, _ = reported(launch, target)
+    assert faults == launch.faults

@@ -1,0 +1,142 @@
+"""From a kernel that Inductor wrote to the lines of the model that it computes.
+
+The nodes of the graph know their lines. They are written as comments where generated code is: after
+a kernel's source, and before the launch of a kernel of the user's. A fault in the kernel finds them
+there, however the code came to be: compiled now, or read from a cache.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tkdebug.errors import Frame
+from tkdebug.events import Fault
+
+_COMMENT = re.compile(r"^\s*# of (?P<file>.+):(?P<line>\d+) in (?P<function>\S+) \((?P<op>\S+)\)$")
+_TRACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.M)
+# How far above a launch, in the code around the kernels, its comment is looked for.
+_LINES_ABOVE = 40
+_MOST_SHOWN = 4
+# What generated lines write for an op, where that is not its name.
+_WRITTEN = {
+    **{"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "pow", "neg": "-"},
+    **{"mm": "dot", "addmm": "dot", "bmm": "dot", "sum": "sum", "mean": "sum"},
+}
+# The line of the model that launches the kernel which runs now.
+_launched_by: ContextVar[Frame | None] = ContextVar("tkdebug_launched_by", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An op of the graph, and the model's line that it is of."""
+
+    op: str
+    frame: Frame
+
+    def __str__(self) -> str:
+        frame = self.frame
+        return f"# of {frame.file}:{frame.line} in {frame.function} ({self.op})"
+
+
+def origins_of(nodes: Iterable[Any]) -> tuple[Origin, ...]:
+    """The ops and lines of some nodes of a graph, each once, by line."""
+    found = {origin for node in nodes if (origin := _origin_of(node)) is not None}
+    return tuple(sorted(found, key=lambda each: (each.frame.file, each.frame.line, each.op)))
+
+
+def _origin_of(node: Any) -> Origin | None:
+    traces = list(_TRACE.finditer(str(getattr(node, "meta", {}).get("stack_trace") or "")))
+    if not traces:
+        return None
+    place = traces[-1]
+    function = place["function"].split()[0].strip("<>")
+    frame = Frame(place["file"], int(place["line"]), function)
+    target = getattr(node, "target", node)
+    name = getattr(target, "_opname", None) or getattr(target, "__name__", str(target))
+    return Origin(f"aten.{name}" if hasattr(target, "_opname") else str(name), frame)
+
+
+def with_origins(source: str, nodes: Iterable[Any]) -> str:
+    """The source of a generated kernel with the lines that it is of as comments at its end."""
+    lines = [str(origin) for origin in origins_of(nodes)]
+    # It is quoted in the code around the kernels.
+    shown = [line for line in lines if "'''" not in line and "\\" not in line]
+    return "\n".join([source.rstrip("\n"), *shown, ""]) if shown else source
+
+
+@contextmanager
+def launched_from(frame: Any) -> Iterator[None]:
+    """Faults inside are of the model's line that a frame of generated code says it launches for."""
+    token = _launched_by.set(_line_above(frame.f_code.co_filename, frame.f_lineno))
+    try:
+        yield
+    finally:
+        _launched_by.reset(token)
+
+
+@lru_cache(maxsize=1024)
+def _line_above(file: str, line: int) -> Frame | None:
+    for number in range(line, max(0, line - _LINES_ABOVE), -1):
+        text = linecache.getline(file, number)
+        if number != line and ".run(" in text:
+            return None
+        found = _COMMENT.match(text.rstrip("\n"))
+        if found is not None:
+            return Frame(found["file"], int(found["line"]), found["function"])
+    return None
+
+
+def at_model_line(fault: Fault) -> Fault:
+    """A fault in a generated kernel, with the model's line before its own where one is sure."""
+    if not fault.frames:
+        return fault
+    launcher, here = _launched_by.get(), fault.frames[-1]
+    if launcher is not None:
+        return replace(fault, frames=(launcher, *fault.frames))
+    origins = _read_origins(here.file)
+    if not origins:
+        return fault
+    chosen = _of_line(origins, linecache.getline(here.file, here.line)) or origins
+    places = {origin.frame for origin in chosen}
+    shown = [f"{Path(o.frame.file).name}:{o.frame.line} ({o.op})" for o in chosen[:_MOST_SHOWN]]
+    more = f", and {len(chosen) - _MOST_SHOWN} more" if len(chosen) > _MOST_SHOWN else ""
+    which = "the model's line" if len(places) == 1 else "one of the model's lines"
+    note = f"{which}: {', '.join(shown)}{more}"
+    hint = f"{note}; {fault.hint}" if fault.hint else note
+    frames = (*places, *fault.frames) if len(places) == 1 else fault.frames
+    return replace(fault, frames=frames, hint=hint)
+
+
+def _read_origins(file: str) -> tuple[Origin, ...]:
+    lines = linecache.getlines(file)
+    found = (_COMMENT.match(line.rstrip("\n")) for line in lines)
+    return tuple(
+        Origin(m["op"], Frame(m["file"], int(m["line"]), m["function"])) for m in found if m
+    )
+
+
+def _of_line(origins: Sequence[Origin], text: str) -> list[Origin]:
+    """Those whose op a generated line writes by its name."""
+    code = text.partition("#")[0]
+    return [origin for origin in origins if _is_written(origin.op.removeprefix("aten."), code)]
+
+
+def _is_written(op: str, code: str) -> bool:
+    written = _WRITTEN.get(op.strip("_"), op.strip("_"))
+    if written.isidentifier():
+        return re.search(rf"(?<![A-Za-z]){written}(?![A-Za-z0-9])\s*\(", code) is not None
+    return f" {written} " in code
+
+
+def calling_frame() -> Any:
+    """The frame of the code that called the function which calls this."""
+    return sys._getframe(2)  # noqa: SLF001

@@ -1,0 +1,170 @@
+# ruff: noqa: SLF001 (torch's compiler has only private names for what is replaced here)
+"""`torch.compile` where a CUDA device is usable: Inductor's kernels are compiled by tkdebug.
+
+Inductor asks `triton.compile` for each kernel and launches what it gets; that much is upstream's
+interface. The rest is here: kernels are compiled in this process, as sessions hear of them here,
+generated code names the model's lines, and kernels of the user's in a graph are checked as others
+are. Without a device, `cuda_standin.compiling` has Inductor's kernels interpreted.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from tkdebug.compat.after_torch import after_torch
+from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
+from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
+from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
+from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
+from tkdebug.compat.replacements import Replacements
+from tkdebug.errors import UnsupportedError
+from tkdebug.runtime.launch.timed_launches import timed_launches
+from tkdebug.terminal_text import tell
+
+
+class CompilesNatively:
+    """Prepares torch's compiler when it is first used, from when torch is imported to `restore`."""
+
+    def __init__(self) -> None:
+        self._replacements = Replacements()
+        self._wanted = True
+        after_torch(self._replace)
+
+    def _replace(self) -> None:
+        if self._wanted:
+            _prepare_at_first_use(self._replacements)
+
+    def restore(self) -> None:
+        """Put torch's own back; a second call does nothing."""
+        self._wanted = False
+        self._replacements.restore()
+
+
+def _prepare_at_first_use(replacements: Replacements) -> None:
+    import torch
+    import torch.export
+
+    @functools.cache
+    def prepare() -> bool:
+        try:
+            _prepare(replacements)
+        except (ImportError, AttributeError) as error:
+            known = f"the compiler of torch {torch.__version__} is not known to tkdebug"
+            tell(f"torch.compile runs its functions eagerly: {known} ({error})")
+            return False
+        return True
+
+    compile, export = torch.compile, torch.export.export
+
+    @functools.wraps(compile)
+    def compile_prepared(model: Any = None, *, backend: Any = "inductor", **options: Any) -> Any:
+        # A backend of the script's own may call Inductor; others write no Triton kernels.
+        may_write = backend == "inductor" or not isinstance(backend, str)
+        if not may_write or prepare() or backend != "inductor":
+            return compile(model, backend=backend, **options)
+        return (lambda function: function) if model is None else model
+
+    @functools.wraps(export)
+    def export_prepared(*arguments: Any, **options: Any) -> Any:
+        prepare()
+        return export(*arguments, **options)
+
+    replacements.set(torch, "compile", compile_prepared)
+    replacements.set(torch.export, "export", export_prepared)
+
+
+def _prepare(replacements: Replacements) -> None:
+    """Replace in torch's compiler what has to be.
+
+    Raises:
+        ImportError: it has other modules.
+        AttributeError: it has other names.
+    """
+    forget_triton()
+    replacements.on_restore(forget_triton)
+    _compile_here(replacements)
+    _compile_for(replacements)
+    _key_by_lines(replacements)
+    analyse_user_kernels(replacements)
+    note_lines(replacements)
+
+
+def _compile_here(replacements: Replacements) -> None:
+    """Have kernels compiled in this process, and launched by tkdebug."""
+    from torch._inductor import async_compile, config
+
+    @functools.lru_cache(1)
+    def pool() -> CodePool:
+        return CodePool(async_compile.get_compile_threads())
+
+    replacements.set(async_compile.AsyncCompile, "process_pool", staticmethod(pool))
+    # Torch's own launcher takes a cubin, of which sessions, checks and crashes would not hear.
+    before = config.use_static_cuda_launcher
+    config.use_static_cuda_launcher = False
+    replacements.on_restore(lambda: setattr(config, "use_static_cuda_launcher", before))
+
+
+def _compile_for(replacements: Replacements) -> None:
+    """Tell compiles and launches what they are for: whose kernel, which device, a benchmark."""
+    import torch
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    begin: Any = CachingAutotuner.__init__
+    precompile: Any = CachingAutotuner._precompile_config
+    bench: Any = CachingAutotuner.bench
+    run: Any = CachingAutotuner.run
+
+    @functools.wraps(begin)
+    def of_user(self: Any, *arguments: Any, **keywords: Any) -> None:
+        begin(self, *arguments, **keywords)
+        if self.custom_kernel:
+            # An attribute of the few, so that the launches of others cost no more.
+            vars(self)["run"] = functools.partial(_run_from_line, functools.partial(run, self))
+
+    @functools.wraps(precompile)
+    def on_its_device(self: Any, config: Any) -> Any:
+        if self.inductor_meta.get("store_cubin"):
+            raise UnsupportedError(
+                "kernels of Inductor's C++ wrapper and of ahead-of-time packages are not "
+                "launched by tkdebug; leave cpp_wrapper out, or compile the package without tkdebug"
+            )
+        wanted = WANTED.get() or Wanted(bool(self.custom_kernel))
+        with torch.cuda.device(self.triton_meta.get("device") or 0), wanted_for(wanted):
+            return precompile(self, config)
+
+    @functools.wraps(bench)
+    def unchecked(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        with timed_launches():
+            return bench(self, *arguments, **keywords)
+
+    replacements.set(CachingAutotuner, "__init__", of_user)
+    replacements.set(CachingAutotuner, "_precompile_config", on_its_device)
+    replacements.set(CachingAutotuner, "bench", unchecked)
+
+
+def _run_from_line(run: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    with launched_from(calling_frame()):
+        return run(*arguments, **keywords)
+
+
+def _key_by_lines(replacements: Replacements) -> None:
+    """Keep generated code apart in Inductor's caches by the lines of the model that it names."""
+    from torch._inductor.codecache import FxGraphHashDetails
+
+    begin: Any = FxGraphHashDetails.__init__
+
+    @functools.wraps(begin)
+    def with_lines(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> None:
+        begin(self, gm, *arguments, **keywords)
+        self.tkdebug_lines = _lines_of(gm)
+
+    replacements.set(FxGraphHashDetails, "__init__", with_lines)
+
+
+def _lines_of(graph: Any) -> str:
+    """A digest of where the nodes of a graph are written."""
+    traces = "\n".join(str(node.meta.get("stack_trace")) for node in graph.graph.nodes)
+    return hashlib.sha256(traces.encode()).hexdigest()

@@ -1,0 +1,36 @@
+"""Attributes of other packages that are replaced, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_MISSING = object()
+
+
+class Replacements:
+    """The replaced attributes of one installation."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def set(self, owner: object, name: str, value: object) -> None:
+        """Replace `owner.name`, remembering what its own namespace held."""
+        before = vars(owner).get(name, _MISSING)
+
+        def undo() -> None:
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+        self._undo.append(undo)
+        setattr(owner, name, value)
+
+    def on_restore(self, undo: Callable[[], None]) -> None:
+        """Call `undo` when things are put back."""
+        self._undo.append(undo)
+
+    def restore(self) -> None:
+        """Put everything back, last first; a second call does nothing."""
+        while self._undo:
+            self._undo.pop()()

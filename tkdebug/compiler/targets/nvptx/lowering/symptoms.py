@@ -1,0 +1,253 @@
+"""What checked kernels note of integers that have no defined result, and of hints.
+
+Each test sets bits of one word of the thread, which LLVM keeps in a register; at its end a kernel
+that has set any reports them. Nothing branches before, so loops stay as they are. A test may be
+true where there is no fault, as the launch is looked at again (`compiler.probes.symptoms`), but
+never misses one of its kind, but for what `_hint` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from tkdebug.compiler.analysis.data_flow import source_of
+from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
+from tkdebug.compiler.layouts import REGISTER, f2
+from tkdebug.compiler.probes import table
+from tkdebug.compiler.probes.sites import probe_sites
+from tkdebug.compiler.probes.symptoms import (
+    HINT,
+    SYMPTOM_KINDS,
+    SYMPTOMS,
+    bit_of,
+    program_offset,
+)
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probe_corners import may_wrap
+
+_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
+_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
+_VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout, arith.ExtSI)
+
+
+class Symptoms:
+    """The symptoms of one kernel.
+
+    Args:
+        ctx: the kernel on its way to LLVM IR.
+        slot: where they are reported.
+        kinds: what is looked for, some of `SYMPTOM_KINDS`.
+    """
+
+    def __init__(self, ctx: Lowering, slot: LLVMValue, kinds: Sequence[str]) -> None:
+        self._ctx = ctx
+        self._slot = slot
+        self._kinds = kinds
+        self._word: LLVMValue | None = None
+        self._noted: set[str] = set()
+
+    def look_at(self, op: Operation) -> None:
+        """`op` was lowered: note what of it is a symptom."""
+        if op.name in _DIVISIONS:
+            self._division(op)
+        elif op.name in _SHIFTS:
+            self._shift(op)
+        elif op in self._offset_sums:
+            self._offset(op)
+        elif tt.Hint.matches(op):
+            self._hint(tt.Hint(op))
+
+    def finish(self) -> None:
+        """Report at the kernel's end."""
+        if self._word is None:
+            return
+        emit = self._ctx.emit
+        word = emit.load("i32", self._word, 4)
+        far, after = emit.new_block("probe.symptoms"), emit.new_block("probe.end")
+        emit.branch_rarely(emit.icmp("ne", word, 0), far, after)
+        emit.start(far)
+        bits = emit.cast("zext", word, "i64")
+        emit.asm(
+            f"red.relaxed.gpu.global.or.b64 [$0+{table.COUNT}], $1;",
+            "l,l,~{memory}",
+            "void",
+            (self._slot, bits),
+        )
+        complement = emit.xor(_program(self._ctx), -1)
+        for kind in SYMPTOM_KINDS:
+            if kind in self._noted:
+                there = emit.icmp("ne", emit.bit_and(word, 1 << bit_of(kind)), 0)
+                emit.asm(
+                    f"red.relaxed.gpu.global.max.u64 [$0+{program_offset(kind)}], $1;",
+                    "l,l,~{memory}",
+                    "void",
+                    (self._slot, emit.select(there, complement, integer("i64", 0))),
+                )
+        emit.branch(after)
+        emit.start(after)
+
+    def _note(self, kind: str, found: Iterable[LLVMValue]) -> None:
+        """Set the bit of a kind where any of these i1 holds."""
+        emit, any_found = self._ctx.emit, integer("i1", 0)
+        for condition in dict.fromkeys(found):
+            any_found = emit.binary("or", any_found, condition)
+        if any_found.constant == 0:
+            return
+        if self._word is None:
+            with emit.in_entry():
+                self._word = emit.raw("ptr", "alloca i32, align 4")
+                emit.store(integer("i32", 0), self._word, 4)
+        bit = emit.select(any_found, integer("i32", 1 << bit_of(kind)), integer("i32", 0))
+        emit.store(emit.binary("or", emit.load("i32", self._word, 4), bit), self._word, 4)
+        self._noted.add(kind)
+
+    # Integers
+
+    def _division(self, op: Operation) -> None:
+        if "division-by-zero" not in self._kinds or _is_combining(op):
+            return
+        _, right = op.operands
+        divisors = dict.fromkeys(self._ctx.values[right])
+        self._note(
+            "division-by-zero",
+            [self._ctx.emit.icmp("eq", d, 0) for d in divisors if not d.constant],
+        )
+
+    def _shift(self, op: Operation) -> None:
+        if "shift-range" not in self._kinds or _is_combining(op):
+            return
+        _, right = op.operands
+        amounts = dict.fromkeys(self._ctx.values[right])
+        bits = self._ctx.element_bits(op.result)
+        self._note(
+            "shift-range",
+            [
+                self._ctx.emit.icmp("uge", amount, bits)
+                for amount in amounts
+                if bits > 1 and (amount.constant is None or not 0 <= amount.constant < bits)
+            ],
+        )
+
+    @cached_property
+    def _offset_sums(self) -> frozenset[Operation]:
+        if "offset-overflow" not in self._kinds:
+            return frozenset()
+        return offset_arithmetic(self._ctx.module).sums
+
+    def _offset(self, op: Operation) -> None:
+        """Sums that pointers are moved by: scalars one by one, a tile by the numbers it lies in."""
+        is_tile = isinstance(op.result.type, TensorType)
+        if is_tile and all(user in self._offset_sums for user in op.result.uses):
+            return  # seen with what it is a part of
+        self._note("offset-overflow", self._wrapped(op))
+
+    def _wrapped(self, op: Operation) -> list[LLVMValue]:
+        """i1: whether elements of a sum wrapped, or of what it is made of."""
+        if isinstance(op.result.type, TensorType):
+            found = may_wrap(self._ctx, op.result)
+            if found is not None:
+                return [found]
+        each = zip(*(self._ctx.values[value] for value in (*op.operands, op.result)), strict=True)
+        wraps = [self._wraps(op.name, *one) for one in dict.fromkeys(each)]
+        if isinstance(op.result.type, TensorType):
+            for operand in op.operands:
+                source = _computed(operand)
+                if source in self._offset_sums and isinstance(source.result.type, TensorType):
+                    wraps += self._wrapped(source)
+        return wraps
+
+    def _wraps(self, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:
+        emit = self._ctx.emit
+        if name == arith.MulI.name:
+            wide = [emit.cast("sext", x, "i64") for x in (a, b, result)]
+            return emit.icmp("ne", emit.binary("mul", *wide[:2]), wide[2])
+        other = result if name == arith.AddI.name else b
+        signs = emit.bit_and(emit.xor(a, other), emit.xor(b if other is result else a, result))
+        return emit.icmp("slt", signs, 0)
+
+    def _hint(self, hint: tt.Hint) -> None:
+        """Assumed multiples, of elements that begin a run; of runs, of one thread's registers."""
+        kind, source = hint.kind, hint.source
+        if HINT not in self._kinds or isinstance(element_of(source.type), PointerType):
+            return
+        registers = self._ctx.values[source]
+        if not isinstance(source.type, TensorType):
+            if kind == "divisibility":
+                self._note(HINT, [self._is_no_multiple(registers[0], max(hint.values))])
+            return
+        for axis, number in enumerate(hint.values):
+            if number > 1:
+                self._note(HINT, self._broken(source, axis, kind, number))
+
+    def _is_no_multiple(self, value: LLVMValue, number: int) -> LLVMValue:
+        emit = self._ctx.emit
+        if number & (number - 1) == 0:
+            return emit.icmp("ne", emit.bit_and(value, number - 1), 0)
+        return emit.icmp("ne", emit.binary("srem", value, integer(value.type, number)), 0)
+
+    def _broken(self, source: Value, axis: int, kind: str, number: int) -> list[LLVMValue]:
+        """i1 of each register: whether it is known to break a promise about its neighbours."""
+        ctx, emit = self._ctx, self._ctx.emit
+        layout, registers = ctx.layout(source), ctx.values[source]
+        steps = [layout.unpack_out(v) for v in f2.spanned(layout.packed_bases(REGISTER))]
+        name = layout.out_dims[axis]
+        found = []
+        for value, step, place in zip(registers, steps, ctx.coordinates(layout), strict=True):
+            neighbour = {**step, name: step[name] - 1}
+            before = registers[steps.index(neighbour)] if neighbour in steps else None
+            begins = emit.xor(self._is_no_multiple(place[axis], number), 1)
+            if kind == "divisibility":
+                good = emit.xor(begins, 1)
+                if before is not None:
+                    good = emit.icmp("eq", value, emit.add(before, 1))
+                found.append(emit.bit_and(self._is_no_multiple(value, number), emit.xor(good, 1)))
+            elif before is not None:
+                wanted = before if kind == "constancy" else emit.add(before, 1)
+                broken = emit.bit_and(emit.icmp("ne", value, wanted), emit.xor(begins, 1))
+                if kind == "contiguity":
+                    broken = emit.bit_and(broken, emit.icmp("ne", value, 0))
+                found.append(broken)
+        return found
+
+
+def _is_combining(op: Operation) -> bool:
+    """Whether an op is in a region that combines or maps elements, and not in the kernel."""
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if around.name not in CONTROL_FLOW and not tt.Func.matches(around):
+            return True
+        block = around.block
+    return False
+
+
+def _computed(value: Value) -> Operation | None:
+    """The op that gave a value, before it was spread, moved or widened."""
+    while (source := source_of(value, _VIEWS)) is not None:
+        value = source
+    return value.defining_op
+
+
+def _program(ctx: Lowering) -> LLVMValue:
+    """The program's number, i64."""
+    emit, names = ctx.emit, ("ctaid.z", "nctaid.y", "ctaid.y", "nctaid.x", "ctaid.x")
+    z, height, y, width, x = (
+        emit.cast("zext", emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}"), "i64")
+        for name in names
+    )
+    row = emit.add(emit.mul(z, height), y)
+    return emit.add(emit.mul(row, width), x)
+
+
+def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:
+    """The symptoms that a checked kernel looks for; None of one that looks for none."""
+    site = next((site for site in probe_sites(function) if site.kind == SYMPTOMS), None)
+    if site is None or ctx.probes is None:
+        return None
+    return Symptoms(ctx, ctx.probes.slot(site), tt.Func(function).probe_symptoms)

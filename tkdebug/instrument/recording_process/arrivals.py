@@ -1,0 +1,274 @@
+"""What came from the script's process, as events for the store.
+
+Responsible for what numbers in packed launches mean, for launches that wait until that is known,
+and for joining CUPTI's records with launches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.events import ArgumentInfo
+from tkdebug.instrument.cupti.joining import Made
+from tkdebug.instrument.cupti.layouts import layout_of
+from tkdebug.instrument.cupti.op_spans import OpSpans
+from tkdebug.instrument.cupti.parsing import RecordError
+from tkdebug.instrument.device_records import LostActivities
+from tkdebug.instrument.recording_process.channel import Message
+from tkdebug.instrument.recording_process.encoding import decoded_options
+from tkdebug.instrument.recording_process.generations import Generations
+from tkdebug.instrument.recording_process.launch_texts import (
+    ArgumentTexts,
+    Scalars,
+    encode_options,
+    encode_scopes,
+    encode_stream,
+    grid_text,
+)
+from tkdebug.instrument.recording_process.ring import (
+    ENDED,
+    JOINED,
+    OPERATION,
+    TIME_SOURCES,
+    TIMED,
+    PackedLaunch,
+)
+from tkdebug.instrument.store import EncodedLaunch, Event, LaunchEnded, LaunchStarted, Stamped
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured, Round
+
+_UNKNOWN_NAME = "(its name was lost with the script's process)"
+_INTERRUPTED = "launches were not recorded, since the script was interrupted at that moment"
+
+# Name, hash, mode and options of a kernel; which arguments lie in slots, and how.
+Variant = tuple[str, str, str, str]
+_MOST_STREAM = 1 << 63
+_NO_SCOPES = encode_scopes(())
+_NO_FACTS = ArgumentTexts((), ())
+
+
+class Arrivals:
+    """What came, in order.
+
+    Args:
+        ask: sends a message to the script's process.
+    """
+
+    def __init__(self, ask: Callable[..., None]) -> None:
+        self._ask = ask
+        self._variants: dict[int, tuple[Variant, Scalars]] = {}
+        self._facts: Generations[tuple[ArgumentInfo, ...] | ArgumentTexts] = Generations(_NO_FACTS)
+        self._scopes: Generations[str] = Generations(_NO_SCOPES)
+        self._arguments: dict[int, tuple[ArgumentInfo, ...]] = {}
+        self._waiting: list[PackedLaunch] = []
+        self._events: list[Event] = []
+        # Ends of launches, held back while a launch waits that may be theirs.
+        self._ends: list[LaunchEnded] = []
+        self._join: ActivityJoin | None = None
+        self._version = 0
+        self._spans: OpSpans | None = None
+        self._rounds: list[Round] = []
+        self._names: dict[int, str] = {}
+        self._asked: set[int] = set()
+        self._is_given_up = False
+        # Launches that CUPTI times; of others it has records too, while it is on trial.
+        self._timed: set[int] = set()
+        self._devices: set[int] = set()
+
+    def messages(self, messages: Iterable[Message]) -> list[Event]:
+        """The events among messages; the rest is kept."""
+        for kind, *parts in messages:
+            self._take(kind, *parts)
+        return self._taken()
+
+    def _take(self, kind: str, *parts: Any) -> None:
+        if kind == "event":
+            (event,) = parts
+            (self._ends if isinstance(event, LaunchEnded) else self._events).append(event)
+        elif kind == "started":
+            *first, options, number, stream, start_ns, scopes = parts
+            plain = (*first, decoded_options(options), self._arguments[number])
+            self._events.append(LaunchStarted._make((*plain, stream, start_ns, scopes)))
+        elif kind == "arguments":
+            self._arguments.update([parts])
+        elif kind == "forget arguments":
+            self._arguments.clear()
+        elif kind == "variant":
+            number, (*names, options), scalars = parts
+            self._variants[number] = ((*names, encode_options(options)), scalars)
+        elif kind == "facts":
+            self._facts[parts[0]] = parts[1]
+        elif kind == "scopes":
+            self._scopes[parts[0]] = encode_scopes(parts[1])
+        elif kind == "forget":
+            at, first_facts, first_scopes = parts
+            self._facts.forget(at, first_facts)
+            self._scopes.forget(at, first_scopes)
+        elif kind == "made":
+            self._made(Made(*parts[0]), parts[1])
+        elif kind == "cupti":
+            self._version, has_origins = parts
+            self._spans = OpSpans() if has_origins else None
+        elif kind == "round":
+            self._rounds.append(parts[0])
+        elif kind == "names":
+            self._names.update(parts[0])
+        else:
+            assert kind == "no more records", kind
+            self._is_given_up = True
+
+    def launches(self, packed: Sequence[PackedLaunch], read: int) -> list[Event]:
+        """The launches that came, as far as what they refer to is known.
+
+        Args:
+            packed: in order.
+            read: the number behind the slot of the last one.
+        """
+        waiting, self._waiting = [*self._waiting, *packed], []
+        for place, launch in enumerate(waiting):
+            if not self._is_known(launch):
+                # Those behind it wait with it, so that launches stay in order.
+                self._waiting = waiting[place:]
+                break
+            self._add(launch)
+        if not self._waiting:
+            self._facts.read_to(read)
+            self._scopes.read_to(read)
+        return self._taken()
+
+    def _is_known(self, launch: PackedLaunch) -> bool:
+        return launch.variant in (ENDED, OPERATION) or (
+            launch.variant in self._variants
+            and launch.facts in self._facts
+            and (not launch.scopes or launch.scopes in self._scopes)
+        )
+
+    def _add(self, launch: PackedLaunch) -> None:
+        if launch.variant == ENDED:
+            source = TIME_SOURCES[launch.flags]
+            self._ends.append(LaunchEnded(launch.launch, launch.start_ns, None, source))
+        elif launch.variant == OPERATION:
+            if self._spans is not None:
+                self._spans.add(launch.thread, launch.start_ns, launch.end_ns, launch.facts)
+        else:
+            self._events.append(self._started(launch))
+
+    def _started(self, launch: PackedLaunch) -> EncodedLaunch:
+        (kernel, kernel_hash, mode, options), scalars = self._variants[launch.variant]
+        if launch.flags & JOINED:
+            grid = (launch.x, launch.y, launch.z)
+            made = Made(launch.launch, launch.thread, launch.start_ns, launch.end_ns, grid)
+            self._made(made, bool(launch.flags & TIMED))
+        facts = self._facts[launch.facts]
+        if isinstance(facts, ArgumentTexts):
+            texts = facts
+        else:
+            texts = self._facts[launch.facts] = ArgumentTexts(facts, scalars)
+        stream = launch.stream
+        return EncodedLaunch(
+            launch.launch,
+            kernel,
+            kernel_hash,
+            mode,
+            grid_text(launch.x, launch.y, launch.z),
+            options,
+            texts.text(launch.scalars),
+            stream if stream < _MOST_STREAM else encode_stream(stream),
+            launch.start_ns,
+            self._scopes[launch.scopes] if launch.scopes else _NO_SCOPES,
+        )
+
+    def _made(self, made: Made, is_timed: bool) -> None:
+        if is_timed:
+            self._timed.add(made.launch)
+        self._activity_join().made(made)
+
+    def _activity_join(self) -> ActivityJoin:
+        if self._join is None:
+            # Numpy is for those that have a GPU.
+            from tkdebug.instrument.cupti.activity_join import ActivityJoin
+
+            layout = layout_of(self._version)
+            assert layout is not None
+            self._join = ActivityJoin(
+                layout, self._known_names, self._measured, self._told, self._spans
+            )
+        return self._join
+
+    def joined(self) -> list[Event]:
+        """What CUPTI's records say, as far as their names are known."""
+        if self._rounds:
+            self._activity_join().note_launches()
+        try:
+            while self._rounds and self._has_names(self._rounds[0]):
+                devices = self._activity_join().join(self._rounds.pop(0))
+                if devices:
+                    self._ask("devices", devices)
+        except RecordError as error:
+            self._rounds.clear()
+            self._ask("refused", str(error))
+        if self._is_given_up and not self._rounds:
+            self._is_given_up = False
+            if self._join is not None:
+                self._join.give_up()
+        return self._taken()
+
+    @property
+    def wants_names(self) -> bool:
+        """Whether rounds wait for names that were asked for."""
+        return bool(self._rounds)
+
+    def _has_names(self, taken: Round) -> bool:
+        """Whether the names in a round are known; asks for them where they are not."""
+        missing = self._activity_join().names_of(taken) - self._names.keys()
+        if missing - self._asked:
+            self._asked |= missing
+            self._ask("names", sorted(missing))
+        return not missing
+
+    def _known_names(self, addresses: list[int]) -> Mapping[int, str]:
+        return {address: self._names.get(address, _UNKNOWN_NAME) for address in addresses}
+
+    def _measured(self, measured: Measured) -> None:
+        launch, duration_ns, *place = measured
+        if launch in self._timed:
+            self._timed.discard(launch)
+            source = "none" if duration_ns is None else "cupti"
+            self._ends.append(LaunchEnded(launch, duration_ns, None, source, *place))
+
+    def _told(self, event: object) -> None:
+        self._events.append(Stamped(event, time.time_ns()))
+
+    def lost(self, count: int) -> list[Event]:
+        """Slots of which no launch came."""
+        if count:
+            self._told(LostActivities(0, f"{count} {_INTERRUPTED}"))
+        return self._taken()
+
+    def left(self, is_killed: bool) -> list[Event]:
+        """What is known without answers of the script's process.
+
+        Args:
+            is_killed: it did not say that it is done.
+        """
+        for launch in self._waiting:
+            if launch.variant in (ENDED, OPERATION, *self._variants):
+                self._add(launch)
+        self._waiting = []
+        for taken in self._rounds:
+            self._activity_join().note_launches()
+            self._activity_join().join(taken)
+        self._rounds = []
+        if self._join is not None and not is_killed:
+            self._join.give_up()
+        return self._taken()
+
+    def _taken(self) -> list[Event]:
+        events, self._events = self._events, []
+        if not self._waiting:
+            events += self._ends
+            self._ends = []
+        return events

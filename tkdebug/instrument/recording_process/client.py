@@ -1,0 +1,269 @@
+"""The script's side of recording in a process of its own.
+
+Responsible for starting that process, for handing events over, and for what it answers. It has the
+methods of `SessionWriter`, which records inside of the script's process. Invariants: nothing here
+raises into the script; once the process is gone, one line says so and what comes later is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tkdebug.events import ArgumentInfo, KernelCompiled
+from tkdebug.instrument.cupti.parsing import RecordError
+from tkdebug.instrument.recording_process.channel import ChannelClosed, channel_pair
+from tkdebug.instrument.recording_process.encoding import EventEncoder, encoded_options
+from tkdebug.instrument.recording_process.line_tables import LineTables
+from tkdebug.instrument.recording_process.packing import MAX_KEPT
+from tkdebug.instrument.recording_process.ring import RingWriter
+from tkdebug.instrument.store import Event, LaunchStarted, MadeLineTable, Stamped, process_rank
+from tkdebug.terminal_text import tell
+
+START_S = 20.0
+DRAIN_S = 60.0
+_POLL_S = 0.05
+_PROGRAM = (
+    "import os, sys; os.fork() and os._exit(0); sys.path += {path}; "
+    "from tkdebug.instrument.recording_process.process import main; main()"
+)
+
+
+class CannotStart(Exception):
+    """There is no recording process; the message says why."""
+
+
+class RecordingProcess:
+    """A process that records the session at `path` for this one.
+
+    Raises:
+        CannotStart: it cannot be started.
+
+    Attributes:
+        error: why recording stopped before `close`, None where it did not.
+        ring: memory for launches.
+        number: its process id.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.error: str | None = None
+        self.owner = os.getpid()
+        self._channel, theirs = channel_pair()
+        self.number = 0
+        self._acknowledged = 0
+        self._asked = 0
+        self._is_ready = False
+        self._is_done = False
+        self._closing = threading.RLock()
+        self._devices: set[int] = set()
+        self._refusal: str | None = None
+        self._arguments: dict[int, tuple[tuple[ArgumentInfo, ...], int]] = {}
+        self._numbers = itertools.count(1)
+        self.failed: Callable[[], None] | None = None
+        self.names_at: Callable[[list[int]], Mapping[int, str]] | None = None
+        try:
+            self.ring = RingWriter(self._is_read)
+            self._encoder = EventEncoder(os.getpid(), process_rank())
+            self._line_tables = LineTables(self._send_line_table)
+            with theirs:
+                self._start(theirs.fileno())
+            self.ring.close_descriptor()
+            self._await_start()
+        except (OSError, AttributeError, subprocess.SubprocessError) as error:
+            self._channel.close()
+            raise CannotStart(str(error) or type(error).__name__) from error
+
+    def _start(self, their_end: int) -> None:
+        # From the first moment on: a process that dies early is seen, and its number not another's.
+        watched = os.pidfd_open(os.getpid())
+        try:
+            settings = {
+                "path": str(self.path),
+                "process": os.getpid(),
+                "rank": process_rank(),
+                "channel": their_end,
+                "ring": self.ring.descriptor,
+                "watched": watched,
+            }
+            program = _PROGRAM.format(path=_import_path())
+            # Isolated, so that no file of the script's folder is taken for a module.
+            command = [sys.executable, "-I", "-S", "-c", program, json.dumps(settings)]
+            # It forks at once and ends: a script that waits for its children must not find one.
+            subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(their_end, self.ring.descriptor, watched),
+                start_new_session=True,
+                cwd="/",
+                timeout=START_S,
+                check=True,
+            )
+        finally:
+            os.close(watched)
+
+    def _await_start(self) -> None:
+        ends_s = time.monotonic() + START_S
+        while not self._is_ready:
+            self._take_answers(_POLL_S)
+            if self.error is not None:
+                raise OSError(self.error)
+            if time.monotonic() > ends_s:
+                raise OSError("it does not answer")
+
+    def put(self, event: Event) -> None:
+        """Hand an event over."""
+        if isinstance(event, LaunchStarted):
+            self._put_started(event)
+            return
+        if isinstance(event, Stamped) and isinstance(event.event, KernelCompiled):
+            self._line_tables.add(event.event)
+        encoded = self._encoder.encoded(event)
+        if encoded is not None:
+            self.send("event", encoded)
+
+    def _put_started(self, event: LaunchStarted) -> None:
+        """Launches of which each is an event: interpreted ones, and those no slot can hold."""
+        arguments, number = self._arguments.get(id(event.arguments), (None, 0))
+        if arguments is not event.arguments:
+            # Kept, so that no other tuple gets its id.
+            if len(self._arguments) >= MAX_KEPT:
+                self._arguments.clear()
+                self.send("forget arguments")
+            number = next(self._numbers)
+            self._arguments[id(event.arguments)] = (event.arguments, number)
+            self.send("arguments", number, event.arguments)
+        options = encoded_options(event.options)
+        self.send("started", *event._replace(options=options, arguments=number))  # type: ignore[arg-type]
+
+    def send(self, *message: Any) -> None:
+        """Send a message; one to a process that is gone is dropped."""
+        if self.error is not None or self._is_done:
+            return
+        try:
+            self._channel.send(*message)
+        except ChannelClosed:
+            self._take_answers()
+
+    def _send_line_table(self, kernel_hash: str, text: str) -> None:
+        self.send("event", MadeLineTable(kernel_hash, text))
+
+    def flush(self, timeout_s: float = 60.0) -> None:
+        """Wait until all events so far are in the file."""
+        if self.error is not None or self._is_done:
+            return
+        self._asked += 1
+        asked = self._asked
+        self.send("flush", asked)
+        self._await(lambda: self._acknowledged >= asked, timeout_s)
+
+    def close(self) -> None:
+        """Wait until everything is in the file, at most a minute, and let the process end."""
+        with self._closing:
+            if self._is_done or self.error is not None:
+                return
+            self._line_tables.stop()
+            self.send("end")
+            if not self._await(lambda: self._is_done, DRAIN_S):
+                tell(
+                    f"{self.path}: the recording process is still storing; the session is complete "
+                    f"when process {self.number} has ended"
+                )
+            self._is_done = True
+            self._channel.close()
+
+    def leave(self) -> None:
+        """In a forked child: the process is the parent's."""
+        self._is_done = True
+        self._channel.close()
+
+    def before_fork(self) -> None:
+        """End threads."""
+        self._line_tables.stop()
+
+    def take_answers(self) -> set[int]:
+        """See to what the process asks; the result is the devices that ran something.
+
+        Raises:
+            RecordError: CUPTI's records were not what they should be.
+        """
+        self._take_answers()
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise RecordError(refusal)
+        devices, self._devices = self._devices, set()
+        return devices
+
+    def _is_read(self) -> bool:
+        self._take_answers()
+        return self.error is None and not self._is_done
+
+    def _await(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        ends_s = time.monotonic() + timeout_s
+        while not is_done() and self.error is None and time.monotonic() < ends_s:
+            self._take_answers(_POLL_S)
+        return is_done() or self.error is not None
+
+    def _take_answers(self, wait_s: float = 0.0) -> None:
+        if self._is_done or self.error is not None:
+            return
+        try:
+            for kind, *parts in self._channel.receive(wait_s):
+                self._answer(kind, *parts)
+        except ChannelClosed:
+            if not self._is_done:
+                self._fail("the recording process was killed")
+
+    def _answer(self, kind: str, *parts: Any) -> None:
+        if kind == "ready":
+            self._is_ready = True
+            (self.number,) = parts
+        elif kind == "stored":
+            self._acknowledged = max(self._acknowledged, parts[0])
+        elif kind == "devices":
+            self._devices |= parts[0]
+        elif kind == "names":
+            if self.names_at is not None:
+                self.send("names", dict(self.names_at(parts[0])))
+        elif kind == "refused":
+            (self._refusal,) = parts
+        elif kind == "failed":
+            self._fail(parts[0])
+        else:
+            assert kind == "done", kind
+            self._is_done = True
+
+    def _fail(self, reason: str) -> None:
+        if self.error is not None:
+            return
+        self.error = reason
+        if self.failed is not None:
+            self.failed()
+        if self._is_ready:
+            tell(
+                f"{self.path}: recording stopped: {reason}; "
+                "check that the file is there and the disk has room"
+            )
+        with contextlib.suppress(OSError):
+            self._channel.close()
+
+
+def _import_path() -> list[str]:
+    """Where tkdebug and numpy are imported from."""
+    places = [Path(__file__).parents[3]]
+    numpy = importlib.util.find_spec("numpy")
+    if numpy is not None and numpy.origin is not None:
+        places.append(Path(numpy.origin).parents[1])
+    return [str(place) for place in places]

@@ -1,0 +1,236 @@
+"""The functions that pack launches into the ring, one generated for each kernel.
+
+What launches of a kernel have in common is sent once, as a variant; so are shapes and strides that
+come again (facts) and names of scopes. A slot has their numbers, and what differs from launch to
+launch. Responsible for the script's side. Invariant: no argument is held on to, and no value of a
+tensor is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from time import time_ns
+from types import CodeType
+from typing import Any, Protocol
+
+from tkdebug.errors import Frame
+from tkdebug.hook_chain import PackableKernel
+from tkdebug.instrument.device_records import Origin
+from tkdebug.instrument.recording_process.ring import (
+    HEADER_BYTES,
+    MASK,
+    OPERATION,
+    SCALARS,
+    SLOT_BYTES,
+    RingWriter,
+    slot_format,
+)
+from tkdebug.instrument.store import Stamped
+from tkdebug.scopes import SCOPES, ScopeWatcher
+
+# How a scalar is packed, by the kind of its parameter.
+SCALAR_CODES = {"int": "q", "uint": "Q", "float": "d"}
+MAX_KEPT = 1 << 14
+
+Send = Callable[..., None]
+# note(launch, x, y, z, stream, start_ns, *values)
+Note = Callable[..., None]
+Odd = Callable[..., None]
+
+_TEXT = """\
+def note(launch, x, y, z, stream, start_ns{parameters}):
+    end_ns = now()
+    try:
+        looks = ({looks})
+        facts = kept(looks)
+        if facts is None:
+            facts = describe(looks, ({values}))
+        scopes = 0 if named.is_plain else scopes_now()
+    except Exception:
+        odd(launch, (x, y, z), stream, start_ns, end_ns, ({values}))
+        return
+    number = next_number()
+    if number >= ring.limit and not await_room(number):
+        return
+    try:
+        pack(memory, {header} + (number & {mask}) * {slot}, {variant}, facts, launch, x, y, z,
+             here.native_id, stream, start_ns, end_ns, scopes, state.flags{scalars}, number + 1)
+    except Exception:
+        leave_empty(number)
+        odd(launch, (x, y, z), stream, start_ns, end_ns, ({values}))
+"""
+
+
+class _Here(threading.local):
+    """The calling thread; to ask the system for its id takes a call."""
+
+    def __init__(self) -> None:
+        self.native_id = threading.get_native_id()
+
+
+class HasFlags(Protocol):
+    """Whose `flags` launches get."""
+
+    flags: int
+
+
+class LaunchPacker:
+    """Packs the launches of this process.
+
+    Args:
+        ring: where to.
+        send: sends a message.
+        odd: called with a kernel and what `note` was, of a launch that no slot can hold.
+        watcher: whose scopes are recorded.
+        state: has the flags of launches that are made now.
+        time_of: what tells the time of a launch on the device.
+
+    Attributes:
+        notes: by kernel, the function to call after each of its launches with its number, grid,
+            stream, start, and all values.
+    """
+
+    def __init__(
+        self,
+        ring: RingWriter,
+        send: Send,
+        odd: Odd,
+        watcher: ScopeWatcher,
+        state: HasFlags,
+        time_of: Callable[[int], Callable[..., int | None]],
+    ) -> None:
+        self._ring = ring
+        self._send = send
+        self._odd = odd
+        self._watcher = watcher
+        self._here = _Here()
+        self._variants = itertools.count(1)
+        self._facts = itertools.count(1)
+        self._scopes: dict[tuple[str, ...], int] = {}
+        self._scope_numbers = itertools.count(1)
+        self._kept: list[dict[Hashable, int]] = []
+        self._kept_count = 0
+        self._origins: dict[tuple[CodeType, int, tuple[str, ...]], int] = {}
+        self._state = state
+        self.time_of = time_of
+        self.notes: dict[object, Note] = {}
+
+    def note_of(self, kernel: PackableKernel) -> Note:
+        """The function that notes launches of `kernel`; the kernel is kept with it."""
+        note = self.notes.get(kernel)
+        if note is None:
+            note = self.notes[kernel] = self._make_note(kernel)
+        return note
+
+    def _make_note(self, kernel: PackableKernel) -> Note:
+        kinds = kernel.parameter_kinds
+        packed = [i for i, kind in enumerate(kinds) if kind in SCALAR_CODES][:SCALARS]
+        codes = "".join(SCALAR_CODES[kinds[place]] for place in packed)
+        variant = next(self._variants)
+        record = kernel.launch_record
+        self._send(
+            "variant",
+            variant,
+            (record.kernel, record.kernel_hash, record.mode, dict(record.options)),
+            tuple(zip(packed, codes, strict=True)),
+        )
+        kept: dict[Hashable, int] = {}
+        self._kept.append(kept)
+        values = "".join(f"p{place}, " for place in range(len(kinds)))
+        text = _TEXT.format(
+            parameters="".join(f", p{place}" for place in range(len(kinds))),
+            values=values,
+            scalars="".join(f", p{place}" for place in packed),
+            looks=_looks_text(kinds, packed, values),
+            header=HEADER_BYTES,
+            mask=MASK,
+            slot=SLOT_BYTES,
+            variant=variant,
+        )
+        namespace: dict[str, Any] = {
+            "now": time_ns,
+            "kept": kept.get,
+            "describe": self._describer(kernel, kept),
+            "infos": record.describe,
+            "named": SCOPES,
+            "scopes_now": self._scopes_now,
+            "odd": lambda *launch: self._odd(kernel, *launch),
+            "next_number": self._ring.next_number,
+            "ring": self._ring,
+            "await_room": self._ring.await_room,
+            "leave_empty": self._ring.leave_empty,
+            "pack": slot_format(codes).pack_into,
+            "memory": self._ring.memory,
+            "here": self._here,
+            "state": self._state,
+        }
+        exec(compile(text, f"<note of {record.kernel}>", "exec"), namespace)
+        note: Note = namespace["note"]
+        return note
+
+    def _describer(
+        self, kernel: PackableKernel, kept: dict[Hashable, int]
+    ) -> Callable[[Hashable, Sequence[Any]], int]:
+        def describe(looks: Hashable, values: Sequence[Any]) -> int:
+            self._count_kept()
+            number = next(self._facts)
+            self._send("facts", number, kernel.launch_record.describe(tuple(values)))
+            kept[looks] = number
+            return number
+
+        return describe
+
+    def note_operation(self, start_ns: int, end_ns: int, code: CodeType, line: int) -> None:
+        """Note an operation of torch's that the script called at that line."""
+        scopes = () if SCOPES.is_plain else SCOPES.path(self._watcher)
+        origin = self._origins.get((code, line, scopes))
+        if origin is None:
+            origin = self._origins[code, line, scopes] = len(self._origins) + 1
+            frame = Frame(code.co_filename, line, code.co_name)
+            self._send("event", Stamped(Origin(origin, frame, scopes), time_ns()))
+        number = self._ring.next_number()
+        if number < self._ring.limit or self._ring.await_room(number):
+            here = self._here.native_id
+            self._ring.put(number, OPERATION, origin, 0, 0, 0, 0, here, 0, start_ns, end_ns, 0, 0)
+
+    def _count_kept(self) -> None:
+        """Begin anew where every launch passes something else; the other side does so, too."""
+        self._kept_count += 1
+        if self._kept_count > MAX_KEPT:
+            self._kept_count = 0
+            self._scopes.clear()
+            for kept in self._kept:
+                kept.clear()
+            at = self._ring.next_number()
+            if at < self._ring.limit or self._ring.await_room(at):
+                self._ring.leave_empty(at)
+            self._send("forget", at, next(self._facts), next(self._scope_numbers))
+
+    def _scopes_now(self) -> int:
+        path = SCOPES.path(self._watcher)
+        if not path:
+            return 0
+        number = self._scopes.get(path)
+        if number is None:
+            self._count_kept()
+            number = next(self._scope_numbers)
+            self._send("scopes", number, path)
+            self._scopes[path] = number
+        return number
+
+
+def _looks_text(kinds: Sequence[str], packed: Sequence[int], values: str) -> str:
+    """What tells the arguments of a launch from others that are described in other words."""
+    if "other" in kinds:
+        # A tuple or descriptor: no short look tells all of it, and a key is held on to.
+        return f"infos(({values})),"
+    texts = []
+    for place, kind in enumerate(kinds):
+        if kind == "tensor":
+            # Its element type is the kernel's.
+            texts.append(f"p{place}.shape, p{place}.stride(), ")
+        elif kind != "fixed" and place not in packed:
+            texts.append(f"p{place}.__class__, p{place}, ")
+    return "".join(texts)

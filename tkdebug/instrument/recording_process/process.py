@@ -1,0 +1,164 @@
+"""The recording process: reads what the script's process packed, joins it, stores it.
+
+It imports neither torch nor anything of the script's. It has a session of its own, so that Ctrl-C
+does not reach it, and ends when the script does: once it has closed its end, or has died, however
+that was (a pidfd says so; a forked child may hold the socket open for long). Then everything that
+lies in the shared memory and in the socket is stored, and the file closed.
+
+Invariants: whatever a launch in the ring refers to is known, or the launch waits for it; of a
+script that was killed nothing is made up: its run has no end, and launches whose end did not come
+have none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from tkdebug.errors import TkError
+from tkdebug.instrument.recording_process.arrivals import Arrivals
+from tkdebug.instrument.recording_process.channel import Channel, ChannelClosed, Message
+from tkdebug.instrument.recording_process.ring import RingReader
+from tkdebug.instrument.session_lock import SessionLock
+from tkdebug.instrument.store import SessionStore
+from tkdebug.instrument.tables import BUSY_TIMEOUT_S
+
+ROUND_S = 0.02
+IDLE_S = 0.05
+CHECKPOINT_S = 1.0
+NAMES_S = 5.0
+_BATCH = 20_000
+
+
+class RecordingEnd:
+    """The other end of `client.RecordingProcess`."""
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        self._channel = Channel(socket.socket(fileno=int(str(settings["channel"]))))
+        self._ring = RingReader(int(str(settings["ring"])))
+        self._watched = int(str(settings["watched"]))
+        self._path = Path(str(settings["path"]))
+        self._lock = SessionLock(self._path)
+        self._arrivals = Arrivals(self._ask)
+        self._asked: list[int] = []
+        self._is_ended = False
+        self._is_gone = False
+        self._checkpoint_due_s: float | None = None
+        if not self._lock.share(BUSY_TIMEOUT_S):
+            raise self._lock.in_use()
+        process, rank = int(str(settings["process"])), int(str(settings["rank"]))
+        self._store = SessionStore(self._path, process, rank)
+
+    def run(self) -> None:
+        """Record until the script's process is done."""
+        self._ask("ready", os.getpid())
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(self._watched, select.POLLIN)
+        is_busy = False
+        while not (self._is_ended or self._is_gone):
+            found = poll.poll(1000 * (ROUND_S if is_busy else IDLE_S))
+            self._is_gone = any(descriptor == self._watched for descriptor, _ in found)
+            is_busy = self._round()
+            self._checkpoint()
+            if is_busy and not self._is_ended:
+                # What comes at once is stored at once.
+                time.sleep(ROUND_S / 4)
+        self._await_names()
+        while self._round(is_last=True):
+            pass
+        self._store.write(self._arrivals.left(self._is_gone))
+        self._store.close()
+
+    def _await_names(self) -> None:
+        """The script's process waits at its end, and answers."""
+        ends_s = time.monotonic() + NAMES_S
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        while self._arrivals.wants_names and not self._is_gone and time.monotonic() < ends_s:
+            poll.poll(1000 * ROUND_S)
+            self._round()
+
+    def _round(self, is_last: bool = False) -> bool:
+        """Store what has come; whether there was anything."""
+        before = self._ring.head(is_last)
+        messages = self._received()
+        events = self._arrivals.messages(message for message in messages if self._is_for(message))
+        # After the messages, since an end may be among them of a launch that came meanwhile; what
+        # these launches refer to was sent before, if not yet received.
+        read = max(before, self._ring.head())
+        launches = self._ring.take(read)
+        events += self._arrivals.launches(launches, read)
+        events += self._arrivals.joined()
+        events += self._arrivals.lost(self._ring.take_lost())
+        for start in range(0, len(events), _BATCH):
+            self._store.write(events[start : start + _BATCH])
+        for number in self._asked:
+            self._ask("stored", number)
+        self._asked.clear()
+        if events and self._checkpoint_due_s is None:
+            self._checkpoint_due_s = time.monotonic() + CHECKPOINT_S
+        return bool(messages or launches)
+
+    def _received(self) -> list[Message]:
+        try:
+            return self._channel.receive()
+        except ChannelClosed:
+            self._is_gone = True
+            return []
+
+    def _is_for(self, message: Message) -> bool:
+        """Whether a message is one of the arrivals, and not for this process itself."""
+        if message[0] == "flush":
+            self._asked.append(message[1])
+        elif message[0] == "end":
+            self._is_ended = True
+        else:
+            return True
+        return False
+
+    def _checkpoint(self) -> None:
+        if self._checkpoint_due_s is not None and time.monotonic() >= self._checkpoint_due_s:
+            self._store.checkpoint()
+            self._checkpoint_due_s = None
+
+    def _ask(self, *message: object) -> None:
+        with contextlib.suppress(ChannelClosed):
+            self._channel.send(*message)
+
+    def conclude(self, error: Exception | None) -> None:
+        """Tell the script's process how it ended."""
+        self._lock.release()
+        if error is None:
+            self._ask("done")
+        else:
+            self._ask("failed", str(error) or type(error).__name__)
+
+
+def main() -> None:
+    """Record as `argv[1]` says."""
+    for name in ("SIGINT", "SIGHUP", "SIGTERM", "SIGPIPE"):
+        # It ends with the script's process, whose end may be what these are about.
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    settings = json.loads(sys.argv[1])
+    try:
+        end = RecordingEnd(settings)
+    except Exception as error:
+        channel = Channel(socket.socket(fileno=settings["channel"]))
+        channel.send("failed", str(error))
+        os._exit(1)
+    try:
+        end.run()
+    except (Exception, TkError) as error:
+        end.conclude(error)
+        os._exit(1)
+    end.conclude(None)
+    # Nothing is left to tidy up, and the script waits.
+    os._exit(0)

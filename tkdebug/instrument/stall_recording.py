@@ -1,0 +1,135 @@
+"""Samples of where warps wait, taken while a session is recorded.
+
+Responsible for when: a context is sampled from the round after it came up to the end, and what was
+sampled is told about once a second. Where sampling is refused, that is told in one line, and
+nothing else changes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from tkdebug.events import KernelCompiled
+from tkdebug.instrument.cupti.library import CuptiError
+from tkdebug.instrument.cupti.pc_sampling import FIRST_VERSION, PcSampling, Taken, crc_of_cubin
+from tkdebug.instrument.device_records import (
+    LostActivities,
+    SampledImage,
+    SamplingTotal,
+    StallSamples,
+)
+from tkdebug.terminal_text import tell
+
+TAKE_S = 1.0
+_STATIC_PICTURE = "`tkdebug lines` shows the instructions of each line without them"
+
+
+class Contexts(Protocol):
+    """The CUDA contexts of a process."""
+
+    def active(self) -> Mapping[int, int]:
+        """Those that there are now, by device."""
+
+    def release(self) -> None:
+        """They are not needed any more."""
+
+
+class StallRecording:
+    """PC sampling of all contexts of this process.
+
+    Args:
+        path: of libcupti.
+        version: as `cuptiGetVersion` gives it.
+        told: called with records for the session.
+        contexts: those that there are.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        version: int,
+        told: Callable[[object], None],
+        contexts: Contexts,
+    ) -> None:
+        self._library = ctypes.CDLL(path)
+        self._told = told
+        self._contexts = contexts
+        self._samplings: dict[int, PcSampling] = {}
+        self._due_s = 0.0
+        self._lock = threading.Lock()
+        self._is_on = version >= FIRST_VERSION
+        if not self._is_on:
+            self._fail(f"{path}: no PC sampling as it is since CUDA 12.4 (got version {version})")
+
+    def compiled(self, kernel: KernelCompiled) -> None:
+        """A kernel may be launched from now on."""
+        if kernel.image is None or not self._is_on:
+            return
+        try:
+            self._told(SampledImage(kernel.hash, crc_of_cubin(self._library, kernel.image())))
+        except CuptiError as error:
+            self._fail(str(error))
+
+    def round(self) -> None:
+        """Sample contexts that are new, and take what there is where it is time to."""
+        with self._lock:
+            if not self._is_on:
+                return
+            try:
+                self._begin()
+                if time.monotonic() >= self._due_s:
+                    self._due_s = time.monotonic() + TAKE_S
+                    for sampling in self._samplings.values():
+                        self._tell(sampling.take())
+            except CuptiError as error:
+                self._fail(str(error))
+
+    def stop(self) -> None:
+        """Take what is left, and sample no more."""
+        with self._lock:
+            is_on, self._is_on = self._is_on, False
+            while self._samplings:
+                _, sampling = self._samplings.popitem()
+                try:
+                    self._tell(sampling.stop())
+                except CuptiError as error:
+                    if is_on:
+                        self._fail(str(error))
+            self._contexts.release()
+
+    def _begin(self) -> None:
+        for device, context in self._contexts.active().items():
+            if device not in self._samplings:
+                sampling = PcSampling(self._library, context)
+                sampling.start()
+                self._samplings[device] = sampling
+                self._due_s = time.monotonic() + TAKE_S
+
+    def _tell(self, taken: Taken) -> None:
+        if taken.total or taken.dropped:
+            self._told(SamplingTotal(taken.total, taken.dropped))
+        for record in _records(taken):
+            self._told(record)
+
+    def _fail(self, reason: str) -> None:
+        self._is_on = False
+        self._told(LostActivities(0, f"stalls: {reason}"))
+        tell(f"--stalls: {reason}; {_STATIC_PICTURE}")
+
+
+def _records(taken: Taken) -> list[StallSamples]:
+    """One record for each function."""
+    by_function: dict[tuple[int, str], list[tuple[int, str, int]]] = defaultdict(list)
+    for (crc, function, pc, reason), count in taken.counts.items():
+        by_function[crc, function].append((pc, reason, count))
+    found = []
+    for (crc, function), rows in by_function.items():
+        reasons = {reason: place for place, reason in enumerate(sorted({row[1] for row in rows}))}
+        counts = tuple((pc, reasons[reason], count) for pc, reason, count in rows)
+        found.append(StallSamples(crc, function, tuple(reasons), counts))
+    return found

@@ -1,0 +1,58 @@
+"""How ops combine elements: what that is called, and which element changes nothing in it."""
+
+from __future__ import annotations
+
+import torch
+
+from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.reductions import combiner_of
+
+_LOWEST = ("maxnum", "maximum", "maxsi", "argmax", "argmax_any")
+_HIGHEST = ("minnum", "minimum", "minsi", "argmin", "argmin_any")
+_NEUTRAL = {"add": 0, "mul": 1, "or": 0, "xor": 0, "and": -1, "maxui": 0, "minui": -1}
+_BY_OP = {
+    arith.AddF.name: "add", arith.AddI.name: "add", arith.MulF.name: "mul", math.Fma.name: "add",
+    arith.MaxNumF.name: "maxnum", arith.MinNumF.name: "minnum", arith.MaximumF.name: "maximum",
+    arith.MinimumF.name: "minimum", arith.MaxSI.name: "maxsi", arith.MinSI.name: "minsi",
+}  # fmt: skip
+_NAMES = {
+    "add": "sum", "mul": "product", "and": "and", "or": "or", "xor": "xor",
+    "maxui": "max", "minui": "min",
+}  # fmt: skip
+
+
+def combination(op: Operation) -> str | None:
+    """How a reduction, a scan or an accumulation combines elements; None where that is unknown."""
+    if op.name in _BY_OP:
+        return _BY_OP[op.name]
+    found = combiner_of(tt.Combining(op))
+    known = found in _NEUTRAL or found in _LOWEST or found in _HIGHEST
+    return found if known else None
+
+
+def name_of(combiner: str) -> str:
+    """How messages call a combination."""
+    if combiner in _NAMES:
+        return _NAMES[combiner]
+    if combiner.startswith("arg"):
+        return combiner[:6]
+    return "max" if combiner in _LOWEST else "min"
+
+
+def neutral_of(combiner: str, dtype: torch.dtype) -> float | int:
+    """The element that changes nothing in a combination."""
+    if combiner in _NEUTRAL:
+        return _NEUTRAL[combiner]
+    if dtype.is_floating_point:
+        return float("-inf") if combiner in _LOWEST else float("inf")
+    limits = torch.iinfo(dtype)
+    return limits.min if combiner in _LOWEST else limits.max
+
+
+def neutral_text(combiner: str, dtype: torch.dtype) -> str:
+    """The neutral element as kernels write it."""
+    neutral = neutral_of(combiner, dtype)
+    if dtype.is_floating_point and abs(neutral) == float("inf"):
+        return f'float("{neutral}")'
+    return str(neutral)

@@ -1,0 +1,120 @@
+"""The conditions that masks are made of, named so that equal ones are found again.
+
+A mask that is computed twice from the same values is the same condition, whether it is made of a
+vector or of a tile with other axes of extent 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import Block, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.shadow_flow import is_elementwise
+
+# Ops that put a tile's axes elsewhere, and nothing else.
+MOVED = (tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans)
+# Beyond so many ops a value is itself.
+_LARGEST_KEY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What decides whether elements are padding.
+
+    Attributes:
+        text: equal for conditions that hold for the same elements at one point of the kernel.
+        axes: of the tile, for the axes of the condition in order.
+        blocks: where the values that it is made of change.
+    """
+
+    text: Hashable
+    axes: tuple[int, ...]
+    blocks: frozenset[Block] = field(compare=False, default=frozenset())
+
+    def moved(self, places: Mapping[int, int]) -> Condition:
+        """The same, of a tile whose axes have gone to other places."""
+        return Condition(self.text, tuple(places[axis] for axis in self.axes), self.blocks)
+
+
+def conditions_of(mask: Value) -> set[Condition]:
+    """The conditions all of which have to hold."""
+    rank = len(ir.shape_of(mask.type))
+    return _parts(mask, {axis: axis for axis in range(rank)})
+
+
+def _parts(mask: Value, places: Mapping[int, int]) -> set[Condition]:
+    """Of a mask whose axes have gone to `places`; one that was broadcast has none of that axis."""
+    op = mask.defining_op
+    if op is not None:
+        if arith.AndI.matches(op):
+            both = arith.AndI(op)
+            return _parts(both.lhs, places) | _parts(both.rhs, places)
+        if any(view.matches(op) for view in MOVED):
+            return _parts(tt.Rearrangement(op).source, _before(op, places))
+    axes = tuple(sorted(_key(mask, places, [_LARGEST_KEY]).axes))
+    own = {axis: axes.index(place) for axis, place in places.items() if place in axes}
+    key = _key(mask, own, [_LARGEST_KEY])  # whichever axes of the tile they are
+    return {Condition(key.text, axes, key.blocks)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    text: Hashable
+    axes: frozenset[int]
+    blocks: frozenset[Block]
+
+
+def _key(value: Value, places: Mapping[int, int], left: list[int]) -> _Key:
+    """What a value is, the same for values that are computed twice from the same."""
+    op = value.defining_op
+    left[0] -= 1
+    if op is not None and left[0] > 0:
+        if any(view.matches(op) for view in MOVED):
+            return _key(tt.Rearrangement(op).source, _before(op, places), left)
+        if arith.Constant.matches(op):
+            return _Key(("constant", arith.Constant(op).value), frozenset(), frozenset())
+        if tt.MakeRange.matches(op):
+            make, place = tt.MakeRange(op), places.get(0)
+            axes = frozenset(() if place is None else (place,))
+            return _Key(("range", make.start, make.end, place), axes, frozenset())
+        if not op.regions and not OPS[op.name].effects and (is_elementwise(op) or not op.operands):
+            parts = [_key(operand, places, left) for operand in op.operands]
+            attributes = tuple(sorted((name, repr(at)) for name, at in op.attributes.items()))
+            element = str(ir.element_of(op.result.type))
+            text = (op.name, element, attributes, *(part.text for part in parts))
+            axes = frozenset[int]().union(*(part.axes for part in parts))
+            return _Key(text, axes, frozenset[Block]().union(*(part.blocks for part in parts)))
+    block = value.owner.block if isinstance(value.owner, Operation) else value.owner
+    shape = ir.shape_of(value.type)
+    axes = frozenset(place for axis, place in places.items() if shape[axis] > 1)
+    blocks = frozenset() if block is None else frozenset([block])
+    return _Key((value, tuple(sorted(places.items()))), axes, blocks)
+
+
+def _before(op: Operation, places: Mapping[int, int]) -> Mapping[int, int]:
+    """Where the axes of an op's operand are, of those of its result that are at `places`."""
+    shape = ir.shape_of(tt.Rearrangement(op).source.type)
+    if tt.Splat.matches(op):
+        return {}
+    if tt.ExpandDims.matches(op):
+        axis = tt.ExpandDims(op).axis
+        return {a: places[a + (a >= axis)] for a in range(len(shape)) if a + (a >= axis) in places}
+    if tt.Trans.matches(op):
+        order = tt.Trans(op).order
+        return {old: places[new] for new, old in enumerate(order) if new in places}
+    result = ir.shape_of(op.result.type)
+    return {a: places[a] for a in places if a < len(shape) and shape[a] == result[a]}
+
+
+def is_within(block: Block, op: Operation) -> bool:
+    """Whether a block belongs to a region of `op`."""
+    outer = block.parent_op
+    while outer is not None:
+        if outer is op:
+            return True
+        outer = outer.block.parent_op if outer.block is not None else None
+    return False

@@ -1,0 +1,220 @@
+"""Looks again at programs of a launch that showed symptoms on a device, by interpreting them.
+
+A device notes that a NaN was stored, an integer divided by zero, an offset wrapped, and in which
+program first. Of what, and where the result goes, the interpreter says, on copies of the arguments:
+of that program alone, or of all where a launch has few. What it finds is a fault only where it is
+what the device saw: a NaN of the same program at the same element, the same kind in the same
+program. Else nothing is told, as the arguments are no longer those of the launch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
+from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.probes.symptoms import HINT
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.launch import Prepared, run_programs
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.probe_reports import stored_values, symptoms
+from tkdebug.interpreter.replay import Replayable
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module, Operation, Region
+    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.compiler.probes.table import Report
+    from tkdebug.events import Fault
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.probe_reports import CheckedLaunch
+    from tkdebug.interpreter.values import TileValue
+
+# Launches of so many programs are looked at as a whole.
+FEW_PROGRAMS = 64
+# Of others, so many programs.
+MOST_PROGRAMS = 4
+LONGEST_S = 2.0
+_ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")
+
+
+def needs_closer_look(plan: ProbePlan, table: bytes, faults: Sequence[Fault]) -> bool:
+    """Whether a launch showed what only a closer look can judge.
+
+    Args:
+        plan: what its table is read by.
+        table: as the launch left it.
+        faults: those that the device told (`faults_of`).
+    """
+    if symptoms(plan, table) or stored_values(plan, table):
+        return True
+    if not any(fault.kind in _ACCESS_KINDS for fault in faults):
+        return False
+    # A negative remainder is one where it leads before a tensor.
+    return bool(offset_arithmetic(plan.module).remainders)
+
+
+def parameters_of(module: Module) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Positions of the parameters that a kernel reads memory through, and of those it writes.
+
+    Returns:
+        None where a closer look may see other values than the launch did: what it reads is not
+        known, or written by it as well, or its programs wait for each other.
+    """
+    known, written = Replayable.of(module), Prepared.of(module).written
+    if not known.is_possible or known.reads is None or written is None:
+        return None
+    if known.reads & written or Prepared.of(module).spin_loops:
+        return None
+    return known.reads, written
+
+
+def look_closer(
+    plan: ProbePlan,
+    table: bytes,
+    launch: CheckedLaunch,
+    values: Sequence[Any],
+    faults: Sequence[Fault],
+) -> list[Fault]:
+    """The faults of a launch, those that its device told among them.
+
+    Args:
+        plan: what its table is read by.
+        table: as the launch left it.
+        launch: the launch.
+        values: one for each of the kernel's run-time arguments, as `run_module` takes them: copies
+            of what was passed, which are changed.
+        faults: those that the device told (`faults_of`).
+    """
+    seen = _Seen(plan, launch, symptoms(plan, table), stored_values(plan, table), faults)
+    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    checks = {plan.sites[report.site].kind for report in seen.stored}
+    if "inf" in checks:
+        checks.add("nan")
+    ranges, is_whole = seen.programs()
+    deadline = _Deadline(time.monotonic() + LONGEST_S)
+    try:
+        run_programs(plan.module, values, launch.grid, ranges, log, checks, [deadline])
+    except _TooLongError:
+        return list(faults)
+    return _merged(log.publish(), seen, is_whole)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a device saw of a launch.
+
+    Attributes:
+        symptoms: kinds, with the least program of each.
+        stored: the reports of stored values.
+        told: the faults that it told of itself.
+    """
+
+    plan: ProbePlan
+    launch: CheckedLaunch
+    symptoms: Mapping[str, int]
+    stored: Sequence[Report]
+    told: Sequence[Fault]
+
+    def programs(self) -> tuple[list[range], bool]:
+        """Which programs are looked at, and whether these are all."""
+        total = math.prod(self.launch.grid)
+        if total <= FEW_PROGRAMS:
+            return [range(total)], True
+        first = {
+            *self.symptoms.values(),
+            *(report.program for report in self.stored),
+            *(self._linear(fault) for fault in self.told if fault.kind in _ACCESS_KINDS),
+        }
+        chosen = sorted(program for program in first if program < total)[:MOST_PROGRAMS]
+        return [range(program, program + 1) for program in chosen], False
+
+    def report_of(self, fault: Fault) -> Report | None:
+        """The report of stored values whose first element is the fault's."""
+        for report in self.stored:
+            site = self.plan.sites[report.site]
+            passed = None if site.tensor is None else self.launch.tensors.get(site.tensor)
+            if passed is None or site.tensor != fault.tensor or fault.index is None:
+                continue
+            address = passed.address + fault.index * site.element_bytes
+            if report.payload == address and report.program == self._linear(fault):
+                return report
+        return None
+
+    def shows(self, fault: Fault) -> bool:
+        """Whether the device saw a symptom of the fault's kind in its program."""
+        if fault.kind in ("nan", "inf"):
+            return self.report_of(fault) is not None
+        kind = HINT if fault.kind == "assumption" else fault.kind
+        return kind in self.symptoms and self.symptoms[kind] <= self._linear(fault)
+
+    def _linear(self, fault: Fault) -> int:
+        x, y, z = fault.program_id or (0, 0, 0)
+        width, height, _ = self.launch.grid
+        return (z * height + y) * width + x
+
+
+def _merged(found: Sequence[Fault], seen: _Seen, is_whole: bool) -> list[Fault]:
+    """What the device told, with what was found of it, and what was found besides."""
+    known = {_key(fault): fault for fault in seen.told}
+    merged: list[Fault] = []
+    for fault in found:
+        same = known.get(_key(fault))
+        if same is not None:
+            del known[_key(fault)]
+            merged.append(_explained(same, fault))
+        elif fault.kind == "negative-remainder":
+            if any(other.kind in _ACCESS_KINDS for other in seen.told):
+                merged.append(fault)
+        elif seen.shows(fault):
+            merged.append(fault if is_whole else _counted(fault, seen))
+    return [*merged, *known.values()]
+
+
+def _explained(told: Fault, found: Fault) -> Fault:
+    """What the device told, with the cause that was found of the same element."""
+    is_same = (told.program_id, told.lane, told.index) == (
+        found.program_id,
+        found.lane,
+        found.index,
+    )
+    return replace(told, hint=found.hint) if is_same else told
+
+
+def _counted(fault: Fault, seen: _Seen) -> Fault:
+    """A fault of some programs: with the count of the device, or with word of whose it is."""
+    report = seen.report_of(fault) if fault.kind in ("nan", "inf") else None
+    if report is not None:
+        return replace(fault, count=report.count)
+    x, y, z = fault.program_id or (0, 0, 0)
+    said = f"counted in program ({x}, {y}, {z}) alone"
+    return replace(fault, hint=said if fault.hint is None else f"{fault.hint}; {said}")
+
+
+def _key(fault: Fault) -> tuple[str, int | None, str | None]:
+    return fault.kind, fault.op_id, fault.tensor
+
+
+class _TooLongError(Exception):
+    """Programs take longer than a closer look may."""
+
+
+class _Deadline(Observer):
+    """Ends a run that takes too long, at the rounds of its loops."""
+
+    is_passive = True
+
+    def __init__(self, end_s: float) -> None:
+        self._end_s = end_s
+
+    def moments(self, op: Operation) -> Moments:
+        """At the rounds of loops."""
+        return Moments.REGIONS if scf.Loop.matches(op) else Moments.NEVER
+
+    def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
+        """A round begins."""
+        if time.monotonic() > self._end_s:
+            raise _TooLongError

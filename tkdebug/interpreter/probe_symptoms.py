@@ -1,0 +1,116 @@
+"""What checked GPU IR notes as it is interpreted: the tests that lowering writes, on tiles.
+
+With it, a kernel's sites for stored values and its symptoms are tested without a GPU. Invariant:
+what is noted here is noted natively, too; native code may note more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import Operation, PointerType
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import OpView, names_of
+from tkdebug.compiler.probes.symptoms import HINT
+from tkdebug.interpreter.checks.shadow_values import is_in_kernel
+from tkdebug.interpreter.checks.undefined.offset_wraps import wraps
+from tkdebug.interpreter.observers import Moments, Observer
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.observed_access import ObservedAccess
+    from tkdebug.interpreter.probe_reports import ProbeRecorder
+    from tkdebug.interpreter.state import EvaluatorState
+    from tkdebug.interpreter.values import TileValue
+
+_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
+_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
+
+
+class ProbeObserver(Observer):
+    """Notes stored values and symptoms.
+
+    Args:
+        module: GPU IR with probes.
+        recorder: takes the reports.
+    """
+
+    needs_intermediates = True
+    follows_accesses = True
+
+    def __init__(self, module: Module, recorder: ProbeRecorder) -> None:
+        self._recorder = recorder
+        self._kinds = tt.Func(module.function).probe_symptoms
+        self._sums = offset_arithmetic(module).sums
+
+    def moments(self, op: Operation) -> Moments:
+        """After what may give an undefined result, and hints."""
+        if not self._kinds or not is_in_kernel(op):
+            return Moments.NEVER
+        is_watched = op.name in _DIVISIONS | _SHIFTS or op in self._sums or tt.Hint.matches(op)
+        return Moments.AFTER if is_watched else Moments.NEVER
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """An op has run."""
+        if tt.Hint.matches(op):
+            if not isinstance(ir.element_of(op.result.type), PointerType):
+                self._note(run, HINT, _may_break(run, tt.Hint(op), operands[0]))
+            return results
+        left, right = (
+            run.dense(tile, value.type) for tile, value in zip(operands, op.operands, strict=True)
+        )
+        bits = ir.element_of(op.result.type).bits
+        if op.name in _DIVISIONS:
+            self._note(run, "division-by-zero", right == 0)
+        elif op.name in _SHIFTS:
+            self._note(run, "shift-range", (right < 0) | (right >= bits))
+        else:
+            self._note(run, "offset-overflow", wraps(op, left, right))
+        return results
+
+    def _note(self, run: Evaluator, kind: str, bad: Tensor) -> None:
+        if kind not in self._kinds or not bool(bad.any()):
+            return
+        by_program = bad.reshape(bad.shape[0], -1).any(1).expand(run.programs)
+        if run.active is not None:
+            by_program = by_program & run.active
+        if bool(by_program.any()):
+            first = run.first + int(by_program.to(torch.uint8).argmax()) // run.lanes
+            self._recorder.symptom(kind, first)
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store: count its bad values."""
+        number = OpView(access.op).value_probe
+        if number is None:
+            return
+        values, touched = access.stored(), access.touch()
+        is_bad = values.isnan() if self._recorder.kind_of(number) == "nan" else ~values.isfinite()
+        places = is_bad.nonzero().reshape(-1)
+        if places.numel():
+            self._recorder.stored(number, access.buffer, touched.chosen(places))
+
+
+def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:
+    """Where a hint may not hold; more than is told of."""
+    values = run.full(value, hint.source.type)
+    bad = torch.zeros_like(values, dtype=torch.bool)
+    for axis, number in enumerate(hint.values):
+        if hint.kind == "divisibility":
+            bad = bad | (values % number != 0)
+        elif number > 1 and values.dim() > axis + 1:
+            before = values.roll(1, axis + 1)
+            bad = bad | (values != (before if hint.kind == "constancy" else before + 1))
+    return bad

@@ -1,0 +1,251 @@
+"""Line information of a cubin: SASS address -> Python line and call chain, and -> PTX line.
+
+Reads any cubin with `-lineinfo`: tkdebug's, upstream Triton's, nvcc's. What its tables do not say
+is not guessed: a wgmma instruction without a row of its own (`wgmma_code`) has no line, nor have
+functions that ptxas put into the code (`local_functions`), not that of the row before. Two tables
+answer: `.debug_line` (file, line, inlined chain) and `.nv_debug_line_sass` (line of the PTX text).
+The second is the finer one: ptxas starts no new row in the first where the chain changes and file
+and line stay.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tkdebug.errors import Frame, TkError
+from tkdebug.linemap.local_functions import LocalFunction, holding, local_functions
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, decode
+from tkdebug.linemap.nvidia.wgmma_code import ARCHITECTURE, wgmma_instructions
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
+
+EM_CUDA = 190
+INSTRUCTION_BYTES = 16  # since Volta
+_FIRST_ARCHITECTURE = 70
+_TEXT = ".text."
+_ELF_MAGIC = b"\x7fELF"
+
+
+class CubinError(TkError):
+    """The bytes are no cubin, are cut short, or hold no line information."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLines:
+    """Line information of one function of a cubin.
+
+    Attributes:
+        name: the symbol, a kernel or a device function that was not inlined.
+        size_bytes: of its code, padding included.
+        source: rows of `.debug_line` by address; the chain of each, outermost first.
+        ptx: rows of `.nv_debug_line_sass` by address; the PTX line of each.
+        rowless: addresses of wgmma instructions that `source` has no row for.
+        rowless_ptx: addresses of wgmma instructions that `ptx` has no row for.
+        locals: functions inside of its code; rows before one say nothing of it.
+    """
+
+    name: str
+    size_bytes: int
+    source: tuple[tuple[int, tuple[Frame, ...]], ...]
+    ptx: tuple[tuple[int, int], ...]
+    rowless: frozenset[int] = frozenset()
+    rowless_ptx: frozenset[int] = frozenset()
+    locals: tuple[LocalFunction, ...] = ()
+
+    def frames_at(self, address: int) -> tuple[Frame, ...]:
+        """Call chain of the instruction at `address` in the function, () where none is given."""
+        if address in self.rowless:
+            return ()
+        index = bisect.bisect_right(self.source, address, key=lambda row: row[0])
+        if not index or self.source[index - 1][0] < self._start(address):
+            return ()
+        return self.source[index - 1][1]
+
+    def ptx_line_at(self, address: int) -> int | None:
+        """Line (1-based) of the PTX text the instruction at `address` was made of."""
+        if address in self.rowless_ptx:
+            return None
+        index = bisect.bisect_right(self.ptx, address, key=lambda row: row[0])
+        if not index or self.ptx[index - 1][0] < self._start(address):
+            return None
+        return self.ptx[index - 1][1] or None
+
+    @property
+    def addresses(self) -> range:
+        """Addresses of all instructions, padding included."""
+        return range(0, self.size_bytes, INSTRUCTION_BYTES)
+
+    def _start(self, address: int) -> int:
+        function = holding(self.locals, address)
+        return 0 if function is None else function.start
+
+
+def read_line_info(cubin: bytes) -> dict[str, FunctionLines]:
+    """Line information by function name.
+
+    Raises:
+        CubinError: not a cubin, cut short, or without line information.
+    """
+    elf = open_cubin(cubin)
+    try:
+        return _read(elf)
+    except (CubinError, LineProgramError):
+        raise
+    except Exception as error:  # pyelftools raises what it happens to meet in damaged files
+        raise CubinError(f"cubin is damaged: {type(error).__name__}: {error}") from error
+
+
+def open_cubin(cubin: bytes) -> ELFFile:
+    """The cubin as ELF file.
+
+    Raises:
+        CubinError: not a cubin, cut short, or of an architecture whose code is not read.
+    """
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    if not cubin.startswith(_ELF_MAGIC):
+        raise CubinError("not a cubin: no ELF file" if cubin else "not a cubin: empty")
+    try:
+        elf = ELFFile(io.BytesIO(cubin))
+        count = elf.num_sections()
+    except (ELFError, ValueError, KeyError, OSError) as error:
+        raise CubinError(f"not a cubin, or cut short: {len(cubin)} bytes") from error
+    if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
+        raise CubinError(f"not a cubin: an ELF file for {elf.header['e_machine']}")
+    end = elf.header["e_shoff"] + count * elf.header["e_shentsize"]
+    if end > len(cubin):
+        raise CubinError(f"cubin is cut short: got {len(cubin)} bytes, expected {end} or more")
+    number = architecture_number(elf)
+    if number < _FIRST_ARCHITECTURE:
+        raise CubinError(
+            f"cubin is for sm_{number}; tkdebug reads code of sm_{_FIRST_ARCHITECTURE} and later"
+        )
+    return elf
+
+
+def architecture_number(elf: ELFFile) -> int:
+    """The architecture a cubin is for: 80 for sm_80."""
+    flags = int(elf.header["e_flags"])
+    # Read off cubins: the low byte of the flags before ABI version 8, the second one from it on.
+    return flags & 0xFF if elf.header["e_ident"]["EI_ABIVERSION"] < 8 else flags >> 8 & 0xFF
+
+
+def _read(elf: ELFFile) -> dict[str, FunctionLines]:
+    sections = {
+        section.name[len(_TEXT) :]: (index, section)
+        for index, section in enumerate(elf.iter_sections())
+        if section.name.startswith(_TEXT)
+    }
+    if elf.get_section_by_name(".symtab") is None:
+        raise CubinError("cubin is stripped: it has no symbols; keep the one the compiler made")
+    if elf.get_section_by_name(".debug_line") is None:
+        raise CubinError("cubin has no line information (.debug_line); compile with -lineinfo")
+    size_bytes = sum(int(section["sh_size"]) for _, section in sections.values())
+    if size_bytes > elf.stream_len:
+        raise CubinError(
+            f"cubin is damaged: {size_bytes} bytes of code in a file of {elf.stream_len}"
+        )
+    strings = section_data(elf, ".debug_str")
+    source = decode(section_data(elf, ".debug_line"), _symbols(elf, ".debug_line"), strings)
+    name = ".nv_debug_line_sass"
+    ptx = decode(section_data(elf, name), _symbols(elf, name))
+    only = next(iter(sections)) if len(sections) == 1 else ""
+    chains = dict(_chains(source, only))
+    wgmma = architecture_number(elf) == ARCHITECTURE
+    inner = local_functions(elf)
+    return {
+        function: _lines_of(
+            function,
+            section_data(elf, section.name),
+            int(section["sh_addr"]),
+            tuple(chains.get(function, ())),
+            tuple((row.address, row.line) for row in _rows_of(ptx, function, only)),
+            wgmma,
+            inner.get(index, ()),
+        )
+        for function, (index, section) in sections.items()
+    }
+
+
+def _lines_of(
+    function: str,
+    code: bytes,
+    base: int,
+    source: tuple[tuple[int, tuple[Frame, ...]], ...],
+    ptx: tuple[tuple[int, int], ...],
+    wgmma: bool,
+    inner: tuple[LocalFunction, ...],
+) -> FunctionLines:
+    """The record of one function; in an image that was loaded, rows count from `base`."""
+    offset = base if source and source[0][0] >= base else 0
+    multiplies = {
+        at + offset
+        for at, kind in (wgmma_instructions(code) if wgmma else ())
+        if kind == "multiply"
+    }
+    return FunctionLines(
+        function,
+        len(code),
+        source,
+        ptx,
+        rowless=frozenset(multiplies.difference(address for address, _ in source)),
+        rowless_ptx=frozenset(multiplies.difference(address for address, _ in ptx)),
+        locals=tuple(replace(f, start=f.start + offset, end=f.end + offset) for f in inner),
+    )
+
+
+def _rows_of(rows: tuple[Row, ...], function: str, only: str) -> Iterator[Row]:
+    # The row that ends a sequence stands behind the code: it is of no instruction.
+    return (row for row in rows if not row.end and (row.function or only) == function)
+
+
+def _chains(rows: tuple[Row, ...], only: str) -> dict[str, list[tuple[int, tuple[Frame, ...]]]]:
+    """For each function its (address, chain) rows."""
+    built: list[tuple[Frame, ...]] = []
+    functions: dict[str, list[tuple[int, tuple[Frame, ...]]]] = {}
+    for index, row in enumerate(rows):
+        function = row.function or only
+        outer: tuple[Frame, ...] = ()
+        if row.context is not None and 0 <= row.context < index:
+            outer = built[row.context]
+        chain = (*outer, Frame(row.file, row.line, row.callee or function))
+        built.append(chain if row.line else ())
+        if not row.end:
+            functions.setdefault(function, []).append((row.address, built[-1]))
+    return functions
+
+
+def section_data(elf: ELFFile, name: str) -> bytes:
+    """What a section holds in the file, b"" where there is none; as it is, never decompressed."""
+    section = elf.get_section_by_name(name)
+    if section is None or section["sh_type"] == "SHT_NOBITS":
+        return b""
+    elf.stream.seek(section["sh_offset"])
+    data: bytes = elf.stream.read(section["sh_size"])
+    if len(data) < section["sh_size"]:
+        raise CubinError(f"cubin is cut short in section {name}")
+    return data
+
+
+def _symbols(elf: ELFFile, name: str) -> dict[int, str]:
+    """Offset in section `name` -> the symbol that is put there."""
+    from elftools.elf.relocation import RelocationSection
+    from elftools.elf.sections import SymbolTableSection
+
+    for prefix in (".rela", ".rel"):
+        section = elf.get_section_by_name(prefix + name)
+        if isinstance(section, RelocationSection):
+            symbols = elf.get_section(section["sh_link"])
+            if not isinstance(symbols, SymbolTableSection):
+                raise CubinError(f"cubin is damaged: {section.name} has no symbol table")
+            return {
+                int(relocation["r_offset"]): symbols.get_symbol(relocation["r_info_sym"]).name
+                for relocation in section.iter_relocations()
+            }
+    return {}

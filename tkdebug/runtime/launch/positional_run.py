@@ -1,0 +1,110 @@
+"""`CompiledKernel.run`, by which Inductor launches: all arguments by position.
+
+One generated function per compiled kernel. What is known of the arguments is known since it was
+compiled, so nothing is bound or looked up: tensors become addresses, and the kernel is submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.dtypes import pointer_type
+from tkdebug.events import next_launch_id
+from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+    from tkdebug.runtime.launch.native_kernel import NativeKernel
+
+Run = Callable[..., None]
+
+
+def make_run(kernel: NativeKernel, kernels: Mapping[object, CompiledKernel] | None = None) -> Run:
+    """The function that launches a kernel, with upstream's arguments.
+
+    It takes the grid along x, y and z, the stream's handle, five things that upstream's launcher
+    wants (function, packed metadata, launch metadata, hooks) and that are not looked at, and a
+    value for each parameter of the kernel. A grid with an axis of 0 launches nothing.
+
+    Args:
+        kernel: the one to launch.
+        kernels: what launches in its place, while that is looked at for checks, at the key None.
+    """
+    import torch
+
+    # It imports native kernels, which import this.
+    from tkdebug.runtime.probes.watched_kernel import WatchedKernel
+
+    def address(position: int, value: Any) -> Any:
+        if value.__class__ is int or value is None:
+            return value
+        name = kernel.src.fn.arg_names[position]
+        return platform_in_force().accessible_address(kernel.name, name, value, kernel.device)
+
+    namespace: dict[str, Any] = {
+        "Tensor": torch.Tensor,
+        "data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001  (as native launches do)
+        "address": address,
+        "kernel": kernel,
+        "Parameter": torch.nn.Parameter,
+        "Watched": WatchedKernel,
+        "find": (kernels or {}).get,
+        "hooks": HOOKS,
+        "in_flight": IN_FLIGHT,
+        "now": time_ns,
+        "next_launch_id": next_launch_id,
+    }
+    exec(compile(_text(kernel), f"<run of {kernel.name}>", "exec"), namespace)
+    run: Run = namespace["run"]
+    return run
+
+
+def _text(kernel: NativeKernel) -> str:
+    specs = kernel.src.specs
+    params = kernel.src.fn.params
+    values = "".join(f"a{index}, " for index in range(len(specs)))
+    passed = "".join(
+        _passed(index, isinstance(spec, pointer_type))
+        for index, (spec, parameter) in enumerate(zip(specs, params, strict=True))
+        if not parameter.is_constexpr
+    )
+    return f"""\
+def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
+    if x <= 0 or y <= 0 or z <= 0: return
+    watched = find(None)
+    if watched.__class__ is Watched:
+        for get, name, value in watched.watched:
+            if get(name) is not value:
+                watched.launch_seen((x, y, z), stream, ({values}), ({passed}))
+                return
+    if not hooks.launch:
+        kernel.submit(x, y, z, stream, {passed})
+        return
+    passed = ({passed})
+    packer = hooks.packer
+    if packer is None:
+        kernel.launch_hooked((x, y, z), stream, ({values}), passed)
+        return
+    note = packer.notes.get(kernel) or packer.note_of(kernel)
+    start_ns = now()
+    try: ran = kernel.submit(x, y, z, stream, *passed)
+    except BaseException as error:
+        kernel.tell_failed(error, (x, y, z), stream, ({values}), start_ns)
+        raise
+    id = next_launch_id()
+    note(id, x, y, z, stream, start_ns, {values})
+    if in_flight.watched:
+        in_flight.add_packed(ran or kernel, id, (x, y, z), passed, stream, packer)
+"""
+
+
+def _passed(index: int, is_pointer: bool) -> str:
+    name = f"a{index}"
+    if not is_pointer:
+        return f"{name}, "
+    is_tensor = f"{name}.__class__ is Tensor or {name}.__class__ is Parameter"
+    return f"data_ptr({name}) if {is_tensor} else address({index}, {name}), "

@@ -1,0 +1,88 @@
+"""Which checked launches are looked at again, on the host, and what is said of the others.
+
+A closer look takes milliseconds, so each kernel gets a few. Where one is not possible, nothing is a
+fault: a stored NaN may be the kernel's input. That there were some is said once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tkdebug.compiler.probes.sites import VALUE_KINDS
+from tkdebug.compiler.probes.symptoms import SYMPTOMS
+from tkdebug.errors import TkError
+from tkdebug.runtime.probes.held_arguments import GoneError
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.events import Fault
+    from tkdebug.interpreter.probe_reports import CheckedLaunch
+    from tkdebug.runtime.probes.checked_launches import PendingTable
+
+# Of each kernel.
+MOST_LOOKS = 16
+
+
+def may_need_closer_look(plan: ProbePlan) -> bool:
+    """Whether a launch may show what only a closer look can judge."""
+    return any(site.kind == SYMPTOMS or site.kind in VALUE_KINDS for site in plan.sites)
+
+
+class CloserLooks:
+    """Those of this process."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, int] = {}
+        self._told: set[str] = set()
+
+    def faults(
+        self, pending: PendingTable, table: bytes, launch: CheckedLaunch, faults: list[Fault]
+    ) -> list[Fault]:
+        """The faults of a launch after a closer look, where one is possible.
+
+        Args:
+            pending: the launch.
+            table: what it left there.
+            launch: what its faults name.
+            faults: those that its table tells.
+        """
+        # The interpreter, which most launches do not need.
+        from tkdebug.interpreter.closer_look import look_closer, parameters_of
+
+        kernel = pending.kernel
+        looks = self._looks.get(kernel, 0)
+        if looks >= MOST_LOOKS:
+            return faults
+        try:
+            if pending.held is None:
+                raise GoneError("they are not known")
+            parameters = parameters_of(pending.plan.module)
+            if parameters is None:
+                raise GoneError("the kernel writes into what it reads")
+            values = pending.held.copies(*parameters, pending.memory.fetch)
+        except (GoneError, TkError) as error:
+            self._tell_of_values(pending, table, launch, str(error))
+            return faults
+        self._looks[kernel] = looks + 1
+        return look_closer(pending.plan, table, launch, values, faults)
+
+    def _tell_of_values(
+        self, pending: PendingTable, table: bytes, launch: CheckedLaunch, why: str
+    ) -> None:
+        """Say once of a kernel that it stored NaNs of which no more is known."""
+        from tkdebug.interpreter.probe_reports import stored_values
+
+        stored = stored_values(pending.plan, table)
+        if not stored or pending.kernel in self._told:
+            return
+        self._told.add(pending.kernel)
+        first = min(stored, key=lambda report: report.program)
+        site = pending.plan.sites[first.site]
+        place = pending.plan.value_op_of(site).location.primary
+        what = "NaNs" if site.kind == "nan" else "Infs or NaNs"
+        tell(
+            f"{place.file}:{place.line}: {pending.kernel} stored {what} ({first.count} elements of "
+            f"`{site.tensor}`), and its arguments cannot be looked at again, as {why}: whether it "
+            "made them is not known. Run it with --mode interpret"
+        )

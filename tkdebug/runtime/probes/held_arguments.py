@@ -1,0 +1,169 @@
+"""The arguments of a checked launch, held weakly, for a closer look at it after it has ended.
+
+Nothing here keeps a tensor alive. Copies are made only where they are what the launch was given:
+of tensors that are alive, that torch has not changed since, and that the kernel itself did not
+write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+
+if TYPE_CHECKING:
+    import torch
+
+# More is not copied from the device.
+MOST_BYTES = 256 << 20
+# (address, bytes) of the device's memory -> what is there.
+Fetch = Callable[[int, int], bytearray]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A tensor as it was when the launch was made.
+
+    Attributes:
+        tensor: it, while it is alive.
+        version: of its contents; None where torch keeps none.
+        address: of its first element.
+        span: address and bytes of its allocation.
+        padding: of the descriptor that it is the base of; None of a tensor.
+    """
+
+    tensor: ref[torch.Tensor]
+    version: int | None
+    address: int
+    span: tuple[int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    storage_offset: int
+    dtype: torch.dtype
+    padding: str | None
+
+    @staticmethod
+    def of(tensor: torch.Tensor, padding: str | None) -> _Held:
+        """A tensor as it is now."""
+        storage = tensor.untyped_storage()
+        return _Held(
+            ref(tensor),
+            _version(tensor),
+            tensor.data_ptr(),
+            (storage.data_ptr(), storage.nbytes()),
+            tuple(tensor.shape),
+            tensor.stride(),
+            int(tensor.storage_offset()),
+            tensor.dtype,
+            padding,
+        )
+
+    def require_unchanged(self) -> None:
+        """See that its memory is what the launch was given.
+
+        Raises:
+            GoneError: it is not.
+        """
+        tensor = self.tensor()
+        if tensor is None:
+            raise GoneError("some of them are freed")
+        if tensor.data_ptr() != self.address or _version(tensor) != self.version:
+            raise GoneError("some of them have changed")
+
+    def on(self, memory: torch.Tensor) -> Any:
+        """The same view, or descriptor of one, of other memory."""
+        size = self.dtype.itemsize
+        elements = memory[: memory.numel() // size * size].view(self.dtype)
+        view = elements.as_strided(self.shape, self.strides, self.storage_offset)
+        if self.padding is None:
+            return view
+        return SimpleNamespace(base=view, padding=self.padding)
+
+
+class GoneError(Exception):
+    """Why arguments are no longer those of the launch, as the end of a sentence."""
+
+
+class HeldArguments:
+    """Those of one launch.
+
+    Args:
+        values: one for each run-time argument of the kernel, as `run_module` takes them.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = [_held(value) for value in values]
+
+        self._is_known = not any(isinstance(value, _Unknown) for value in self._values)
+
+    def copies(self, read: frozenset[int], written: frozenset[int], fetch: Fetch) -> list[Any]:
+        """The arguments, on copies of the memory that the kernel reads.
+
+        Args:
+            read: positions of the parameters whose memory is read.
+            written: of those whose memory is written.
+            fetch: reads the device's memory.
+
+        Raises:
+            GoneError: some of it is no longer what the launch read.
+        """
+        if not self._is_known:
+            raise GoneError("one of them is an address")
+        held = {
+            place: value for place, value in enumerate(self._values) if isinstance(value, _Held)
+        }
+        needed = {held[place].span for place in read & held.keys()}
+        for place in read & held.keys():
+            held[place].require_unchanged()
+        for place in written & held.keys():
+            if any(_overlap(held[place].span, span) for span in needed):
+                raise GoneError("the launch wrote into what it read")
+        if sum(size for _, size in needed) > MOST_BYTES:
+            raise GoneError(f"they have more than {MOST_BYTES >> 20} MiB")
+        spans = {one.span for one in held.values()}
+        memory = {span: _memory(span, fetch if span in needed else None) for span in spans}
+        return [
+            value.on(memory[value.span]) if isinstance(value, _Held) else value
+            for value in self._values
+        ]
+
+
+def _held(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, TensorDescriptor):
+        return _Held.of(value.base, value.padding)
+    if isinstance(value, torch.Tensor):
+        return _Held.of(value, None)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return _Unknown()
+
+
+class _Unknown:
+    """An argument whose memory cannot be known."""
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    try:
+        return tensor._version  # noqa: SLF001  # torch has no other word of it
+    except RuntimeError:
+        return None  # made in inference mode
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+
+
+def _memory(span: tuple[int, int], fetch: Fetch | None) -> torch.Tensor:
+    """The bytes of an allocation; zeros where they do not matter."""
+    import torch
+
+    address, size = span
+    if fetch is None or not size:
+        return torch.zeros(size, dtype=torch.uint8)
+    return torch.frombuffer(fetch(address, size), dtype=torch.uint8)
