@@ -69,7 +69,7 @@ class Arguments:
         stalls: whether to sample where warps wait.
         check_launches: which launches of native kernels are checked; None as the knob says.
         watches: values of kernels that are recorded.
-        hang_timeout_s: how long a kernel may run on the GPU; None for ever.
+        hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.

@@ -431,7 +431,7 @@ def _add_doctor(add: AddCommand) -> None:
     add(
         "doctor",
         help="what this machine can do, and what is missing",
-        description="Tell what this machine can do, and what is missing. The exit status is 1 when "
+        description="Show what this machine can do, and what is missing. The exit status is 1 when "
         "something needed is missing.",
         allow_abbrev=False,
     )
