@@ -6,7 +6,8 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import UsageError
-from tkdebug.knobs import KNOB_TABLE, Knobs, parse_size_bytes, scope
+from tkdebug.knob_values import parse_size_bytes
+from tkdebug.knobs import KNOB_TABLE, Knobs, scope
 
 
 @pytest.fixture
