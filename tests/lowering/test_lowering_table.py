@@ -14,7 +14,7 @@ STRUCTURAL = {
     "scf.condition",
     "scf.yield",
 }
-# LowerDescriptors, LowerScaledDot and ExpandWatches make others of these; they have tests of their own.
+# LowerDescriptors, LowerScaledDot and ExpandWatches make others of these, and have their own tests.
 REPLACED = {
     "tt.descriptor_load",
     "tt.descriptor_store",
