@@ -22,6 +22,31 @@ PARAMETERS: Final = ("i64", "i64", "i32", "i32", "i32", "i64", "i32")
 # A lock that is never given back was not free before the launch; nobody waits for it forever.
 _MOST_TRIES: Final = 1 << 24
 
+_SUMS: Final = """redux.sync.add.u32 count, $3, active;
+redux.sync.add.u32 m, $5, active;
+redux.sync.min.u32 least, $4, active;
+"""
+# The same before sm_80: the lanes that are here go through each other's values together.
+_SUMS_BY_LANE: Final = """mov.u32 count, 0;
+mov.u32 m, 0;
+mov.u32 least, -1;
+mov.b32 l, active;
+PROBE_LANE:
+brev.b32 e, l;
+clz.b32 e, e;
+shfl.sync.idx.b32 tries, $3, e, 31, active;
+add.u32 count, count, tries;
+shfl.sync.idx.b32 tries, $5, e, 31, active;
+add.u32 m, m, tries;
+shfl.sync.idx.b32 tries, $4, e, 31, active;
+min.u32 least, least, tries;
+sub.u32 e, l, 1;
+and.b32 l, l, e;
+setp.ne.u32 more, l, 0;
+@more bra PROBE_LANE;
+mov.u32 tries, 0;
+"""
+
 # $0 slot, $1 program, $2 time, $3 count, $4 element, $5 masked, $6 payload, $7 complete.
 # One lane reports for all that are here from the same site at the same time, the one with their
 # least element: lanes that had nothing to report may have gone on, and be here from a later site.
@@ -37,10 +62,7 @@ activemask.b32 active;
 match.any.sync.b64 l, $0, active;
 match.any.sync.b64 e, $2, active;
 and.b32 active, l, e;
-redux.sync.add.u32 count, $3, active;
-redux.sync.add.u32 m, $5, active;
-redux.sync.min.u32 least, $4, active;
-setp.eq.u32 lead, $4, least;
+{_SUMS}setp.eq.u32 lead, $4, least;
 vote.sync.ballot.b32 l, lead, active;
 brev.b32 l, l;
 clz.b32 l, l;
@@ -111,12 +133,17 @@ REGISTERS: Final = tuple(
 )
 
 
-def definition() -> str:
-    """LLVM IR of the routine."""
+def definition(has_redux: bool) -> str:
+    """LLVM IR of the routine.
+
+    Args:
+        has_redux: whether the target has `redux.sync`.
+    """
     names = [f"%a{place}" for place in range(len(PARAMETERS))]
     taken = ", ".join(f"{type_} {name}" for type_, name in zip(PARAMETERS, names, strict=True))
     slot, *rest = (f"{type_} {name}" for type_, name in zip(PARAMETERS, names, strict=True))
-    report = _REPORT.replace("\n", "\\0A")
+    report = _REPORT if has_redux else _REPORT.replace(_SUMS, _SUMS_BY_LANE)
+    report = report.replace("\n", "\\0A")
     return (
         f"define internal void @{NAME}({taken}) noinline nounwind cold minsize optsize "
         "{\nentry:\n"

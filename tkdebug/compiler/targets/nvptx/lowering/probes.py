@@ -16,6 +16,7 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import CarriedReach
 from tkdebug.compiler.targets.nvptx.lowering.probe_routine import NAME, REGISTERS, definition
+from tkdebug.compiler.targets.target import REDUX
 
 # The table's address, and the bounds of a tensor.
 TABLE_PARAMETER = "ptr addrspace(1) align 64"
@@ -110,7 +111,7 @@ class Probes:
     def finish(self) -> None:
         """Add the routine if it is called; when everything else is written."""
         if self._reports:
-            self._ctx.emit.define(NAME, definition(), REGISTERS)
+            self._ctx.emit.define(NAME, definition(self._ctx.target.has(REDUX)), REGISTERS)
 
     # Time
 
