@@ -8,7 +8,7 @@ import llvm_text
 import pytest
 from native_support import needs_codegen
 
-from tkdebug.compiler.targets.nvptx import codegen, probing, worker_process
+from tkdebug.compiler.targets.nvptx import probing, worker_process
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import CodegenError, generate
 from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
