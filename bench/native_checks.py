@@ -251,9 +251,10 @@ HEAD = """# Costs of native checks
 
 Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels of the native
 benchmark, and two gathers, bare and with bounds, assertions, assumptions, stored NaNs, wrapped
-offsets, divisions and shifts checked on every launch. Device times of launches in CUDA graphs, replayed in turn in one process; medians. Registers
-are those of the two builds. Compile times are of code that is not on the disk. Under compute-sanitizer
-(memcheck, `--sanitizer`) bare launches run in a process of their own, by events.
+offsets, divisions and shifts checked on every launch. Device times of launches in CUDA graphs,
+replayed in turn in one process; medians. Registers are those of the two builds. Compile times are
+of code that is not on the disk. Under compute-sanitizer (memcheck, `--sanitizer`) bare launches run
+in a process of their own, timed by events.
 
 - date: {date}
 - machine: {machine}
