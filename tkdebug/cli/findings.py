@@ -10,7 +10,7 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.kernel_checks import checks_of
 from tkdebug.cli.places import check_writable
 from tkdebug.errors import TkError, UsageError
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, load, pieces
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.hook_chain import HOOKS
@@ -61,6 +61,9 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
         baseline=path if path is not None and path.exists() else None,
         check_launches=arguments.check_launches or KNOBS.check_launches,
         watches=arguments.watches or KNOBS.watches,
+        print_elements=KNOBS.print_elements
+        if arguments.print_elements is None
+        else arguments.print_elements,
     ):
         WATCHES.reset()
         try:

@@ -39,6 +39,7 @@ def environment(
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
         "TKDEBUG_CHECK_LAUNCHES": KNOBS.check_launches,
+        "TKDEBUG_PRINT_ELEMENTS": str(KNOBS.print_elements),
         "TKDEBUG_WATCH": ";".join(watch.absolute_text for watch in WATCHES.watches) or None,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
         "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
@@ -65,9 +66,9 @@ def arm() -> None:
 
         join_from_environment()
     if os.environ.get("TKDEBUG_TOLD_FAULTS"):
-        from tkdebug.fault_telling import tell_from_environment
+        from tkdebug.fault_printing.processes import print_from_environment
 
-        tell_from_environment()
+        print_from_environment()
     if os.environ.get(COREDUMP_VARIABLE):
         from tkdebug.compat.gpu_crashes import watch_from_environment
 
