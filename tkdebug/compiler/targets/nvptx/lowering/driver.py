@@ -72,8 +72,6 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     if ctx.symptoms is not None:
         ctx.symptoms.finish()
     emit.ret()
-    if ctx.probes is not None:
-        ctx.probes.finish()
     return emit.module(file="tkdebug")
 
 
