@@ -246,7 +246,7 @@ def measure(row: Row, rounds: int) -> str:
 
 
 def loop_ms(launch: Callable[[int], Any], policy: str) -> float:
-    """Host time of a fresh program of `LAUNCHES` launches, whose code is on the disk, to its end."""
+    """Host time of a program of `LAUNCHES` launches to its end; its code is on the disk."""
     from tkdebug.runtime.probes.checked_launches import CHECKED
 
     native_worker.add_kernel.kernels.clear()
