@@ -12,7 +12,8 @@ from random_probe_kernels import RandomKernel, random_kernel
 
 from tkdebug.events import Fault
 
-SEEDS = 36
+SEEDS = 24
+NATIVE_SEEDS = 60
 
 
 def launched(case: RandomKernel, path: Path):
@@ -39,6 +40,22 @@ def test_random_kernel_reports_what_is_interpreted(seed: int, tmp_path: Path) ->
     for got, expected in zip(after, launch.after, strict=True):
         if isinstance(expected, torch.Tensor):
             assert torch.equal(got, expected), case.text
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("first", range(0, NATIVE_SEEDS, 20))
+def test_random_kernels_report_natively(first: int, tmp_path: Path) -> None:
+    from test_probes_native import natively
+
+    for seed in range(first, first + 20):
+        case = random_kernel(seed)
+        launch = launched(case, tmp_path / f"random_kernel_{seed}.py")
+        faults, after = natively(launch)
+        wanted = sorted(of_bounds(launch.faults), key=str)
+        assert sorted(of_bounds(faults), key=str) == wanted, case.text
+        for got, expected in zip(after, launch.after, strict=True):
+            if isinstance(expected, torch.Tensor):
+                assert torch.equal(got, expected), case.text
 
 
 def test_random_kernels_have_faults_of_every_kind(tmp_path: Path) -> None:
