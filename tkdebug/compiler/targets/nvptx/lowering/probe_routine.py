@@ -13,7 +13,7 @@ from typing import Final
 
 from tkdebug.compiler.probes import table
 
-# A lock that is never given back was not free before the launch; nobody waits for it for ever.
+# A lock that is never given back was not free before the launch; nobody waits for it forever.
 _MOST_TRIES: Final = 1 << 24
 
 # $0 slot, $1 whether all threads report where one of them has bad elements, $2 time, $3 bad
