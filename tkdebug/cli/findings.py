@@ -19,11 +19,7 @@ from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
-<<<<<<< HEAD
 from tkdebug.knob_values import CHECK_NAMES, CheckedLaunchesName
-=======
-from tkdebug.knob_values import CHECK_NAMES
->>>>>>> main
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
