@@ -44,6 +44,8 @@ NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Who compiles kernels.
+COMPILERS = ("tkdebug", "triton")
 # Versions of Triton's language and the release that each of them is taken from.
 TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
 _TRUE = ("1", "true", "on", "yes", "y")
@@ -75,6 +77,12 @@ def _parse_mode(text: str) -> ModeName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def _parse_compiler(text: str) -> str:
+    if text.strip() not in COMPILERS:
+        raise ValueError(f"got {text!r}, expected {' or '.join(COMPILERS)}")
+    return text.strip()
 
 
 def parse_triton_version(text: str) -> str:
@@ -419,6 +427,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
     ),
     Knob(
+        "compiler",
+        {"TKDEBUG_COMPILER": _parse_compiler},
+        "tkdebug",
+        str,
+        "what compiles kernels: tkdebug, or triton for the Triton that is installed",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
         False,
@@ -471,6 +486,7 @@ class Knobs:
     override_arch: str | None
     default_fp_fusion: bool
     triton_version: str
+    compiler: str
     print_autotuning: bool
     cupti: bool
     recording_process: bool

@@ -6,9 +6,16 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.knobs import KNOBS, NO_CHECKS, ModeName
 
 
+def is_upstream(arguments: Arguments) -> bool:
+    """Whether an installed Triton compiles and launches kernels."""
+    return (arguments.compiler or KNOBS.compiler) == "triton"
+
+
 def mode_of(arguments: Arguments) -> ModeName:
     """How kernels run; what is to be checked has to be interpreted."""
     mode = arguments.mode or KNOBS.mode
+    if is_upstream(arguments) and mode == "auto":
+        return "native"
     asks = any(name != NO_CHECKS for name in arguments.checks)
     return "interpret" if asks and mode == "auto" else mode
 

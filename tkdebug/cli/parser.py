@@ -12,6 +12,7 @@ from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
 from tkdebug.knobs import (
     CHECK_CHOICES,
     CHECKED_LAUNCHES,
+    COMPILERS,
     DEFAULT_CHECKS,
     TRITON_RELEASES,
 )
@@ -125,6 +126,12 @@ def _add_run(add: AddCommand) -> None:
         type=triton_version,
         metavar="VERSION",
         help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
+    )
+    run.add_argument(
+        "--compiler",
+        choices=COMPILERS,
+        help="what compiles kernels: tkdebug (the default), or triton: the one that is installed, "
+        "of which launches, times, code by line and crashes are recorded",
     )
     run.add_argument(
         "--interpret",

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.findings import check_baseline
-from tkdebug.cli.kernel_checks import mode_of
+from tkdebug.cli.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.script import Program, command_program, find_program, stdin_program
+from tkdebug.cli.upstream_run import check_upstream
 from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
@@ -68,7 +69,10 @@ def check_run(arguments: Arguments) -> None:
     """
     check_variables()
     mode = mode_of(arguments)
-    _check_mode(arguments, mode)
+    if is_upstream(arguments):
+        check_upstream(arguments, mode)
+    else:
+        _check_mode(arguments, mode)
     check_target_of_run(arguments, mode)
     if arguments.nvtx:
         check_nvtx()

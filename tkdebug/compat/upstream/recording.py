@@ -1,0 +1,101 @@
+"""Hears of what an installed Triton compiles and launches, and hands it to tkdebug's hooks.
+
+Upstream's own hooks stay the script's: what is replaced is the making of its compiled kernels and
+of their launchers, so that kernels that torch's compiler launches are heard of, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from tkdebug.compat.after_torch import after_import
+from tkdebug.compat.replacements import Replacements
+from tkdebug.compat.upstream.kernel import UpstreamKernel
+from tkdebug.hook_chain import HOOKS
+
+# When the compile began that makes a kernel now, in nanoseconds since 1970.
+_began_ns: ContextVar[int] = ContextVar("tkdebug_upstream_compile", default=0)
+_KERNEL = "_tkdebug_kernel"
+
+
+class UpstreamRecorded:
+    """In force from when triton is imported until `restore`."""
+
+    def __init__(self) -> None:
+        self._replacements = Replacements()
+        self._wanted = True
+        after_import("triton", self._replace)
+
+    def _replace(self) -> None:
+        if self._wanted:
+            _record_compiles(self._replacements)
+            _record_launches(self._replacements)
+
+    def restore(self) -> None:
+        """Put upstream's own back; a second call does nothing."""
+        self._wanted = False
+        self._replacements.restore()
+
+
+def _record_compiles(replacements: Replacements) -> None:
+    import triton
+    import triton.compiler.compiler as compiler
+
+    compile: Callable[..., Any] = compiler.compile
+
+    @functools.wraps(compile)
+    def timed(*arguments: Any, **keywords: Any) -> Any:
+        token = _began_ns.set(time.time_ns())
+        try:
+            return compile(*arguments, **keywords)
+        finally:
+            _began_ns.reset(token)
+
+    for owner in (compiler, triton.compiler, triton):
+        replacements.set(owner, "compile", timed)
+    begin: Any = compiler.CompiledKernel.__init__
+
+    @functools.wraps(begin)
+    def announced(self: Any, src: Any, metadata_group: Any, hash: Any) -> None:
+        begin(self, src, metadata_group, hash)
+        kernel = UpstreamKernel(self)
+        vars(self)[_KERNEL] = kernel
+        now_ns = time.time_ns()
+        began_ns = _began_ns.get() or now_ns
+        if HOOKS.wants_compiled():
+            is_cached = _written_ns(metadata_group) < began_ns
+            HOOKS.compiled(kernel.compiled(now_ns - began_ns, is_cached))
+
+    replacements.set(compiler.CompiledKernel, "__init__", announced)
+
+
+def _record_launches(replacements: Replacements) -> None:
+    import triton.compiler.compiler as compiler
+
+    load: Any = compiler.CompiledKernel._init_handles  # noqa: SLF001  (makes the launcher)
+
+    @functools.wraps(load)
+    def loaded(self: Any) -> None:
+        before = self._run
+        load(self)
+        if self._run is not before:
+            kernel = vars(self).get(_KERNEL) or UpstreamKernel(self)
+            self._run = kernel.recorded(self._run)
+
+    replacements.set(compiler.CompiledKernel, "_init_handles", loaded)
+
+
+def _written_ns(files: Any) -> int:
+    """When the last of a kernel's files was written."""
+    found = []
+    for file in dict(files).values():
+        try:
+            found.append(os.stat(file).st_mtime_ns)
+        except OSError:
+            continue
+    return max(found, default=0)
