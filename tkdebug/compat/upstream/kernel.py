@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.errors import TkError
 from tkdebug.events import KernelCompiled, KernelLaunch, launch_type, next_launch_id
 from tkdebug.hook_chain import HOOKS
-from tkdebug.linemap.mlir_locations import mlir_frames, ptx_frames
+from tkdebug.linemap.mlir_locations import Frames, mlir_frames, ptx_frames
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 Run = Callable[..., Any]
 # Upstream's names of stages, and those that sessions have.
 STAGES = {"ttir": "ttir", "ttgir": "ttgir", "llir": "llvm-ir", "ptx": "ptx"}
-_PLACES = {"ttir": mlir_frames, "ttgir": mlir_frames, "ptx": ptx_frames}
+_PLACES: Mapping[str, Callable[[str], dict[int, Frames]]] = {
+    "ttir": mlir_frames,
+    "ttgir": mlir_frames,
+    "ptx": ptx_frames,
+}
 
 
 class UpstreamKernel:
@@ -150,11 +154,7 @@ class UpstreamKernel:
             for theirs, ours in STAGES.items()
             if theirs in self.kernel.asm
         }
-        places = {
-            name: mlir_frames(artifacts[name]) for name in ("ttir", "ttgir") if name in artifacts
-        }
-        if "ptx" in artifacts:
-            places["ptx"] = ptx_frames(artifacts["ptx"])
+        places = {name: _PLACES[name](text) for name, text in artifacts.items() if name in _PLACES}
         file, line, source = _source_of(self.fn)
         cubin = self.kernel.asm["cubin"] if "cubin" in self.kernel.asm else b""
         return KernelCompiled(
