@@ -31,8 +31,8 @@ from pathlib import Path
 from sections import replace_section
 
 from tkdebug.compiler.targets.nvptx.disassembly import disassemble
-from tkdebug.linemap.cubin_resources import read_kernels
-from tkdebug.linemap.sass import kind_of, opcode, width_bits
+from tkdebug.linemap.nvidia.cubin_resources import read_kernels
+from tkdebug.linemap.nvidia.sass import kind_of, opcode, width_bits
 
 HERE = Path(__file__).resolve().parent
 WORKER = HERE / "loop_code_worker.py"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.tune.autotune import Autotuner, autotune
     from tkdebug.runtime.tune.config import Config
     from tkdebug.runtime.tune.heuristics import Heuristics, heuristics
+    from tkdebug.watches.in_force import watch
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ _WHERE = {
     "next_power_of_2": "tkdebug.runtime.jit.constexpr_function",
     "reinterpret": "tkdebug.runtime.arguments.tensor_stand_ins",
     "set_allocator": "tkdebug.runtime.launch.allocation",
+    "watch": "tkdebug.watches.in_force",
     "unload_ipython_extension": "tkdebug.compat.interactive",
 }
 _MODULES = {
@@ -93,6 +95,7 @@ __all__ = [
     "reinterpret",
     "set_allocator",
     "testing",
+    "watch",
 ]
 
 

@@ -105,6 +105,10 @@ def _parse_checked_launches(text: str) -> CheckedLaunchesName:
     raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
 
 
+def _parse_watches(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
 def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -269,6 +273,20 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "none",
         str,
         "which launches of native kernels are checked: first (of each kind), all or none",
+    ),
+    Knob(
+        "watches",
+        {"TKDEBUG_WATCH": _parse_watches},
+        (),
+        tuple,
+        "values of kernels to look at, FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], between ;",
+    ),
+    Knob(
+        "watch_buffer_bytes",
+        {"TKDEBUG_WATCH_BUFFER": parse_size_bytes},
+        4 << 20,
+        int,
+        "memory for what is kept of watched values in one launch",
     ),
     Knob(
         "only_kernels",
@@ -465,6 +483,8 @@ class Knobs:
     interpret_kernels: tuple[str, ...]
     checks: tuple[str, ...]
     check_launches: CheckedLaunchesName
+    watches: tuple[str, ...]
+    watch_buffer_bytes: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None

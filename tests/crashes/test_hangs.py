@@ -16,7 +16,7 @@ from tkdebug.compat import gpu_hangs
 from tkdebug.compat.gpu_crashes import CrashWatch
 from tkdebug.compat.gpu_hangs import HangWatch
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.linemap.core_dumps import Warp
+from tkdebug.linemap.nvidia.core_dumps import Warp
 from tkdebug.runtime.cuda.hangs import hang_faults
 from tkdebug.runtime.launch import launches_in_flight
 from tkdebug.runtime.launch.launches_in_flight import InFlight

@@ -17,9 +17,9 @@ from packed_launches import Kernel, note, start
 from tkdebug.events import Fault
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import event_sink
-from tkdebug.instrument.apart import client
-from tkdebug.instrument.apart.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.recording_process import client
+from tkdebug.instrument.recording_process.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.scopes import SCOPES
@@ -92,7 +92,7 @@ def test_packed_launches_have_their_scopes(path):
 
 
 def test_what_every_launch_passes_anew_does_not_pile_up(path, monkeypatch):
-    from tkdebug.instrument.apart import packing
+    from tkdebug.instrument.recording_process import packing
 
     monkeypatch.setattr(packing, "MAX_KEPT", 50)
     recorder = start(path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
 from tkdebug.linemap.local_functions import LocalFunction
+from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.op_place import OpPlace
-from tkdebug.linemap.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.resources import Occupancy, Resources
 
 KERNEL, DEVICE = "/src/kernel.py", "/src/device.py"

@@ -15,9 +15,9 @@ from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.cubin_resources import read_kernels
-from tkdebug.linemap.cubins import CubinError, read_line_info
-from tkdebug.linemap.ptx_locations import GENERATED_FILE
+from tkdebug.linemap.nvidia.cubin_resources import read_kernels
+from tkdebug.linemap.nvidia.cubins import CubinError, read_line_info
+from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cubins"
 UPSTREAM = (GOLDEN / "upstream_3_6_sm80.cubin").read_bytes()

@@ -29,7 +29,7 @@ from tkdebug.linemap.line_counts import count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
 from tkdebug.linemap.line_table_data import from_data
 from tkdebug.linemap.local_functions import LocalFunction
-from tkdebug.linemap.sass import opcode
+from tkdebug.linemap.nvidia.sass import opcode
 
 pytestmark = [needs_codegen, needs_nvdisasm]
 SOURCE = Path(traced_kernels.__file__).read_text().splitlines()

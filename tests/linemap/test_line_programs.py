@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tkdebug.linemap.line_programs import LineProgramError, Row, decode
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, decode
 
 # DWARF 3 line program: line_base -5, line_range 14, opcode_base 10; file 1 is "a.py".
 HEADER = bytes([1, 1, 0xFB, 14, 10, 0, 1, 1, 1, 1, 0, 0, 0, 1]) + b"\0a.py\0\0\0\0\0"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.linemap.ptx_locations import GENERATED_FILE, PtxLine, rewrite_locations
+from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE, PtxLine, rewrite_locations
 
 # As LLVM writes it: `.loc` with op ids, 0 where an instruction has no place.
 PTX = """\

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tkdebug.linemap.sass import (
+from tkdebug.linemap.nvidia.sass import (
     kind_of,
     opcode,
     parse_sass,

@@ -18,9 +18,9 @@ from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 from tkdebug.compiler.targets.nvptx.inline_rows import separate_inlined_rows
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.cubin_resources import read_kernels
-from tkdebug.linemap.cubins import CubinError, read_line_info
-from tkdebug.linemap.line_programs import LineProgramError, Row, decode, steps
+from tkdebug.linemap.nvidia.cubin_resources import read_kernels
+from tkdebug.linemap.nvidia.cubins import CubinError, read_line_info
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, decode, steps
 
 pytestmark = needs_codegen
 

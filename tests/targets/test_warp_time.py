@@ -10,7 +10,7 @@ import pytest
 from tkdebug.compiler.targets.nvptx import ptx_stage, ptxas
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
-from tkdebug.linemap.elf_sections import SectionsError
+from tkdebug.linemap.nvidia.elf_sections import SectionsError
 
 LOAD, ADD, BRANCH = 0x981, 0x221, 0x947
 NONE = 7

@@ -16,9 +16,9 @@ from tkdebug.compiler.targets.nvptx.disassembly import disassemble
 from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.wgmma_rows import with_wgmma_rows
 from tkdebug.errors import Frame
-from tkdebug.linemap.cubins import read_line_info
-from tkdebug.linemap.ptx_locations import rewrite_locations
-from tkdebug.linemap.sass import opcode
+from tkdebug.linemap.nvidia.cubins import read_line_info
+from tkdebug.linemap.nvidia.ptx_locations import rewrite_locations
+from tkdebug.linemap.nvidia.sass import opcode
 
 pytestmark = [needs_codegen, needs_nvdisasm]
 

@@ -20,6 +20,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.knobs import CHECK_NAMES, KNOBS
 from tkdebug.terminal_text import tell
+from tkdebug.watches.in_force import WATCHES
 
 
 def baseline_path(arguments: Arguments) -> Path | None:
@@ -58,8 +59,13 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
         ignored_kinds=arguments.ignored or KNOBS.ignored_kinds,
         baseline=path if path is not None and path.exists() else None,
         check_launches=arguments.check_launches or KNOBS.check_launches,
+        watches=arguments.watches or KNOBS.watches,
     ):
-        yield
+        WATCHES.reset()
+        try:
+            yield
+        finally:
+            WATCHES.reset()
 
 
 def record_baseline() -> None:

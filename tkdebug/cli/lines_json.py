@@ -12,7 +12,6 @@ from tkdebug.instrument.json_text import json_text
 from tkdebug.linemap.line_counts import count_lines, counts_data, totals
 from tkdebug.linemap.line_table import Trace
 from tkdebug.linemap.line_table_data import to_data
-from tkdebug.linemap.sass import kind_of
 
 SCHEMA = 1
 
@@ -114,7 +113,7 @@ def _traced(kernel: KernelLines, trace: Trace) -> dict[str, object]:
             {
                 "address": i.address,
                 "text": i.text,
-                "kind": kind_of(i.text),
+                "kind": i.kind,
                 "ptx_line": i.ptx_line,
                 "op_id": i.op_id,
                 "live_registers": i.live_registers,

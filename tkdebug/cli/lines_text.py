@@ -14,7 +14,6 @@ from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.local_functions import LocalFunction, holding
 from tkdebug.linemap.resources import Resources
-from tkdebug.linemap.sass import opcode
 from tkdebug.terminal_style import cut, fitted
 from tkdebug.terminal_text import visible_line
 
@@ -124,7 +123,7 @@ def _annotated(kernel: KernelLines, width: int | None) -> Iterator[str]:
         f"  {len(table.instructions)} SASS instructions, {table.mapped_percent:.1f} % mapped to "
         f"source lines ({unmapped} are compiler-generated or without a line)"
     )
-    rowless = sum(opcode(i.text).endswith("GMMA") and not i.mapped for i in table.instructions)
+    rowless = sum(i.opcode.endswith("GMMA") and not i.mapped for i in table.instructions)
     if rowless:
         yield f"  {rowless} of them are wgmma: the cubin has no row for them, as ptxas writes none"
     for function in table.local_functions:

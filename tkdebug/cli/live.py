@@ -57,6 +57,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
             command.append(f"--{name}")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
+    for watch in arguments.watches:
+        command.append(f"--watch={watch}")
     if arguments.triton is not None:
         command += ["--triton", arguments.triton]
     if arguments.hang_timeout_s is not None:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
+from tkdebug.instrument.renderers.formats import PASSES, REPORTS
 from tkdebug.knobs import (
     CHECK_CHOICES,
     CHECKED_LAUNCHES,
@@ -20,18 +21,10 @@ from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (
-    *FORMATS,
-    "chrome-trace",
-    "sarif",
-    "junit",
-    "speedscope",
-    "hatchet",
-    "csv",
-)
+REPORT_FORMATS = tuple(one.name for one in REPORTS)
 _REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
-PASS_FORMATS = ("text", "json", "html")
+PASS_FORMATS = tuple(one.name for one in PASSES)
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
 _EPILOG = """\
 examples:
@@ -175,6 +168,16 @@ def _add_run(add: AddCommand) -> None:
         metavar="WHICH",
         help="which launches of native kernels are checked for accesses outside of tensors: first "
         "(of each kind: shapes, strides, grid), all or none; none by default",
+    )
+    run.add_argument(
+        "--watch",
+        action="append",
+        default=[],
+        dest="watches",
+        metavar="FILE:LINE:NAME",
+        help="record the values of a variable of a kernel, by program and iteration: its minimum, "
+        "maximum, mean, NaNs and more; FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], where "
+        ":tile records the whole tile; may be repeated",
     )
     run.add_argument(
         "--hang-timeout",

@@ -17,7 +17,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knobs import NO_CHECKS, ModeName
+from tkdebug.knobs import KNOBS, NO_CHECKS, ModeName
 
 
 def program_of(arguments: Arguments) -> Program:
@@ -74,6 +74,7 @@ def check_run(arguments: Arguments) -> None:
     else:
         _check_mode(arguments, mode)
     check_target_of_run(arguments, mode)
+    _check_watches(arguments)
     if arguments.nvtx:
         check_nvtx()
     if arguments.session is not None:
@@ -82,6 +83,17 @@ def check_run(arguments: Arguments) -> None:
         check_free(session)
         check_writable("-o", session)
     _check_files(arguments)
+
+
+def _check_watches(arguments: Arguments) -> None:
+    from tkdebug.watches.places import read_watch
+
+    for text in arguments.watches or KNOBS.watches:
+        try:
+            read_watch(text)
+        except UsageError as error:
+            option = "--watch" if arguments.watches else "TKDEBUG_WATCH"
+            raise UsageError(f"{option} {text}: {error}") from None
 
 
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:

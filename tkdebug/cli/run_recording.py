@@ -21,6 +21,7 @@ from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_creation import file_behind
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
+from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_crashes import ArmedCoreDumps
@@ -68,6 +69,7 @@ def run_recorded(
                 HOOKS.break_into = None  # the terminal is the TUI's
             ending = run_program(program)
             conclude_checked_launches()
+            WATCHES.conclude()
             crashes.conclude()
     finally:
         os.environ.pop(SESSION_VARIABLE, None)

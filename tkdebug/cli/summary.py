@@ -17,10 +17,13 @@ from tkdebug.instrument.known_faults import baseline_outcome, count_states, rema
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.watched_values import watched_lines
 from tkdebug.terminal_style import style_of
-from tkdebug.terminal_text import tell, visible
+from tkdebug.terminal_text import tell, visible, visible_line
 
 MAX_SHOWN_FAULTS = 50
+# Of each watched variable.
+MAX_SHOWN_VALUES = 8
 MAX_LAST_LINES = 30
 
 
@@ -58,6 +61,9 @@ def print_summary(
     _print_faults(session, tuple(group for group in faults if group.fault.is_open), told)
     for line in remarks(session, faults):
         tell(line)
+    watched = "\n".join(map(visible_line, watched_lines(session, MAX_SHOWN_VALUES)))
+    if watched:
+        tell(watched)
     launches = session.launch_count()
     where = f"; recorded in {kept_as}" if kept_as is not None else ""
     number = _number(session, faults)

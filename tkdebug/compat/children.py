@@ -14,6 +14,7 @@ from pathlib import Path
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
 from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, NO_CHECKS, ModeName
+from tkdebug.watches.in_force import WATCHES
 
 VARIABLE = "TKDEBUG_COMPAT"
 _FOLDER = Path(__file__).parent / "child"
@@ -38,6 +39,7 @@ def environment(
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
         "TKDEBUG_CHECK_LAUNCHES": KNOBS.check_launches,
+        "TKDEBUG_WATCH": ";".join(watch.absolute_text for watch in WATCHES.watches) or None,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
         "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
         "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),

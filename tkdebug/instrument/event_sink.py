@@ -22,7 +22,7 @@ from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.instrument.apart.client import RecordingProcess
+    from tkdebug.instrument.recording_process.client import RecordingProcess
 
 MOVED_AFTER = 2000  # events
 
@@ -74,7 +74,7 @@ class EventSink:
             # First, as a signal handler may come here, too.
             self._may_move = False
             # Most runs without a GPU end before they need it.
-            from tkdebug.instrument.apart.client import CannotStart, RecordingProcess
+            from tkdebug.instrument.recording_process.client import CannotStart, RecordingProcess
 
             try:
                 process = RecordingProcess(self._path)

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 
 from tkdebug.events import KernelCompiled, LaunchRecord
 from tkdebug.hook_chain import ActivityBuffers
-from tkdebug.instrument.apart.ring import JOINED, TIMED
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
 from tkdebug.instrument.device_records import LostActivities
+from tkdebug.instrument.recording_process.ring import JOINED, TIMED
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.instrument.apart.client import RecordingProcess
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured
     from tkdebug.instrument.cupti.recording import DeviceRecording, Taker
     from tkdebug.instrument.nvml import Nvml
+    from tkdebug.instrument.recording_process.client import RecordingProcess
     from tkdebug.instrument.stall_recording import StallRecording
 
 STATE_S = 1.0
@@ -199,7 +199,7 @@ class GpuRecording:
 
     def _make_taker(self, cupti: Cupti, process: RecordingProcess | None) -> Taker:
         if process is not None:
-            from tkdebug.instrument.apart.taker import JoinApart
+            from tkdebug.instrument.recording_process.taker import JoinApart
 
             return JoinApart(process, cupti.version, self._has_origins)
         from tkdebug.instrument.cupti.activity_join import ActivityJoin

@@ -119,7 +119,7 @@ class KernelObject:
 
 
 def _code_lines(cubin: bytes) -> Iterator[CodeLine]:
-    from tkdebug.linemap.cubins import read_line_info
+    from tkdebug.linemap.nvidia.cubins import read_line_info
 
     try:
         functions = read_line_info(cubin)

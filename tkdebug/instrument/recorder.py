@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, cast
 from tkdebug.errors import SessionError
 from tkdebug.events import Fault, KernelCompiled, KernelLaunch, LaunchRecord
 from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook, PackableKernel
-from tkdebug.instrument.apart.packing import LaunchPacker
-from tkdebug.instrument.apart.ring import JOINED, TIMED
 from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.event_sink import EventSink
 from tkdebug.instrument.gpu_recording import GpuRecording
 from tkdebug.instrument.output import OutputTee
+from tkdebug.instrument.recording_process.packing import LaunchPacker
+from tkdebug.instrument.recording_process.ring import JOINED, TIMED
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_lock import SessionLock

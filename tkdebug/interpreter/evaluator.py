@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType
 
 import torch
 from torch import Tensor
@@ -57,9 +58,11 @@ class Evaluator(EvaluatorState):
         uncommitted: copies that are in no group yet.
         async_dots: asynchronous products in flight.
         pending: what a poison tile stands for until it is waited for, by the tensor object.
+        sums: what dots that add up in a loop gave last.
         bulk_loads: bulk copies to shared memory in flight.
         bulk_stores: bulk copies from shared memory in flight.
         known_buffers: the buffers that a pointer from memory may point into, once one was seen.
+        visits: how often each program came by at a watch, (P,) int64.
     """
 
     def __init__(self, plan: Plan, batch: Batch) -> None:
@@ -79,9 +82,11 @@ class Evaluator(EvaluatorState):
         self.uncommitted: list[Copy] = []
         self.async_dots = LandingQueue()
         self.pending: Any = WeakTensorKeyDictionary()
+        self.sums: dict[Operation, ReferenceType[Tensor]] = {}
         self.bulk_loads: list[BulkLoad] = []
         self.bulk_stores = LandingQueue()
         self.known_buffers: Sequence[Buffer] | None = None
+        self.visits: dict[int, Tensor] = {}
 
     # Blocks
 
@@ -363,6 +368,14 @@ class Evaluator(EvaluatorState):
         scheduler.wait(op, self.program_at(0), is_idle)
 
     # Debug ops
+
+    def visit(self, watch: int) -> Tensor:
+        """How often each program came by at a watch before, (P,) int32; those active do now."""
+        before = self.visits.get(watch)
+        if before is None:
+            before = torch.zeros(self.programs, dtype=torch.int32, device=self.device)
+        self.visits[watch] = before + (1 if self.active is None else self.active)
+        return before
 
     def device_assert(
         self, view: tt.Assert, condition: TileValue, mask: TileValue = 1

@@ -18,7 +18,15 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
-from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
+from tkdebug.interpreter.values import (
+    AffineTile,
+    Base,
+    BoxMask,
+    BoxTile,
+    DeferredTile,
+    RepeatedTile,
+    TileValue,
+)
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.observers import Observer
@@ -32,7 +40,7 @@ _INT_DTYPES = {
     32: torch.int32,
     64: torch.int64,
 }
-_DTYPES = {
+ELEMENT_DTYPES = {
     **{f"i{bits}": dtype for bits, dtype in _INT_DTYPES.items()},
     "f16": torch.float16,
     "bf16": torch.bfloat16,
@@ -94,7 +102,7 @@ class EvaluatorState:
         self.followers: Sequence[Observer] = ()
         self.active: Tensor | None = None
         self.int_dtypes = _INT_DTYPES
-        self.dtypes = _DTYPES
+        self.dtypes = ELEMENT_DTYPES
         self.index = IndexAlgebra(self)
         self.masks = MaskAlgebra(self)
         self.access = StridedAccess(self)
@@ -245,6 +253,8 @@ class EvaluatorState:
             return self.unbox(value)
         if isinstance(value, DeferredTile):
             return value.compute() if value.box is None else self.unbox(value.boxed())
+        if isinstance(value, RepeatedTile):
+            return value.spread()
         raise AssertionError(f"no dense form of {type(value).__name__} as {type_}")
 
     def full(self, value: TileValue, type_: Type) -> Tensor:

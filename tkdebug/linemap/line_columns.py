@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tkdebug.linemap.line_counts import LineCounts
+from tkdebug.linemap.nvidia.sass import Kind
 from tkdebug.linemap.resources import Resources
-from tkdebug.linemap.sass import Kind
 
 
 @dataclass(frozen=True, slots=True)

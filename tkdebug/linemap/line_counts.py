@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tkdebug.linemap.line_table import Instruction, LineTable
-from tkdebug.linemap.sass import (
+from tkdebug.linemap.nvidia.sass import (
     Kind,
     kind_of,
     opcode,

@@ -17,8 +17,10 @@ from functools import cached_property
 
 from tkdebug.errors import Frame, TkError
 from tkdebug.linemap.local_functions import LocalFunction
+from tkdebug.linemap.nvidia import sass
+from tkdebug.linemap.nvidia.pipes import pipe_of
+from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.op_place import Frames, OpPlace
-from tkdebug.linemap.ptx_locations import GENERATED_FILE
 from tkdebug.linemap.resources import Resources
 
 
@@ -45,6 +47,21 @@ class Instruction:
     op_id: int | None
     frames: Frames
     live_registers: int | None = None
+
+    @property
+    def opcode(self) -> str:
+        """Its name without operands; "" where its text is not known."""
+        return sass.opcode(self.text)
+
+    @property
+    def kind(self) -> sass.Kind:
+        """What it does: loads, arithmetic, control flow."""
+        return sass.kind_of(self.text)
+
+    @property
+    def pipe(self) -> str:
+        """What of a multiprocessor executes it."""
+        return pipe_of(self.text)
 
     @property
     def mapped(self) -> bool:

@@ -9,6 +9,7 @@ from tkdebug.tui.launches import LaunchesPane
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.pane import Pane
 from tkdebug.tui.passes import PassesPane
+from tkdebug.tui.watches import WatchesPane
 
 PANES: tuple[type[Pane], ...] = (
     LaunchesPane,
@@ -17,4 +18,5 @@ PANES: tuple[type[Pane], ...] = (
     OutputPane,
     PassesPane,
     AdvicePane,
+    WatchesPane,
 )

@@ -98,6 +98,8 @@ def run_body(
     """
     v.loops.append(node)
     try:
+        if v.program.watching is not None:
+            v.program.watching.round_begins(v, node)
         v.run(node.body, None)
         if v.program.recorder is not None:
             v.program.recorder.next_round(v, node)
@@ -224,6 +226,8 @@ def seal(
     for variable in dropped:
         for arguments in variable.arguments:
             for argument, initial in zip(arguments, flatten(variable.initial), strict=True):
+                if variable.final is None and v.program.watching is not None:
+                    v.program.watching.forget(argument)
                 if variable.final is None and argument.uses:
                     raise SemanticError(_read_without_value(v, variable))
                 argument.replace_all_uses_with(initial)

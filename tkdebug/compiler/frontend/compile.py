@@ -29,12 +29,14 @@ from tkdebug.compiler.frontend.scope import UsedGlobals
 from tkdebug.compiler.frontend.statements import STATEMENTS
 from tkdebug.compiler.frontend.variables import VariableRecorder
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
+from tkdebug.compiler.frontend.watching import Watching
 from tkdebug.compiler.ir import Block, Module, Region, SourceLocation
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import is_jit_function
+from tkdebug.watches.places import Watch
 
 _EXPRESSIONS: dict[type[ast.expr], ExpressionHandler] = {
     **EXPRESSIONS,
@@ -60,12 +62,14 @@ class TileModule(Module):
     Attributes:
         used_globals: module-level names the kernel read; when one has `changed`, compile again.
         breakpoints: where the kernel calls `breakpoint()`; only a debugger stops there.
+        unwatched: what is to be watched and cannot be, a line each.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.used_globals: UsedGlobals = {}
         self.breakpoints: tuple[SourceLocation, ...] = ()
+        self.unwatched: tuple[tuple[Watch, str], ...] = ()
 
 
 def compile_to_tile_ir(
@@ -73,6 +77,7 @@ def compile_to_tile_ir(
     arguments: Mapping[str, ArgSpec],
     options: CompileOptions,
     recorder: VariableRecorder | None = None,
+    watches: Sequence[Watch] = (),
 ) -> TileModule:
     """Compile a kernel for given argument types and constants.
 
@@ -82,6 +87,7 @@ def compile_to_tile_ir(
             takes the parameter's default as a constant.
         options: what the language can see of the launch.
         recorder: notes what the variables are at each line, for a debugger.
+        watches: values that are to be shown.
 
     Raises:
         CompileError: the kernel is wrong; the message says where, why and what to write instead.
@@ -92,6 +98,8 @@ def compile_to_tile_ir(
     program = Program(
         emit, source.name, _EXPRESSIONS, _STATEMENTS, module.used_globals, recorder=recorder
     )
+    if watches:
+        program.watching = Watching(watches)
     program.chain.append((kernel, None))
 
     def call_function(function: Any, values: Sequence[Any]) -> Any:
@@ -132,6 +140,8 @@ def compile_to_tile_ir(
         )
         if nan_padded:
             function.attributes[NAN_PADDED] = tuple(nan_padded)
+    if program.watching is not None:
+        module.unwatched = program.watching.finish(function)
     # It refers to the emitter: let both go now and not with the next garbage collection.
     emit.call_function = None
     module.breakpoints = tuple(dict.fromkeys(program.breakpoints))

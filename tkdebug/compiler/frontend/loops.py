@@ -164,6 +164,8 @@ def _unrolled_for(v: Visitor, node: ast.For, values: Sequence[Any]) -> Outcome |
             )
         # The variables of an unrolled loop stay constants.
         assign(v, node.target, value)
+        if v.program.watching is not None:
+            v.program.watching.round_begins(v, node)
         outcome = v.run(node.body, None)
         match outcome.flow:
             case Flow.RETURNS:

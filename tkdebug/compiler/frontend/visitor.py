@@ -30,6 +30,7 @@ from tkdebug.errors import CompileError, IRError, TkError
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.variables import VariableRecorder
+    from tkdebug.compiler.frontend.watching import Watching
 
 _BUILTIN_NAMES = (
     "range min max len abs sum print float int bool str tuple list isinstance issubclass getattr "
@@ -57,6 +58,7 @@ class Program:
         unrolled: how many iterations of loops were unrolled, in all.
         breakpoints: where `breakpoint()` was met.
         recorder: notes what the variables are at each line; None where nobody asks.
+        watching: shows values to who watches them; None where nobody does.
     """
 
     emit: Emitter
@@ -68,6 +70,7 @@ class Program:
     unrolled: int = 0
     breakpoints: list[SourceLocation] = field(default_factory=list)
     recorder: VariableRecorder | None = None
+    watching: Watching | None = None
 
 
 class Visitor:
@@ -174,11 +177,18 @@ class Visitor:
         previous, builder.location = builder.location, self.locate(node)
         if self.program.recorder is not None:
             self.program.recorder.statement(self, node)
+        watching = self.program.watching
         try:
             handler = self.program.statements.get(type(node))
             if handler is None:
                 raise SemanticError(_unsupported(node))
-            return handler(self, node, rest)
+            if watching is None:
+                return handler(self, node, rest)
+            watching.statement_begins(self, node)
+            outcome = handler(self, node, rest)
+            if outcome is None:
+                watching.statement_ended(self, node)
+            return outcome
         except RecursionError:
             raise self.error(node, _TOO_DEEP) from None
         except Exception as error:

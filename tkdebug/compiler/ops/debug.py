@@ -8,6 +8,7 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
@@ -32,6 +33,16 @@ OPS: tuple[OpSpec, ...] = (
     OpSpec(
         tt.Assume,
         no_results,
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        tt.Watch,
+        no_results,
+        effects=Effects.OTHER,
+    ),
+    OpSpec(
+        tt.Visit,
+        lambda operands, attributes: (ir.I32,),
         effects=Effects.OTHER,
     ),
     OpSpec(

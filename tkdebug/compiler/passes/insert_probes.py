@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
 from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
@@ -28,6 +29,7 @@ from tkdebug.compiler.probes.sites import (
     probe_sites,
 )
 from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS, SYMPTOMS
+from tkdebug.compiler.probes.watch_sites import watch_sites
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.rewriting.saved_module import copy_module
 
@@ -74,17 +76,18 @@ class InsertProbes:
 
     def _sites(self, module: Module, rewriter: Rewriter) -> Iterator[ProbeSite]:
         number, function, kinds = 0, module.function, self.options.kinds
+        decided = decided_values(module)
         for op in module.walk():
             kind = _KINDS.get(op.name)
             if kind in kinds:
                 assert kind is not None
-                yield _site(function, op, number, kind)
+                yield _site(function, op, number, kind, decided)
                 OpView(op).probe = number
                 number += 1
                 rewriter.record_change(op, "number-site")
             if _stores_floats(op) and kinds.intersection(VALUE_KINDS):
                 # What is not finite has NaNs among it.
-                yield _site(function, op, number, "inf" if "inf" in kinds else "nan")
+                yield _site(function, op, number, "inf" if "inf" in kinds else "nan", frozenset())
                 OpView(op).value_probe = number
                 number += 1
                 rewriter.record_change(op, "number-value-site")
@@ -114,21 +117,32 @@ def _may_show(op: Operation) -> bool:
     return not isinstance(number, int) or not 0 < number < (bits if op.name in _SHIFTS else 1 << 64)
 
 
-def probe_plan(module: Module) -> ProbePlan | None:
-    """What the reports of a kernel are read by, as the module is now; None without sites."""
-    sites = probe_sites(module.function)
-    if not sites:
+def probe_plan(module: Module, watch_bytes: int = 0) -> ProbePlan | None:
+    """What the reports of a kernel are read by, as the module is now; None without sites.
+
+    Args:
+        module: Tile IR whose sites are numbered.
+        watch_bytes: memory for what is kept of watched values in one launch.
+    """
+    sites, watches = probe_sites(module.function), watch_sites(module.function)
+    if not sites and not watches:
         return None
-    return ProbePlan(sites, probe_bounds(module.function), copy_module(module))
+    bounds = probe_bounds(module.function)
+    return ProbePlan(sites, bounds, copy_module(module), watches, watch_bytes)
 
 
-def _site(function: Operation, op: Operation, number: int, kind: str) -> ProbeSite:
+def _site(
+    function: Operation, op: Operation, number: int, kind: str, decided: frozenset[Value]
+) -> ProbeSite:
     """What is tested of `op`."""
     if PointerAccess.matches(op):
         pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
-        is_masked = masked is not None and masked.mask is not None
+        mask = None if masked is None else masked.mask
         shape, size = shape_of(pointer.type), unit_of(pointer.type)
-        return ProbeSite(number, kind, op.id, _tensor(function, pointer), shape, size, is_masked)
+        tensor = _tensor(function, pointer)
+        needed = (pointer,) if mask is None else (pointer, mask)
+        is_recomputed = tensor is not None and is_decided(op, needed, decided)
+        return ProbeSite(number, kind, op.id, tensor, shape, size, mask is not None, is_recomputed)
     if tt.DescriptorAccess.matches(op):
         descriptor = tt.DescriptorAccess(op).descriptor
         tile = op.result.type if op.results else stored(op).type

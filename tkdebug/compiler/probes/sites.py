@@ -16,7 +16,10 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
+from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.probes.watch_sites import WORD_BYTES, WatchSite
 from tkdebug.errors import IRError
+from tkdebug.watches.places import Watch
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
 # Of what is stored.
@@ -34,9 +37,13 @@ class ProbeOptions:
 
     Attributes:
         kinds: of faults, some of `KINDS`.
+        watches: values that are looked at, of any kernel.
+        watch_bytes: memory for what is kept of them in one launch.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
+    watches: tuple[Watch, ...] = ()
+    watch_bytes: int = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class ProbeSite:
         shape: of the tile, () of a scalar.
         element_bytes: what the access counts its elements in; 0 of what accesses no memory.
         is_masked: whether it has a mask.
+        is_recomputed: whether arguments and program ids alone decide which elements are bad: then
+            the kernel only flags the site, and the host finds the elements.
     """
 
     number: int
@@ -61,6 +70,7 @@ class ProbeSite:
     shape: tuple[int, ...]
     element_bytes: int
     is_masked: bool
+    is_recomputed: bool = False
 
     def encoded(self) -> str:
         """As text."""
@@ -99,6 +109,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "shape": (list,),
     "element_bytes": (int,),
     "is_masked": (bool,),
+    "is_recomputed": (bool,),
 }
 
 
@@ -110,11 +121,26 @@ class ProbePlan:
         sites: by number.
         bounds: the parameters whose tensors' bounds the kernel takes, in that order.
         module: the Tile IR, whose ops carry the numbers of their sites.
+        watches: values that are looked at, by number.
+        watch_bytes: memory for what is kept of them in one launch.
     """
 
     sites: tuple[ProbeSite, ...]
     bounds: tuple[str, ...]
     module: Module
+    watches: tuple[WatchSite, ...] = ()
+    watch_bytes: int = 0
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory of a launch: the sites' slots, then a counter for each watched value."""
+        return table_bytes(len(self.sites)) + WORD_BYTES * len(self.watches)
+
+    @property
+    def watch_places(self) -> tuple[int, int]:
+        """Where the counters and records stand behind the table's address and the bounds."""
+        first = 1 + 2 * len(self.bounds)
+        return first, first + 1
 
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""

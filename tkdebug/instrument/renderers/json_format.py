@@ -23,6 +23,8 @@ from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.stalls import recorded_stalls
 from tkdebug.instrument.tables import Recorded
+from tkdebug.instrument.watched_values import recorded_values
+from tkdebug.watches.records import WatchedValue
 
 JSON_SCHEMA = 1
 
@@ -92,7 +94,46 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     for line_cost in line_costs(session):
         yield separator + json_text(asdict(line_cost))
         separator = ",\n"
+    yield '],\n"watched_values": ['
+    separator = "\n"
+    for value in recorded_values(session):
+        yield separator + json_text(_watched(value))
+        separator = ",\n"
     yield "]}\n"
+
+
+def _watched(recorded: Recorded[WatchedValue]) -> dict[str, object]:
+    value = recorded.event
+    frame = value.frames[-1]
+    return {
+        "watch": value.watch,
+        "kernel": value.kernel,
+        "name": value.name,
+        "type": value.type,
+        "file": frame.file,
+        "line": frame.line,
+        "call_chain": [asdict(frame) for frame in value.frames],
+        "launch_id": value.launch_id,
+        "process": recorded.process,
+        "rank": recorded.rank,
+        "program_id": value.program_id,
+        "iteration": value.iteration,
+        "shape": value.shape,
+        "elements": value.elements,
+        "nan": value.nan,
+        "inf": value.inf,
+        "zeros": value.zeros,
+        "min": _number(value.minimum),
+        "max": _number(value.maximum),
+        "mean": _number(value.mean),
+        "histogram": value.histogram,
+        "tile": [_number(element) for element in value.values()] if value.tile else None,
+    }
+
+
+def _number(value: float) -> float | str:
+    """A number, or the name of what JSON has no number for."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _origin(total: OriginTotal) -> dict[str, object]:

@@ -27,10 +27,13 @@ from tkdebug.instrument.renderers.stalls_section import stalls_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
+from tkdebug.instrument.watched_values import watched_lines
 from tkdebug.terminal_style import PLAIN_VIEW, View, cut
 from tkdebug.terminal_text import visible, visible_line
 
 MAX_OTHERS = 30
+# Values of one variable.
+MAX_WATCHED = 100
 MAX_NAME_CHARS = 100
 
 
@@ -82,6 +85,11 @@ def render(
             yield visible(line)
     for line in advice_lines(session):
         yield visible(line)
+    watched = list(watched_lines(session, MAX_WATCHED))
+    if watched:
+        yield "\nwatched values\n"
+    for line in watched:
+        yield visible_line(line) + "\n"
     counting = [group for group in faults if group.fault.is_open]
     yield f"\n{counted(len(counting), 'fault')}\n"
     for group in counting:

@@ -19,6 +19,11 @@ def num_programs(ev: Evaluator, view: tt.GetNumPrograms) -> TileValue:
     return ev.num_programs(view.axis)
 
 
+def visit(ev: Evaluator, view: tt.Visit) -> TileValue:
+    """tt.visit."""
+    return ev.visit(view.watch)
+
+
 RULES: Rules = {
     tt.GetProgramId: one(program_id),
     tt.GetNumPrograms: one(num_programs),
@@ -32,4 +37,7 @@ RULES: Rules = {
     # What they assume is looked at by `checks.assumptions`.
     tt.Assume: nothing,
     tt.Hint: unchanged,
+    # Whoever watches looks on (`watching`).
+    tt.Watch: nothing,
+    tt.Visit: one(visit),
 }

@@ -13,8 +13,6 @@ from tkdebug.compiler.ir.types import ScalarType, element_of, encoding_of
 from tkdebug.compiler.layouts import REGISTER
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import Instruction, LineTable
-from tkdebug.linemap.pipes import pipe_of
-from tkdebug.linemap.sass import kind_of
 from tkdebug.runtime.advising.executions import Executions
 
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
@@ -34,7 +32,7 @@ def line_code(table: LineTable, executions: Executions, warps: int) -> tuple[Lin
         frame = instruction.frames[-1]
         count = runs * warps
         by_pipe[frame]["issue"] += count
-        by_pipe[frame][pipe_of(instruction.text)] += count
+        by_pipe[frame][instruction.pipe] += count
         cause = _cause(executions, instruction)
         if cause:
             by_cause[frame][cause] += count
@@ -61,7 +59,7 @@ def local_accesses(table: LineTable, executions: Executions, warps: int) -> Mapp
     """Accesses to local memory by line, in instructions of warps."""
     found: dict[Frame, float] = defaultdict(float)
     for instruction, runs in _with_runs(table, executions):
-        if kind_of(instruction.text) in _LOCAL:
+        if instruction.kind in _LOCAL:
             found[instruction.frames[-1]] += runs * warps
     return dict(found)
 
@@ -92,7 +90,7 @@ def _taken(executions: Executions, instruction: Instruction) -> float:
 
 
 def _cause(executions: Executions, instruction: Instruction) -> str:
-    if pipe_of(instruction.text) == "fp64":
+    if instruction.pipe == "fp64":
         return FP64
     op = executions.gpu_op(instruction.op_id) if instruction.op_id is not None else None
     if op is None:

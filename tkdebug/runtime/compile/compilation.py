@@ -27,6 +27,7 @@ from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOv
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import
+from tkdebug.runtime.watched_values import note_compiled
 
 if TYPE_CHECKING:
     from tkdebug.compiler.artifacts import SnapshotRecorder
@@ -114,7 +115,11 @@ def _compile_source(src: Specialization, recorder: VariableRecorder | None = Non
     _refuse_unspecialized_constants(src)
     # mypy takes a FunctionType attribute of a Protocol for a bound method.
     kernel = cast("JitCallable", src.fn)
-    return compile_to_tile_ir(kernel, src.arguments, _language_options(src), recorder)
+    watches = () if src.probes is None else src.probes.watches
+    module = compile_to_tile_ir(kernel, src.arguments, _language_options(src), recorder, watches)
+    if watches and recorder is None:
+        note_compiled(module)
+    return module
 
 
 def _refuse_unspecialized_constants(src: Specialization) -> None:
@@ -248,10 +253,18 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
         line=source.first_line,
         source=source.text,
         signature=src.describe(),
-        options={**src.options.as_dict(), **({} if src.probes is None else {"checked": True})},
+        options={**src.options.as_dict(), **_instrumentation(src)},
         artifacts=artifacts,
         op_lines=op_lines,
         compile_ns=compile_ns,
         passes=tuple(recorder.passes),
         op_ids={snapshot.stage: snapshot.op_ids for snapshot in recorder.snapshots},
     )
+
+
+def _instrumentation(src: Specialization) -> dict[str, object]:
+    """What a kernel has beside its options."""
+    if src.probes is None:
+        return {}
+    watched = {"watched": True} if src.probes.watches else {}
+    return {**({"checked": True} if src.probes.kinds else {}), **watched}

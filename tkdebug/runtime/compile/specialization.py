@@ -87,7 +87,9 @@ class Specialization:
         if not self.host_tma_descriptors:
             parts = (*parts, "no launch maps")
         if self.probes is not None:
+            watches = [watch.text for watch in self.probes.watches]
             parts = (*parts, "probes", sorted(self.probes.kinds))
+            parts += ("watches", *watches, self.probes.watch_bytes) if watches else ()
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:

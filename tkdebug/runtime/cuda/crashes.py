@@ -1,7 +1,7 @@
 """Crashes of kernels on the GPU as faults: the line, the call chain, the instruction, the launch.
 
 Responsible for joining a core dump with what this process knows: its native kernels' op tables and
-the launches it has in flight. Reading the dump is `linemap.core_dumps`'s.
+the launches it has in flight. Reading the dump is `linemap.nvidia.core_dumps`'s.
 
 Invariant: what the dump does not say is reported as unknown. A dump of another process, or a kernel
 that tkdebug did not compile, is placed by the line table that its code carries.
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.events import Fault, FaultKind
-from tkdebug.linemap.core_dumps import CoreDump, Grid, Stop, Triple
-from tkdebug.linemap.loaded_images import Place
+from tkdebug.linemap.nvidia.core_dumps import CoreDump, Grid, Stop, Triple
+from tkdebug.linemap.nvidia.loaded_images import Place
 from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _instruction(place: Place | None) -> str:
     if len(place.image) > _MOST_DISASSEMBLED_BYTES:
         return f" ({at})"
     from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
-    from tkdebug.linemap.sass import parse_sass
+    from tkdebug.linemap.nvidia.sass import parse_sass
 
     try:
         code = parse_sass(disassemble(place.image)).get(place.function, ())

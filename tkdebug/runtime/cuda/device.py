@@ -35,6 +35,7 @@ _ATTRIBUTES = {
     "sm_clock_khz": "CLOCK_RATE",
     "memory_clock_khz": "MEMORY_CLOCK_RATE",
     "memory_bus_bits": "GLOBAL_MEMORY_BUS_WIDTH",
+    "maps_host_memory": "CAN_MAP_HOST_MEMORY",
 }
 
 
@@ -45,6 +46,7 @@ class Device:
     Attributes:
         index: as torch and the driver number it.
         context: handle of its primary context.
+        maps_host_memory: whether kernels can write to memory of the host.
     """
 
     index: int
@@ -60,6 +62,7 @@ class Device:
     sm_clock_khz: int
     memory_clock_khz: int
     memory_bus_bits: int
+    maps_host_memory: int = 1
 
     @property
     def capability(self) -> tuple[int, int]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from tkdebug.compiler.targets.backend import target_of
 from tkdebug.errors import Frame, UnsupportedError
 from tkdebug.events import Fault
-from tkdebug.linemap.core_dumps import CoreDump, Grid, Triple, Warp
-from tkdebug.linemap.loaded_images import Place
+from tkdebug.linemap.nvidia.core_dumps import CoreDump, Grid, Triple, Warp
+from tkdebug.linemap.nvidia.loaded_images import Place
 from tkdebug.runtime.cuda.crashes import could_be, flying_launches, kernel_of, op_of, program_of
 from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 

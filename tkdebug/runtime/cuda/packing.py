@@ -24,6 +24,7 @@ from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
+    from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.compiler.targets.nvptx.binary import Binary
 
 SLOT_BYTES = 8
@@ -108,6 +109,9 @@ def kernel_slots(
     ]
     if binary is None:
         return slots
+    if binary.probes is not None and binary.probes.watches:
+        # The last of the parameters that the kernel's IR has.
+        slots += _watch_slots(binary.probes)
     for place, map_ in binary.tensor_maps.items():
         descriptor = slots[place].expression.removesuffix(_BASE_ADDRESS)
         slots[place] = replace(
@@ -116,7 +120,7 @@ def kernel_slots(
     slots += [_made_slot(slots, made) for made in binary.made_maps]
     if binary.workspace_bytes:
         slots.append(Slot(WORKSPACE, _ADDRESS, f"{WORKSPACE}.data_ptr()"))
-    if binary.probes is not None:
+    if binary.probes is not None and binary.probes.sites:
         slots += _probe_slots(binary.probes.bounds)
     return slots
 
@@ -140,6 +144,12 @@ def _probe_slots(bounds: Sequence[str]) -> Iterator[Slot]:
     for place, name in enumerate(bounds):
         yield Slot(f"begin of {name}", _ADDRESS, f"{PROBES}[{2 * place + 1}]")
         yield Slot(f"end of {name}", _ADDRESS, f"{PROBES}[{2 * place + 2}]")
+
+
+def _watch_slots(plan: ProbePlan) -> Iterator[Slot]:
+    """Of a kernel with watched values: its counters, and where their records lie."""
+    for name, place in zip(("counters", "records"), plan.watch_places, strict=True):
+        yield Slot(f"watch {name}", _ADDRESS, f"{PROBES}[{place}]")
 
 
 def _signed_text(slot: Slot) -> str:

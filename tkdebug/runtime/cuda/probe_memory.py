@@ -17,13 +17,17 @@ from tkdebug.errors import TkError
 from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.device import Device
-from tkdebug.runtime.device.platform import ProbeTable
+from tkdebug.runtime.device.platform import ProbeRecords, ProbeTable
 
 MOST_TABLES = 256
 _SMALLEST_BYTES = 1 << 12
 # Made together, as the driver takes a while for each piece of memory.
 _MADE_TOGETHER = 32
 _NO_TIMING = 2
+# CU_MEMHOSTALLOC_DEVICEMAP (cuda.h)
+_DEVICE_MAP = 2
+# Launches whose records were not read yet.
+MOST_RECORDS = 8
 # CUstream_flags (cuda.h).
 _NON_BLOCKING = 1
 # CUstreamCaptureMode (cuda.h): what this thread does breaks no capture of another.
@@ -79,6 +83,26 @@ class _Table:
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
 
 
+class _Records:
+    """Memory of the host that the device writes to.
+
+    Attributes:
+        address: as the device sees it.
+    """
+
+    __slots__ = ("address", "capacity_bytes", "host")
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.host = int(driver_api.call("cuMemHostAlloc", capacity_bytes, _DEVICE_MAP))
+        self.address = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
+
+    def content(self, first_byte: int, size_bytes: int) -> bytes:
+        """A part of it."""
+        assert first_byte + size_bytes <= self.capacity_bytes
+        return ctypes.string_at(self.host + first_byte, size_bytes)
+
+
 class CudaProbeMemory:
     """The tables of one GPU."""
 
@@ -94,6 +118,8 @@ class CudaProbeMemory:
         self._free: dict[int, list[_Table]] = {}
         self._stream: int | None = None
         self._made = 0
+        self._free_records: list[_Records] = []
+        self._used_records = 0
 
     def begin(self, size_bytes: int, stream: int) -> ProbeTable | None:
         """A table of zeros, for what is launched next on `stream`; None while none is free."""
@@ -166,6 +192,44 @@ class CudaProbeMemory:
         """Give up a table: what runs may still write into it, so nobody else gets it."""
         with self._lock:
             self._made -= 1
+
+    def begin_records(self, size_bytes: int) -> ProbeRecords | None:
+        """Memory for records of one launch; None while `MOST_RECORDS` are in use.
+
+        Raises:
+            TkError: the GPU cannot write to the host's memory, or there is none.
+        """
+        if not self._device.maps_host_memory:
+            raise TkError(
+                f"{self._device.name} cannot write to the host's memory, which watched values "
+                "need; run with --mode interpret"
+            )
+        with self._lock:
+            if self._used_records >= MOST_RECORDS:
+                return None
+            self._used_records += 1
+            for place, one in enumerate(self._free_records):
+                if one.capacity_bytes >= size_bytes:
+                    return self._free_records.pop(place)
+        mode = ctypes.c_int(_RELAXED)
+        try:
+            with self._device.entered():
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+                try:
+                    return _Records(size_bytes)
+                finally:
+                    self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        except TkError:
+            with self._lock:
+                self._used_records -= 1
+            raise
+
+    def end_records(self, records: ProbeRecords) -> None:
+        """Give back what was read."""
+        assert isinstance(records, _Records)
+        with self._lock:
+            self._used_records -= 1
+            self._free_records.append(records)
 
     def is_capturing(self, stream: int) -> bool:
         """Whether launches on `stream` become part of a graph."""

@@ -82,6 +82,19 @@ class ProbeTable(Protocol):
         ...
 
 
+class ProbeRecords(Protocol):
+    """Memory of the host that kernels write records into."""
+
+    @property
+    def address(self) -> int:
+        """Of its first byte as the device sees it, a multiple of 16."""
+        ...
+
+    def content(self, first_byte: int, size_bytes: int) -> bytes:
+        """A part of it, once the launch has ended."""
+        ...
+
+
 class ProbeMemory(Protocol):
     """The tables of a device's checked launches; nothing waits unless it says so."""
 
@@ -107,6 +120,18 @@ class ProbeMemory(Protocol):
 
     def drop(self, table: ProbeTable) -> None:
         """Give up a table that was not ended, or that cannot be read."""
+        ...
+
+    def begin_records(self, size_bytes: int) -> ProbeRecords | None:
+        """Memory for records of one launch; None while as much is in use as there may be.
+
+        Raises:
+            TkError: the device cannot write to the host's memory, or there is none.
+        """
+        ...
+
+    def end_records(self, records: ProbeRecords) -> None:
+        """Give back what was read."""
         ...
 
     def is_capturing(self, stream: int) -> bool:

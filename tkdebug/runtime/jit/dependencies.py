@@ -38,6 +38,19 @@ def content_key(fn: FunctionType, source: KernelSource) -> str:
     return hasher.hexdigest()
 
 
+def files_of(function: Any) -> frozenset[str]:
+    """The source files of a jit function and of those that it calls."""
+    found: dict[int, Any] = {}
+    pending = [function]
+    while pending:
+        one = pending.pop()
+        if id(one) not in found:
+            found[id(one)] = one
+            references = _references(one.fn, one.kernel_source)
+            pending += (value for _, value in references if hasattr(value, "kernel_source"))
+    return frozenset(one.kernel_source.file for one in found.values())
+
+
 def _references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
     """What `fn` refers to outside itself, by dotted name, sorted so that keys are stable."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))

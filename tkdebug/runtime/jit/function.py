@@ -35,6 +35,8 @@ from tkdebug.runtime.jit.parameters import KernelParam, kernel_parameters
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import
 from tkdebug.runtime.launch.grid import grid_dimensions
+from tkdebug.runtime.watched_values import forget_with_watches, watching
+from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.native_launch import NativePath
@@ -85,6 +87,7 @@ class JITFunction(FunctionSource, KernelInterface):
         self._native_path: NativePath | None = None
         # The same, where a launch may take it without a look at anything else.
         self._native: NativePath | None = None
+        forget_with_watches(self)
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -257,7 +260,7 @@ class JITFunction(FunctionSource, KernelInterface):
 
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
-            if KNOBS.check_launches == "none":
+            if KNOBS.check_launches == "none" and not (WATCHES and watching(self)):
                 return (begun or NativeCompilation(src, device)).finish()
             return self._watched_kernels.make(key, src, device, begun, is_warmup)
 
@@ -275,7 +278,8 @@ class JITFunction(FunctionSource, KernelInterface):
             spec_of(self.__name__, parameter, value)
             for parameter, value in zip(self.params, values, strict=True)
         )
-        return Specialization(self, specs, parsed, alignment)
+        probes = watching(self) if alignment is None and WATCHES else None
+        return Specialization(self, specs, parsed, alignment, probes=probes)
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Say why arguments do not fit the kernel's signature.

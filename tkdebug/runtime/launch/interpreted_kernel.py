@@ -19,6 +19,7 @@ from tkdebug.runtime.launch.breakpoints import debugger_of_breakpoints
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.watched_values import launch_watcher, take
 
 if TYPE_CHECKING:
     import torch
@@ -158,6 +159,10 @@ class InterpretedKernel(CompiledKernel):
         given = runtime_values(self.src.specs, values)
         arguments = dict(zip(self.src.fn.arg_names, values, strict=True))
         profile = self._profile(grid, values)
+        launch_id = 0 if record is None else record.id
+        watcher = None
+        if self.src.probes is not None and is_told:
+            watcher = launch_watcher(self.module, self.src.probes, self.name, launch_id, grid)
         run_module(
             self.module,
             given,
@@ -166,10 +171,11 @@ class InterpretedKernel(CompiledKernel):
             self.name,
             is_told=is_told,
             arguments=arguments,
-            observers=() if profile is None else (profile,),
+            observers=[one for one in (profile, watcher) if one is not None],
         )
+        if watcher is not None:
+            take(watcher)
         if profile is not None and self._compilation is not None:
-            launch_id = 0 if record is None else record.id
             self._advisor.launched(profile, self._compilation, grid, launch_id)
 
     def _profile(self, grid: Grid, values: tuple[Any, ...]) -> LaunchProfile | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.probes.watch_sites import WORD_BYTES, records_words
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
@@ -15,10 +16,12 @@ from tkdebug.runtime.probes.closer_looks import may_need_closer_look
 from tkdebug.runtime.probes.held_arguments import HeldArguments
 
 if TYPE_CHECKING:
-    from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
+    from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
+
+_T = TypeVar("_T")
 
 
 class CheckedLaunch:
@@ -31,6 +34,7 @@ class CheckedLaunch:
         stream: handle of the stream.
         arguments: what was passed.
         table: all zero.
+        records: for values that are watched; None where none is.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class CheckedLaunch:
         stream: int,
         arguments: PassedArguments,
         table: ProbeTable,
+        records: ProbeRecords | None,
     ) -> None:
         self._kernel = kernel
         self._memory = memory
@@ -48,6 +53,7 @@ class CheckedLaunch:
         self._stream = stream
         self._arguments = arguments
         self._table = table
+        self._records = records
         self._launch_id = 0
         self._held: HeldArguments | None = None
 
@@ -66,14 +72,18 @@ class CheckedLaunch:
         """
         plan = kernel.binary.probes
         assert plan is not None
-        size_bytes = table_bytes(len(plan.sites))
-        table = memory.begin(size_bytes, stream)
+        records = None
+        if plan.watches:
+            words = records_words(plan.watches, plan.watch_bytes)
+            records = _or_wait(lambda: memory.begin_records(WORD_BYTES * words))
+            if records is None:
+                return None
+        table = _or_wait(lambda: memory.begin(plan.table_bytes, stream))
         if table is None:
-            CHECKED.collect_oldest()
-            table = memory.begin(size_bytes, stream)
-        if table is None:
+            if records is not None:
+                memory.end_records(records)
             return None
-        return CheckedLaunch(kernel, memory, grid, stream, arguments, table)
+        return CheckedLaunch(kernel, memory, grid, stream, arguments, table, records)
 
     def launch(self, values: tuple[Any, ...], passed: tuple[Any, ...]) -> None:
         """Make the launch, with hooks around it where there are any.
@@ -101,11 +111,16 @@ class CheckedLaunch:
         plan = self._kernel.binary.probes
         assert plan is not None
         probes = (self._table.address, *self._arguments.bounds(plan.bounds))
+        if self._records is not None:
+            counters = self._table.address + table_bytes(len(plan.sites))
+            probes = (*probes, counters, self._records.address)
         try:
             ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, probes)
             self._memory.end(self._table, stream)
         except BaseException:
             self._memory.drop(self._table)
+            if self._records is not None:
+                self._memory.end_records(self._records)
             raise
         if ran is not None and ran.binary.probes is not None:
             plan = ran.binary.probes
@@ -119,6 +134,16 @@ class CheckedLaunch:
             self._arguments,
             copy_context(),
             self._held,
+            self._records,
         )
         CHECKED.add(pending)
         return ran
+
+
+def _or_wait(begin: Callable[[], _T | None]) -> _T | None:
+    """What `begin` gives; where all of it is taken, once the oldest launch has ended."""
+    found = begin()
+    if found is None:
+        CHECKED.collect_oldest()
+        found = begin()
+    return found

@@ -11,6 +11,7 @@ argument; a process reads its own launches only, not those from before it was fo
 from __future__ import annotations
 
 import atexit
+import struct
 import threading
 from collections import deque
 from contextvars import Context
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import report
@@ -25,10 +27,11 @@ from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.closer_looks import CloserLooks
 from tkdebug.terminal_text import tell
+from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
-    from tkdebug.runtime.device.platform import ProbeMemory, ProbeTable
+    from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.probes.held_arguments import HeldArguments
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
@@ -47,6 +50,7 @@ class PendingTable:
         plan: what its table means.
         context: of the launch: what is known there of a fault's place.
         held: for a closer look at what it found; None where there can be none.
+        records: of watched values; None where none is.
     """
 
     memory: ProbeMemory
@@ -58,6 +62,7 @@ class PendingTable:
     arguments: PassedArguments
     context: Context
     held: HeldArguments | None = None
+    records: ProbeRecords | None = None
 
 
 class CheckedLaunches:
@@ -83,7 +88,8 @@ class CheckedLaunches:
         """Keep a launch that was just made."""
         self._pending.append(pending)
         with self._counting:
-            self._checked += 1
+            # Others are made to look at values.
+            self._checked += bool(pending.plan.sites)
         self._conclude_at_exit()
 
     def add_captured(self) -> None:
@@ -99,6 +105,10 @@ class CheckedLaunches:
     def collect_oldest(self) -> None:
         """Wait for the oldest launch, and report it and what else has ended."""
         self._read(waits=1)
+
+    def settle(self) -> None:
+        """Wait for all launches, and report them."""
+        self._read(waits=len(self._pending))
 
     def await_briefly(self, kernel: str) -> None:
         """Give the first launches of a kernel a moment to end, so that they can be looked at again.
@@ -161,15 +171,30 @@ class CheckedLaunches:
         except TkError:
             # The crash is reported as such.
             first.memory.drop(first.table)
+            # Records may still be written: nobody else gets them.
             self._pending.popleft()
             self._lost += 1
             return True
         if found is None:
             return False
         self._pending.popleft()
-        if found.count(0) != len(found):
-            self._report(first, found)
+        size = table_bytes(len(first.plan.sites))
+        reported, counters = found[:size], found[size:]
+        if reported.count(0) != len(reported):
+            self._report(first, reported)
+        if first.records is not None:
+            self._show(first, first.records, counters)
         return True
+
+    def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
+        """Hand out the values that were watched."""
+        from tkdebug.interpreter.watching import WatchedLaunch, seen_natively
+
+        counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
+        launch = WatchedLaunch(pending.kernel, pending.launch_id, pending.grid)
+        seen = seen_natively(pending.plan, launch, counts, records.content)
+        pending.memory.end_records(records)
+        WATCHES.take(seen.values, seen.counts)
 
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
@@ -194,3 +219,4 @@ class CheckedLaunches:
 
 
 CHECKED = CheckedLaunches()
+WATCHES.on_settle(CHECKED.settle)

@@ -26,6 +26,7 @@ from tkdebug.runtime.probes.data_dependence import depends_on_data
 from tkdebug.runtime.probes.launch_kinds import LaunchKinds
 from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
 from tkdebug.terminal_text import tell
+from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import ProbeMemory
@@ -74,6 +75,8 @@ class WatchedKernel(CompiledKernel):
         self._retire = retire
         self._kinds = LaunchKinds()
         self._was_launched = False
+        # Of the checked build, once it is there: which watched values it has.
+        self._shows_values: list[str] = []
         self.submit: Callable[..., Any] = self._submit_bare
         first = bare.kernel() if bare_first else self._first_builds(checked)
         super().__init__(bare.src, first.used_globals)
@@ -106,9 +109,10 @@ class WatchedKernel(CompiledKernel):
         if kernel is None:
             return None
         plan = kernel.binary.probes
-        if plan is None or not plan.sites:
+        if plan is None or not (plan.sites or plan.watches):
             self._checked_build = None
             return None
+        self._shows_values = [site.watch for site in plan.watches]
         self._kinds.depends_on_data = depends_on_data(plan.module)
         self._checked = kernel
         return kernel
@@ -190,15 +194,18 @@ class WatchedKernel(CompiledKernel):
         if self._checked_build is None:
             self._retire(self.bare)
             return None
-        if KNOBS.check_launches == "none" or TIMED.get():
+        if TIMED.get() or (KNOBS.check_launches == "none" and not WATCHES):
             return None
         if self._memory.is_capturing(stream):
             CHECKED.add_captured()
             return None
-        if KNOBS.check_launches == "first" and not self._is_wanted(grid, values):
-            return None
         kernel = self._checked_kernel()
         if kernel is None:
+            return None
+        if self._shows_values:
+            # Values may differ in each launch.
+            WATCHES.launched(self._shows_values, grid)
+        elif KNOBS.check_launches == "first" and not self._is_wanted(grid, values):
             return None
         failure = None
         try:

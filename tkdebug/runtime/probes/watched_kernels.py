@@ -14,6 +14,8 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.timed_launches import TIMED
 from tkdebug.runtime.probes.builds import Build
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
+from tkdebug.runtime.watched_values import watching
+from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbeOptions
@@ -60,7 +62,8 @@ class WatchedKernels:
         memory = None
         # Edited stages are those of the bare build.
         is_edited = KNOBS.override_dir is not None
-        if self._made < MOST_CHECKED_BUILDS and is_checked(src.fn.__name__) and not is_edited:
+        probes = _probes(src)
+        if probes is not None and not is_edited and self._may_make(probes):
             platform = platform_in_force()
             memory = platform.probe_memory(device) if platform.obstacle() is None else None
         if memory is None:
@@ -68,11 +71,14 @@ class WatchedKernels:
         self._made += 1
         return WatchedKernel(
             Build(src, device, begun),
-            Build(replace(src, probes=_probes()), device, is_quiet=True),
+            Build(replace(src, probes=probes), device, is_quiet=True),
             memory,
             partial(self._retire, key),
             bare_first=is_warmup or begun is not None or TIMED.get(),
         )
+
+    def _may_make(self, probes: ProbeOptions) -> bool:
+        return self._made < MOST_CHECKED_BUILDS or bool(probes.watches)
 
     def _retire(self, key: Key, kernel: NativeKernel) -> None:
         """Put the bare build in the place of one whose launches are looked at no more."""
@@ -80,7 +86,16 @@ class WatchedKernels:
             self._kernels[key] = kernel
 
 
-def _probes() -> ProbeOptions:
+def _probes(src: Specialization) -> ProbeOptions | None:
+    """What is looked for, and looked at; None for nothing."""
+    watched = watching(src.fn) if WATCHES else None
+    if KNOBS.check_launches == "none" or not is_checked(src.fn.__name__):
+        return watched
+    checked = _checks()
+    return checked if watched is None else replace(watched, kinds=checked.kinds)
+
+
+def _checks() -> ProbeOptions:
     """What is looked for."""
     from tkdebug.compiler.probes.sites import KINDS, ProbeOptions
     from tkdebug.compiler.probes.symptoms import HINT

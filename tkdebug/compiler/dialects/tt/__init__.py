@@ -41,6 +41,8 @@ from tkdebug.compiler.dialects.tt.program import (
     Hint,
     Print,
     Return,
+    Visit,
+    Watch,
 )
 from tkdebug.compiler.dialects.tt.tiles import (
     AlongAxis,
@@ -134,4 +136,6 @@ __all__ = [
     "TopK",
     "Trans",
     "Unsplat",
+    "Visit",
+    "Watch",
 ]

@@ -7,6 +7,7 @@ from tkdebug.compiler.ir.core import Block
 from tkdebug.compiler.ir.op_view import (
     CONDITIONS,
     I1,
+    NUMBERS,
     VALUES,
     OpView,
     attribute_def,
@@ -68,6 +69,21 @@ class Assume(OpView):
     condition = operand_def(I1)
 
 
+class Watch(OpView):
+    """Shows a value to who watches it; `expand-watches` makes native code of it."""
+
+    name = "tt.watch"
+    value = operand_def(NUMBERS)
+    watch = attribute_def("watch", int)
+
+
+class Visit(OneResult):
+    """How often this program came by at a watch before."""
+
+    name = "tt.visit"
+    watch = attribute_def("watch", int)
+
+
 class Hint(OneResult):
     """Its operand, of which `kind` says `values` per axis."""
 
@@ -96,6 +112,8 @@ class Func(OpView):
     # Of kernels that are checked as they run (`compiler.probes`).
     probe_sites = attribute_def("probe_sites", tuple[str, ...], ())
     probe_bounds = attribute_def("probe_bounds", tuple[str, ...], ())
+    # Of kernels some of whose values are watched (`compiler.probes.watch_sites`).
+    watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
     probe_symptoms = attribute_def("probe_symptoms", tuple[str, ...], ())
 
     @property

@@ -26,8 +26,8 @@ from tkdebug.compiler.targets.nvptx.private_files import (
     read_private,
 )
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap import line_program_rows, ptx_locations, wgmma_code
-from tkdebug.linemap.ptx_locations import PtxLine
+from tkdebug.linemap.nvidia import line_program_rows, ptx_locations, wgmma_code
+from tkdebug.linemap.nvidia.ptx_locations import PtxLine
 from tkdebug.terminal_text import tell
 
 _FORMAT = 2

@@ -21,9 +21,9 @@ from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.cubins import CubinError
-from tkdebug.linemap.line_programs import LineProgramError
-from tkdebug.linemap.ptx_locations import PtxLine, rewrite_locations
+from tkdebug.linemap.nvidia.cubins import CubinError
+from tkdebug.linemap.nvidia.line_programs import LineProgramError
+from tkdebug.linemap.nvidia.ptx_locations import PtxLine, rewrite_locations
 
 __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
+from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
@@ -210,7 +211,10 @@ def lower_to_llvm(
     if options.probes is not None:
         insert = (InsertProbes(options.probes),)
         probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
-        probes = probe_plan(module)
+        probes = probe_plan(module, options.probes.watch_bytes)
+        if probes is not None and probes.watches:
+            expand = (ExpandWatches(probes.watch_bytes),)
+            probed = (*probed, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
     reports_asserts = options.probes is not None and "assert" in options.probes.kinds
     pipeline = gpu_pipeline(
         target,

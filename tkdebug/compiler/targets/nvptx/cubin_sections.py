@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tkdebug.linemap.cubins import CubinError
-from tkdebug.linemap.elf_sections import ET_EXEC, SHT_NOBITS, sections
+from tkdebug.linemap.nvidia.cubins import CubinError
+from tkdebug.linemap.nvidia.elf_sections import ET_EXEC, SHT_NOBITS, sections
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _PROGRAM_AT, _SECTION_AT, _PROGRAM_COUNT, _SECTION_COUNT, _NAMES = 5, 6, 10, 12, 13

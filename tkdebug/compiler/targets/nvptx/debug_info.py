@@ -20,8 +20,8 @@ from tkdebug import __version__
 from tkdebug.compiler.targets.nvptx.cubin_sections import CubinSections, Relocation
 from tkdebug.compiler.targets.nvptx.inline_rows import separate_inlined_rows
 from tkdebug.errors import Frame
-from tkdebug.linemap.cubins import FunctionLines, read_line_info
-from tkdebug.linemap.line_programs import file_numbers
+from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info
+from tkdebug.linemap.nvidia.line_programs import file_numbers
 
 _DWARF_VERSION = 3
 _ADDRESS_BYTES = 8

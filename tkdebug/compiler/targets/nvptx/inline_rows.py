@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.linemap.line_program_rows import inlined_call
-from tkdebug.linemap.line_programs import LineProgramError, Row, Step, decode, steps
+from tkdebug.linemap.nvidia.line_program_rows import inlined_call
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, Step, decode, steps
 
 _LENGTH_BYTES = 4
 _COPY = b"\x01"  # DW_LNS_copy

@@ -18,15 +18,15 @@ from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.compiler.targets.nvptx.occupancy import occupancy
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import TkError, UnsupportedError
-from tkdebug.linemap.call_credits import credit_calls
-from tkdebug.linemap.cubin_resources import CubinKernel, read_kernels
-from tkdebug.linemap.cubins import FunctionLines, read_line_info
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
 from tkdebug.linemap.line_table_data import absent, to_data
 from tkdebug.linemap.llvm_locations import llvm_ops
+from tkdebug.linemap.nvidia.call_credits import credit_calls
+from tkdebug.linemap.nvidia.cubin_resources import CubinKernel, read_kernels
+from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info
+from tkdebug.linemap.nvidia.sass import SassInstruction, parse_sass
 from tkdebug.linemap.op_place import Frames, OpPlace
 from tkdebug.linemap.resources import Resources
-from tkdebug.linemap.sass import SassInstruction, parse_sass
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule

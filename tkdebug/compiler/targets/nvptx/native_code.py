@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tkdebug.linemap.ptx_locations import PtxLine
+from tkdebug.linemap.nvidia.ptx_locations import PtxLine
 
 _NOTE = re.compile(r"\((C75\d\d)\)\s*(.*)")
 _NEXT_BLOCK = ("Compiling entry function '", "Function properties for '", "bytes gmem")

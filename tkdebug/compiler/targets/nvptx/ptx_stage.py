@@ -25,7 +25,7 @@ from tkdebug.compiler.targets.nvptx.occupancy import occupancy
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
 from tkdebug.compiler.targets.target import Target
-from tkdebug.linemap.elf_sections import SectionsError
+from tkdebug.linemap.nvidia.elf_sections import SectionsError
 
 # PTX ISA, "Release Notes": the CUDA release that each version came with.
 _PTX_VERSIONS = (

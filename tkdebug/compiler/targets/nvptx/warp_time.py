@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tkdebug.linemap.elf_sections import ET_EXEC, sections
+from tkdebug.linemap.nvidia.elf_sections import ET_EXEC, sections
 
 _WORDS = struct.Struct("<QQ")
 _NAMES_AT = 62

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tkdebug.linemap.cubins import FunctionLines
-from tkdebug.linemap.wgmma_code import wgmma_instructions
+from tkdebug.linemap.nvidia.cubins import FunctionLines
+from tkdebug.linemap.nvidia.wgmma_code import wgmma_instructions
 
 _FENCE, _MULTIPLY = "wgmma.fence", "wgmma.mma_async"
 

@@ -17,8 +17,8 @@ from itertools import pairwise
 
 from tkdebug.compiler.targets.nvptx.cubin_sections import CubinSections
 from tkdebug.compiler.targets.nvptx.wgmma_lines import wgmma_ptx_lines
-from tkdebug.linemap.cubins import FunctionLines, read_line_info
-from tkdebug.linemap.line_program_rows import ProgramRow, program_rows, with_rows
+from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info
+from tkdebug.linemap.nvidia.line_program_rows import ProgramRow, program_rows, with_rows
 
 _SOURCE, _PTX = ".debug_line", ".nv_debug_line_sass"
 _LOC = re.compile(r"\s*\.loc\s+(.*\S)")

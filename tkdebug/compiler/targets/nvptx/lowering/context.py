@@ -60,6 +60,8 @@ class Lowering:
         self.tensor_maps: dict[Operation, LLVMValue] = {}
         # What is tested as the kernel runs; None in bare kernels.
         self.probes: Probes | None = None
+        # How often the program came by at each watch: memory that LLVM keeps in registers.
+        self.visits: dict[int, LLVMValue] = {}
         self.symptoms: Symptoms | None = None
         # Where this program writes those that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}

@@ -19,7 +19,7 @@ from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes import report_elements
+from tkdebug.compiler.targets.nvptx.lowering.probe_reports import report_elements
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 _GENERIC = "ptr"
@@ -192,6 +192,18 @@ def lower_assume(ctx: Lowering, op: Operation, condition: Registers) -> Sequence
     return ()
 
 
+def lower_visit(ctx: Lowering, op: Operation) -> Sequence[Registers]:
+    """A count in local memory, which LLVM keeps in a register."""
+    emit, watch = ctx.emit, tt.Visit(op).watch
+    if watch not in ctx.visits:
+        with emit.in_entry():
+            ctx.visits[watch] = emit.raw("ptr", "alloca i32, align 4")
+            emit.store(integer("i32", 0), ctx.visits[watch], 4)
+    before = emit.load("i32", ctx.visits[watch], 4)
+    emit.store(emit.add(before, 1), ctx.visits[watch], 4)
+    return ([before],)
+
+
 def lower_smid(ctx: Lowering, op: Operation) -> Sequence[Registers]:
     """%smid."""
     return ([ctx.emit.intrinsic("llvm.nvvm.read.ptx.sreg.smid")],)
@@ -215,6 +227,7 @@ LOWERINGS: dict[str, Lower] = {
     tt.Print.name: lower_print,
     tt.Barrier.name: lower_barrier,
     tt.Assume.name: lower_assume,
+    tt.Visit.name: lower_visit,
     nvvm.MultiprocessorId.name: lower_smid,
     nvvm.GlobalTimer.name: lower_globaltimer,
     nvvm.GridDependencyControl.name: lower_griddepcontrol,

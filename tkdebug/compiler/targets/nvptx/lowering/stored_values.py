@@ -14,7 +14,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes import report_elements
+from tkdebug.compiler.targets.nvptx.lowering.probe_reports import report_elements
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 # The bits of the exponent, which are all set in what is not finite.

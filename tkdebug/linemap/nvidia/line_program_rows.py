@@ -11,8 +11,8 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tkdebug.linemap.cubins import INSTRUCTION_BYTES
-from tkdebug.linemap.line_programs import Step, decode, file_numbers, steps
+from tkdebug.linemap.nvidia.cubins import INSTRUCTION_BYTES
+from tkdebug.linemap.nvidia.line_programs import Step, decode, file_numbers, steps
 
 _LENGTH_BYTES = 4
 _OPCODE_BASE_AT = 14  # in the header of DWARF 2 and 3

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tkdebug.linemap.cubins import CubinError, architecture_number, open_cubin, section_data
+from tkdebug.linemap.nvidia.cubins import CubinError, architecture_number, open_cubin, section_data
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tkdebug.errors import TkError
-from tkdebug.linemap.cubins import INSTRUCTION_BYTES
-from tkdebug.linemap.elf_sections import (
+from tkdebug.linemap.nvidia.cubins import INSTRUCTION_BYTES
+from tkdebug.linemap.nvidia.elf_sections import (
     ET_CORE,
     SHT_LOUSER,
     SHT_STRTAB,
@@ -43,7 +43,7 @@ from tkdebug.linemap.elf_sections import (
     SectionsError,
     sections,
 )
-from tkdebug.linemap.loaded_images import Image, Place, is_trap, place_in, text_sections
+from tkdebug.linemap.nvidia.loaded_images import Image, Place, is_trap, place_in, text_sections
 
 Triple = tuple[int, int, int]
 _Row = TypeVar("_Row")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tkdebug.errors import Frame
-from tkdebug.linemap.cubins import INSTRUCTION_BYTES, CubinError, read_line_info
-from tkdebug.linemap.elf_sections import (
+from tkdebug.linemap.nvidia.cubins import INSTRUCTION_BYTES, CubinError, read_line_info
+from tkdebug.linemap.nvidia.elf_sections import (
     ET_EXEC,
     SHT_NOBITS,
     SHT_STRTAB,
@@ -19,8 +19,8 @@ from tkdebug.linemap.elf_sections import (
     SectionsError,
     sections,
 )
-from tkdebug.linemap.line_programs import LineProgramError
-from tkdebug.linemap.ptx_locations import GENERATED_FILE
+from tkdebug.linemap.nvidia.line_programs import LineProgramError
+from tkdebug.linemap.nvidia.ptx_locations import GENERATED_FILE
 
 # (the driver's handle of a module, its relocated cubin)
 Image = tuple[int, bytes]

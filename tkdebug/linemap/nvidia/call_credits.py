@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tkdebug.linemap.line_table import Instruction
 from tkdebug.linemap.local_functions import LocalFunction, holding
-from tkdebug.linemap.sass import opcode
+from tkdebug.linemap.nvidia.sass import opcode
 
 _CALLEE = re.compile(r"`\(([^)]+)\)")
 _T = TypeVar("_T")

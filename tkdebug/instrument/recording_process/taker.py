@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tkdebug.instrument.apart.client import RecordingProcess
 from tkdebug.instrument.cupti.activity_join import Round
 from tkdebug.instrument.cupti.collection import names_at
+from tkdebug.instrument.recording_process.client import RecordingProcess
 
 
 class JoinApart:

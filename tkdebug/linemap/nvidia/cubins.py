@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import Frame, TkError
-from tkdebug.linemap.line_programs import LineProgramError, Row, decode
 from tkdebug.linemap.local_functions import LocalFunction, holding, local_functions
-from tkdebug.linemap.wgmma_code import ARCHITECTURE, wgmma_instructions
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, decode
+from tkdebug.linemap.nvidia.wgmma_code import ARCHITECTURE, wgmma_instructions
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from tkdebug.errors import Frame
 from tkdebug.hook_chain import PackableKernel
-from tkdebug.instrument.apart.ring import (
+from tkdebug.instrument.device_records import Origin
+from tkdebug.instrument.recording_process.ring import (
     HEADER_BYTES,
     MASK,
     OPERATION,
@@ -26,7 +27,6 @@ from tkdebug.instrument.apart.ring import (
     RingWriter,
     slot_format,
 )
-from tkdebug.instrument.device_records import Origin
 from tkdebug.instrument.store import Stamped
 from tkdebug.scopes import SCOPES, ScopeWatcher
 

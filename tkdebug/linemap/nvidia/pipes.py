@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tkdebug.linemap.sass import kind_of, opcode
+from tkdebug.linemap.nvidia.sass import kind_of, opcode
 
 _BY_OPCODE: Mapping[str, str] = {
     **dict.fromkeys(("FADD", "FMUL", "FFMA", "FSETP", "FMNMX", "FSEL", "HADD2", "HMUL2"), "fp32"),

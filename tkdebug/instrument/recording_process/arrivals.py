@@ -11,10 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.events import ArgumentInfo
-from tkdebug.instrument.apart.channel import Message
-from tkdebug.instrument.apart.encoding import decoded_options
-from tkdebug.instrument.apart.generations import Generations
-from tkdebug.instrument.apart.launch_texts import (
+from tkdebug.instrument.cupti.joining import Made
+from tkdebug.instrument.cupti.layouts import layout_of
+from tkdebug.instrument.cupti.op_spans import OpSpans
+from tkdebug.instrument.cupti.parsing import RecordError
+from tkdebug.instrument.device_records import LostActivities
+from tkdebug.instrument.recording_process.channel import Message
+from tkdebug.instrument.recording_process.encoding import decoded_options
+from tkdebug.instrument.recording_process.generations import Generations
+from tkdebug.instrument.recording_process.launch_texts import (
     ArgumentTexts,
     Scalars,
     encode_options,
@@ -22,7 +27,7 @@ from tkdebug.instrument.apart.launch_texts import (
     encode_stream,
     grid_text,
 )
-from tkdebug.instrument.apart.ring import (
+from tkdebug.instrument.recording_process.ring import (
     ENDED,
     JOINED,
     OPERATION,
@@ -30,11 +35,6 @@ from tkdebug.instrument.apart.ring import (
     TIMED,
     PackedLaunch,
 )
-from tkdebug.instrument.cupti.joining import Made
-from tkdebug.instrument.cupti.layouts import layout_of
-from tkdebug.instrument.cupti.op_spans import OpSpans
-from tkdebug.instrument.cupti.parsing import RecordError
-from tkdebug.instrument.device_records import LostActivities
 from tkdebug.instrument.store import EncodedLaunch, Event, LaunchEnded, LaunchStarted, Stamped
 
 if TYPE_CHECKING:

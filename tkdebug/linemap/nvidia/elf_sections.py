@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tkdebug.errors import TkError
-from tkdebug.linemap.cubins import EM_CUDA
+from tkdebug.linemap.nvidia.cubins import EM_CUDA
 
 ET_EXEC, ET_CORE = 2, 4
 SHT_STRTAB, SHT_NOBITS, SHT_LOUSER = 3, 8, 0x8000_0000

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from tkdebug.events import ArgumentInfo, KernelCompiled
-from tkdebug.instrument.apart.channel import ChannelClosed, channel_pair
-from tkdebug.instrument.apart.encoding import EventEncoder, encoded_options
-from tkdebug.instrument.apart.line_tables import LineTables
-from tkdebug.instrument.apart.packing import MAX_KEPT
-from tkdebug.instrument.apart.ring import RingWriter
 from tkdebug.instrument.cupti.parsing import RecordError
+from tkdebug.instrument.recording_process.channel import ChannelClosed, channel_pair
+from tkdebug.instrument.recording_process.encoding import EventEncoder, encoded_options
+from tkdebug.instrument.recording_process.line_tables import LineTables
+from tkdebug.instrument.recording_process.packing import MAX_KEPT
+from tkdebug.instrument.recording_process.ring import RingWriter
 from tkdebug.instrument.store import Event, LaunchStarted, MadeLineTable, Stamped, process_rank
 from tkdebug.terminal_text import tell
 
@@ -35,7 +35,7 @@ DRAIN_S = 60.0
 _POLL_S = 0.05
 _PROGRAM = (
     "import os, sys; os.fork() and os._exit(0); sys.path += {path}; "
-    "from tkdebug.instrument.apart.process import main; main()"
+    "from tkdebug.instrument.recording_process.process import main; main()"
 )
 
 

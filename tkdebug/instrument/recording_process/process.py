@@ -23,9 +23,9 @@ import time
 from pathlib import Path
 
 from tkdebug.errors import TkError
-from tkdebug.instrument.apart.arrivals import Arrivals
-from tkdebug.instrument.apart.channel import Channel, ChannelClosed, Message
-from tkdebug.instrument.apart.ring import RingReader
+from tkdebug.instrument.recording_process.arrivals import Arrivals
+from tkdebug.instrument.recording_process.channel import Channel, ChannelClosed, Message
+from tkdebug.instrument.recording_process.ring import RingReader
 from tkdebug.instrument.session_lock import SessionLock
 from tkdebug.instrument.store import SessionStore
 from tkdebug.instrument.tables import BUSY_TIMEOUT_S

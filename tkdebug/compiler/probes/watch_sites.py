@@ -1,0 +1,196 @@
+"""A site of a watch: a value of a kernel that is looked at, and the memory that native code fills.
+
+Sites are numbered in the order in which the front end met them. A `tt.watch` carries its number
+through all passes: copies that unrolling makes share it. The kernel carries the list of its sites
+as text.
+
+Of each site a launch's memory has a counter, and as many records as fit. A record is made of
+words of 8 bytes: the program's number, the iteration, then the summary's fields (`Word`) and
+histogram, or the elements of the tile in row-major order. A counter goes on counting where nothing
+fits any more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Final
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir.core import Operation
+from tkdebug.errors import Frame, IRError
+from tkdebug.watches.conditions import Node, read_condition
+from tkdebug.watches.places import Span, Watch
+
+WORD_BYTES: Final = 8
+# Bins of magnitudes: below 2 ** (FIRST_EXPONENT + 1), then a power of two each, the last open.
+BINS: Final = 64
+FIRST_EXPONENT: Final = -32
+_MAX_TEXT: Final = 1 << 14
+
+
+class Word(IntEnum):
+    """Where a field of a summary lies in its record; histogram bins are behind the last one."""
+
+    PROGRAM = 0
+    ITERATION = 1
+    NAN = 2
+    INF = 3
+    ZEROS = 4
+    # Bits of fp64.
+    MINIMUM = 5
+    MAXIMUM = 6
+    # The finite elements times 2 ** scale, each cut to an integer, in all; and the scale.
+    SUM = 7
+    SCALE = 8
+
+
+HEADER_WORDS: Final = Word.ITERATION + 1
+SUMMARY_WORDS: Final = Word.SCALE + 1
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSite:
+    """A value that is looked at.
+
+    Attributes:
+        number: of its counter.
+        watch: as it was asked for.
+        name: of the variable.
+        frames: call chain of its line, outermost first.
+        type: as the language says it: `fp32[64, 64]`.
+        dtype: of its elements, by the language's name: `fp32`, `uint8`.
+        element: IR name of the element type.
+        is_unsigned: whether integers have no sign.
+        shape: of the tile, () of a scalar.
+        programs: boxes of programs, () for all.
+        condition: text, "" for always.
+        is_whole: whether the whole tile is kept.
+    """
+
+    number: int
+    watch: str
+    name: str
+    frames: tuple[Frame, ...]
+    type: str
+    dtype: str
+    element: str
+    is_unsigned: bool
+    shape: tuple[int, ...]
+    programs: tuple[tuple[Span, ...], ...]
+    condition: str
+    is_whole: bool
+
+    @property
+    def elements(self) -> int:
+        """Of the tile."""
+        return math.prod(self.shape)
+
+    @property
+    def node(self) -> Node | None:
+        """The condition."""
+        return read_condition(self.condition, self.name) if self.condition else None
+
+    @property
+    def element_bytes(self) -> int:
+        """What an element takes in a record of a whole tile."""
+        digits = "".join(filter(str.isdecimal, self.element.partition("E")[0]))
+        return max(1, int(digits) // 8)
+
+    @property
+    def record_words(self) -> int:
+        """Of one record."""
+        if self.is_whole:
+            return HEADER_WORDS + -(-self.elements * self.element_bytes // WORD_BYTES)
+        return SUMMARY_WORDS + BINS
+
+    def encoded(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def decoded(text: str) -> WatchSite:
+        """What `encoded` gave.
+
+        Raises:
+            IRError: it is no such text.
+        """
+        try:
+            if len(text) > _MAX_TEXT:
+                raise ValueError(f"{len(text)} characters")
+            data = json.loads(text)
+            return WatchSite(
+                **{
+                    **data,
+                    "frames": tuple(Frame(**frame) for frame in data["frames"]),
+                    "shape": tuple(map(int, data["shape"])),
+                    "programs": tuple(
+                        tuple((int(first), int(end)) for first, end in box)
+                        for box in data["programs"]
+                    ),
+                }
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise IRError(f"watch_sites: {text!r:.80} is no site of a watch: {error}") from error
+
+    @staticmethod
+    def of(watch: Watch, number: int, frames: tuple[Frame, ...], **value: object) -> WatchSite:
+        """The site of a watch, with what is known of the value."""
+        return WatchSite(
+            number=number,
+            watch=watch.text,
+            name=watch.name,
+            frames=frames,
+            programs=watch.programs,
+            condition=watch.condition,
+            is_whole=watch.whole,
+            **value,  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Where the records of a site lie.
+
+    Attributes:
+        first_word: of the first record.
+        capacity: how many fit.
+    """
+
+    first_word: int
+    capacity: int
+
+
+def spaces(sites: Sequence[WatchSite], budget_bytes: int) -> tuple[Space, ...]:
+    """The room of each site: equal shares of the budget, but for one record at least."""
+    found, first = [], 0
+    for site in sites:
+        share = budget_bytes // (len(sites) * site.record_words * WORD_BYTES)
+        found.append(Space(first, max(1, share)))
+        first += found[-1].capacity * site.record_words
+    return tuple(found)
+
+
+def records_words(sites: Sequence[WatchSite], budget_bytes: int) -> int:
+    """Words that the records of all sites take."""
+    rooms = zip(spaces(sites, budget_bytes), sites, strict=True)
+    return sum(space.capacity * site.record_words for space, site in rooms)
+
+
+def watch_sites(function: Operation) -> tuple[WatchSite, ...]:
+    """The sites of a kernel, in the order of their numbers; none of one without watches.
+
+    Raises:
+        IRError: the kernel's list cannot be read.
+    """
+    return tuple(map(WatchSite.decoded, tt.Func(function).watch_sites))
+
+
+def watch_ops(function: Operation) -> Iterator[tuple[Operation, int]]:
+    """The ops that show a value, each with the number of its site."""
+    for op in function.walk():
+        if tt.Watch.matches(op):
+            yield op, tt.Watch(op).watch

@@ -1,0 +1,1 @@
+"""NVIDIA's formats: cubins, their line tables and SASS, and GPU core dumps; read, never written."""

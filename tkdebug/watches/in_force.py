@@ -1,0 +1,281 @@
+"""The watches of this process: those of the command line, and those that the script set.
+
+Responsible for handing out what launches showed, and for saying what a watch missed. Kernels are
+compiled for the watches that there are: whoever keeps compiled kernels is told of a change.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from tkdebug.errors import UsageError
+from tkdebug.hook_chain import HOOKS
+from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
+from tkdebug.watches.places import Watch, checked_watch, read_watch
+from tkdebug.watches.records import WatchCount, WatchedValue
+
+# What a script's watch keeps.
+MOST_VALUES = 100_000
+
+
+class ValueWatch:
+    """A watch in force, and what it has seen.
+
+    As a context manager it is in force until the end of the `with` block.
+
+    Attributes:
+        watch: what is looked at.
+        seen: values that there were.
+        kept: values for which there was room.
+    """
+
+    def __init__(self, watch: Watch, keeps_values: bool) -> None:
+        self.watch = watch
+        self.seen = self.kept = 0
+        self._values: list[WatchedValue] = []
+        self._keeps_values = keeps_values
+        self._is_compiled = self._was_refused = False
+        self._largest_grid: tuple[int, int, int] | None = None
+        self._missed_grids = 0
+
+    def __repr__(self) -> str:
+        return f"<watch {self.watch.text}: {self.seen} values>"
+
+    @property
+    def values(self) -> list[WatchedValue]:
+        """What it has seen, in the order of launches; waits for launches that go on."""
+        WATCHES.settle()
+        return list(self._values)
+
+    def stop(self) -> None:
+        """Look no more."""
+        WATCHES.settle()
+        WATCHES.remove(self)
+
+    def __enter__(self) -> ValueWatch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def compiled(self) -> None:
+        """A kernel has the value."""
+        self._is_compiled = True
+
+    def refused(self) -> None:
+        """A kernel has the line, and not the value, which was said."""
+        self._was_refused = True
+
+    def launched(self, grid: tuple[int, int, int]) -> None:
+        """A kernel with the value is launched on a grid."""
+        if self.watch.may_be_in(grid):
+            self._missed_grids = -1
+        elif self._missed_grids >= 0:
+            self._missed_grids += 1
+            self._largest_grid = max(self._largest_grid or grid, grid)
+
+    def take(self, values: Sequence[WatchedValue], count: WatchCount) -> None:
+        """What a launch showed."""
+        self.seen += count.seen
+        self.kept += count.kept
+        if self._keeps_values:
+            self._values += values[: MOST_VALUES - len(self._values)]
+
+    def missing(self) -> str | None:
+        """What is to be said at the end; None for nothing."""
+        text = self.watch.text
+        if not self._is_compiled:
+            if self._was_refused:
+                return None
+            return f"watch {text}: no kernel that was launched has this line"
+        if self._missed_grids > 0:
+            return f"watch {text}: its programs are in no grid; the largest is {self._largest_grid}"
+        if self.seen > self.kept:
+            return (
+                f"watch {text}: {self.kept:,} of {self.seen:,} values were kept, there was no room "
+                "for more; choose programs (@0) or a condition ( if iteration == 3), or have "
+                "TKDEBUG_WATCH_BUFFER say more than "
+                f"{int(KNOBS.watch_buffer_bytes) >> 20} MiB a launch"
+            )
+        if not self.seen:
+            return f"watch {text}: its condition held for no value"
+        return None
+
+
+class WatchesInForce:
+    """Those of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._active: tuple[ValueWatch, ...] | None = None
+        self._changed: list[Callable[[], None]] = []
+        self._settlers: list[Callable[[], None]] = []
+        self._said: set[str] = set()
+
+    @property
+    def active(self) -> tuple[ValueWatch, ...]:
+        """All of them."""
+        if self._active is None:
+            found = tuple(ValueWatch(read_watch(text), False) for text in KNOBS.watches)
+            self._active = found
+            if found:
+                atexit.register(self.conclude)
+        return self._active
+
+    def __bool__(self) -> bool:
+        return bool(self.active)
+
+    @property
+    def watches(self) -> tuple[Watch, ...]:
+        """What is looked at."""
+        return tuple(one.watch for one in self.active)
+
+    def on_change(self, forget: Callable[[], None]) -> None:
+        """Have `forget` called whenever kernels have to be compiled for other watches."""
+        self._changed.append(forget)
+
+    def on_settle(self, wait: Callable[[], None]) -> None:
+        """Have `wait` called where somebody wants what launches showed that may go on."""
+        self._settlers.append(wait)
+
+    def add(self, one: ValueWatch) -> None:
+        """Look at one more."""
+        with self._lock:
+            self._active = (*self.active, one)
+        self._tell_changed()
+
+    def remove(self, one: ValueWatch) -> None:
+        """Look at one less; what it missed is said."""
+        if one in self.active:
+            with self._lock:
+                self._active = tuple(other for other in self.active if other is not one)
+            self._tell_changed()
+            self._tell_missing((one,))
+
+    def reset(self) -> None:
+        """Look at what the knobs say alone, as a new run begins; what was missed is said."""
+        before, self._active = self._active, None
+        self._said.clear()
+        if before:
+            self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        for forget in self._changed:
+            forget()
+
+    def settle(self) -> None:
+        """Wait for what goes on."""
+        for wait in self._settlers:
+            wait()
+
+    def named(self, text: str) -> list[ValueWatch]:
+        """Those of that text."""
+        return [one for one in self.active if one.watch.text == text]
+
+    def compiled(self, found: Sequence[str], problems: Sequence[tuple[Watch, str]]) -> None:
+        """A kernel was compiled: the watches whose values it has, and what it has not."""
+        for text in found:
+            for one in self.named(text):
+                one.compiled()
+        for watch, problem in problems:
+            for one in self.named(watch.text):
+                one.refused()
+            self._tell_once(problem)
+
+    def launched(self, texts: Sequence[str], grid: tuple[int, int, int]) -> None:
+        """A kernel is launched that has the values of these watches."""
+        for text in texts:
+            for one in self.named(text):
+                one.launched(grid)
+
+    def take(self, values: Sequence[WatchedValue], counts: Sequence[WatchCount]) -> None:
+        """Hand out what a launch showed."""
+        for count in counts:
+            mine = [value for value in values if value.watch == count.watch]
+            for one in self.named(count.watch):
+                one.take(mine, count)
+            if count.seen:
+                HOOKS.record(count)
+        for value in values:
+            HOOKS.record(value)
+
+    def conclude(self) -> None:
+        """Say what was missed."""
+        self.settle()
+        self._tell_missing(self.active)
+
+    def _tell_missing(self, watches: Sequence[ValueWatch]) -> None:
+        for one in watches:
+            problem = one.missing()
+            if problem is not None:
+                self._tell_once(problem)
+
+    def _tell_once(self, problem: str) -> None:
+        if problem not in self._said:
+            self._said.add(problem)
+            tell(problem)
+
+
+WATCHES = WatchesInForce()
+
+
+def watch(
+    place: str | Any,
+    line: int | None = None,
+    name: str | None = None,
+    *,
+    programs: str = "",
+    condition: str = "",
+    whole: bool = False,
+) -> ValueWatch:
+    """Look at a value of kernels from now on.
+
+    Args:
+        place: `"FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]"`, or a kernel or a file, with
+            `line` and `name`.
+        line: at which the statement begins that binds the variable.
+        name: of the variable.
+        programs: which programs, as behind the @ of a text: `"3"`, `"0:4,1"`; all unless given.
+        condition: as behind the `if` of a text.
+        whole: keep the whole tile, and not its summary alone.
+
+    Returns:
+        The watch: its `values` are what it has seen, `stop()` ends it, and so does the end of a
+        `with` block.
+
+    Raises:
+        UsageError: there is no such place, or something cannot be read.
+    """
+    if line is None or name is None:
+        if not isinstance(place, str) or line is not None or name is not None:
+            raise UsageError("watch: got a place without line or name, expected all three")
+        text = place
+    else:
+        source = getattr(place, "kernel_source", None)
+        file = place if source is None else source.file
+        text = f"{file}:{line}:{name}"
+    if programs:
+        text = _with_programs(text, programs)
+    found = read_watch(text + (f" if {condition}" if condition else ""))
+    if whole:
+        found = checked_watch(
+            Watch(found.file, found.line, found.name, found.programs, found.condition, True)
+        )
+    one = ValueWatch(found, keeps_values=True)
+    WATCHES.add(one)
+    return one
+
+
+def _with_programs(text: str, programs: str) -> str:
+    place, condition, rest = text.partition(" if ")
+    return f"{place}@{programs}{condition}{rest}"

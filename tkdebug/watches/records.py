@@ -1,0 +1,153 @@
+"""What is kept of a watched value: its summary, or the whole tile."""
+
+from __future__ import annotations
+
+import array
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from tkdebug.errors import Frame
+from tkdebug.storage import REPEATED, SHORT, stored
+
+_FP64 = "d"
+
+
+@stored("watched_values", indices=("launch_id",))
+@dataclass(frozen=True, slots=True)
+class WatchedValue:
+    """A watched value in one program at one time.
+
+    Numbers are fp64, in which larger integers are rounded.
+
+    Attributes:
+        watch: as it was asked for.
+        name: of the variable.
+        type: as the language says it: `fp32[64, 64]`.
+        frames: call chain of the line, outermost first.
+        launch_id: the launch's number in its process.
+        program_id: (x, y, z).
+        iteration: how often the program came by there before.
+        shape: of the tile, () of a number.
+        nan: elements that are NaN.
+        inf: elements that are infinite.
+        zeros: elements that are 0.
+        minimum: of those that are no NaN; NaN where there is none, as `maximum`.
+        mean: of the finite elements; NaN where there is none.
+        histogram: of finite elements other than 0: (e, how many) for magnitudes from 2**e up to
+            2**(e + 1); the first and last possible e, -32 and 31, stand for all beyond, too.
+        tile: the elements in row-major order as fp64, packed by `packed`; empty where the summary
+            alone was asked for.
+    """
+
+    watch: Annotated[str, SHORT]
+    kernel: str
+    name: str
+    type: str
+    frames: Annotated[tuple[Frame, ...], REPEATED]
+    launch_id: int
+    program_id: tuple[int, int, int]
+    iteration: int
+    shape: Annotated[tuple[int, ...], REPEATED]
+    nan: int
+    inf: int
+    zeros: int
+    minimum: float
+    maximum: float
+    mean: float
+    histogram: tuple[tuple[int, int], ...]
+    tile: bytes = b""
+
+    @property
+    def elements(self) -> int:
+        """Of the tile."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    @property
+    def line(self) -> int:
+        """Of the source, 1-based."""
+        return self.frames[-1].line
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """By launch, program and time."""
+        x, y, z = self.program_id
+        return self.launch_id, z, y, x, self.line, self.iteration
+
+    def values(self) -> tuple[float, ...]:
+        """The elements in row-major order; () where they were not kept."""
+        return unpacked(self.tile, self.elements) if self.tile else ()
+
+
+@stored("watch_counts")
+@dataclass(frozen=True, slots=True)
+class WatchCount:
+    """How many values of a watch a launch had.
+
+    Attributes:
+        seen: values that were to be kept.
+        kept: those for which there was room.
+    """
+
+    watch: Annotated[str, SHORT]
+    kernel: str
+    launch_id: int
+    seen: int
+    kept: int
+
+
+def packed(values: Iterable[float]) -> bytes:
+    """Numbers as `WatchedValue.tile` keeps them."""
+    return zlib.compress(array.array(_FP64, values).tobytes(), 1)
+
+
+def packed_bytes(data: bytes) -> bytes:
+    """The same of fp64 numbers in the machine's order of bytes."""
+    return zlib.compress(data, 1)
+
+
+def unpacked(tile: bytes, elements: int) -> tuple[float, ...]:
+    """What `packed` took.
+
+    Raises:
+        ValueError: it holds something else, or more.
+    """
+    reader = zlib.decompressobj()
+    try:
+        data = reader.decompress(tile, 8 * elements)
+    except zlib.error as error:
+        raise ValueError(f"a watched tile: {error}") from error
+    if len(data) != 8 * elements or reader.unconsumed_tail:
+        raise ValueError(f"a watched tile of other than {elements} elements")
+    return tuple(array.array(_FP64, data))
+
+
+def number_text(value: float, type_: str) -> str:
+    """A number of a value's minimum, maximum or elements, as text."""
+    is_exact = abs(value) < 1 << 53 and value == int(value)
+    return str(int(value)) if is_exact and not type_.startswith(("fp", "bf")) else f"{value:.6g}"
+
+
+def summary_text(value: WatchedValue) -> str:
+    """A value's summary in one line."""
+    if not value.shape:
+        return number_text(value.minimum, value.type)
+    numbers = (value.minimum, value.maximum)
+    least, most = (number_text(number, value.type) for number in numbers)
+    parts = [f"min {least}", f"max {most}", f"mean {value.mean:.6g}"]
+    for count, what in ((value.nan, "NaN"), (value.inf, "Inf")):
+        if count:
+            parts.append(f"{count:,} {what}")
+    if value.zeros:
+        parts.append(f"{value.zeros:,} zero" + ("s" if value.zeros > 1 else ""))
+    return ", ".join(parts)
+
+
+def program_text(program: Sequence[int]) -> str:
+    """A program as one writes it: `3` in a grid of one axis."""
+    x, y, z = program
+    return f"({x}, {y}, {z})" if y or z else str(x)
