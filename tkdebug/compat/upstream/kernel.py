@@ -37,12 +37,14 @@ class UpstreamKernel:
         name: of the kernel.
         hash: upstream's, which is of the source, the options and the compiler.
         binary: None: of its code only what the cubin says is known.
+        device: index of the device that it is loaded on.
     """
 
     binary = None
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
+        self.device = 0
         self.name: str = kernel.name
         self.hash: str = kernel.hash
         fn = getattr(kernel.src, "fn", None)
@@ -85,8 +87,14 @@ class UpstreamKernel:
             for name, kind in self.signature.items()
         )
 
-    def recorded(self, run: Run) -> Run:
-        """Upstream's launcher with hooks around it; grids without programs pass by."""
+    def recorded(self, run: Run, device: int) -> Run:
+        """Upstream's launcher with hooks around it; grids without programs pass by.
+
+        Args:
+            run: that launcher.
+            device: what the kernel is loaded on.
+        """
+        self.device = device
 
         def launch(x: int, y: int, z: int, stream: int, *rest: Any) -> Any:
             if not HOOKS.launch or x <= 0 or y <= 0 or z <= 0:
@@ -135,9 +143,7 @@ class UpstreamKernel:
 
     @cached_property
     def _timer(self) -> SpanTimer:
-        import torch
-
-        return platform_in_force().span_timer(torch.cuda.current_device())
+        return platform_in_force().span_timer(self.device)
 
     def compiled(
         self, compile_ns: int, is_cached: bool, passes: tuple[CompilerPass, ...] = ()

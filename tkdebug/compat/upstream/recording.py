@@ -76,6 +76,7 @@ def _record_compiles(replacements: Replacements) -> None:
 
 def _record_launches(replacements: Replacements) -> None:
     import triton.compiler.compiler as compiler
+    from triton.runtime.driver import driver
 
     load: Any = compiler.CompiledKernel._init_handles  # noqa: SLF001  (makes the launcher)
 
@@ -85,7 +86,7 @@ def _record_launches(replacements: Replacements) -> None:
         load(self)
         if self._run is not before:
             kernel = vars(self).get(_KERNEL) or UpstreamKernel(self)
-            self._run = kernel.recorded(self._run)
+            self._run = kernel.recorded(self._run, driver.active.get_current_device())
 
     replacements.set(compiler.CompiledKernel, "_init_handles", loaded)
 
