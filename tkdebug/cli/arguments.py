@@ -201,6 +201,7 @@ def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Argumen
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        compiler=parsed.compiler,
         passes=PassQuery(
             kernel=parsed.kernel,
             pass_name=parsed.pass_name,
@@ -220,6 +221,7 @@ def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Argument
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        compiler=parsed.compiler,
         lines=LinesQuery(parsed.kernel, parsed.line, parsed.ptx, parsed.sass),
     )
 

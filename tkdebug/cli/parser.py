@@ -120,12 +120,7 @@ def _add_run(add: AddCommand) -> None:
         metavar="VERSION",
         help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
     )
-    run.add_argument(
-        "--compiler",
-        choices=COMPILERS,
-        help="what compiles kernels: tkdebug (the default), or triton: the one that is installed, "
-        "of which launches, times, code by line and crashes are recorded",
-    )
+    _add_compiler(run)
     run.add_argument(
         "--interpret",
         action="append",
@@ -341,6 +336,15 @@ def _add_compare(add: AddCommand) -> None:
     _add_format(compare, FORMATS)
 
 
+def _add_compiler(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--compiler",
+        choices=COMPILERS,
+        help="what compiles kernels: tkdebug (the default), or triton: the one that is installed, "
+        "whose launches, times, code by line, passes and crashes are recorded",
+    )
+
+
 def _add_passes(add: AddCommand) -> None:
     passes = add(
         "passes",
@@ -365,6 +369,7 @@ def _add_passes(add: AddCommand) -> None:
     _add_format(passes, PASS_FORMATS)
     _add_output(passes)
     _add_architecture(passes, "sm_90a by default, none for not at all")
+    _add_compiler(passes)
 
 
 def _add_lines(add: AddCommand) -> None:
@@ -389,6 +394,7 @@ def _add_lines(add: AddCommand) -> None:
     _add_format(lines, FORMATS)
     _add_output(lines)
     _add_architecture(lines, "sm_90a by default")
+    _add_compiler(lines)
 
 
 def _add_advise(add: AddCommand) -> None:

@@ -30,41 +30,52 @@ _PTX_LOC = re.compile(
 
 def mlir_frames(text: str) -> dict[int, Frames]:
     """The call chain of each line (from 1) of MLIR text that has a place, outermost first."""
-    aliases = dict(_ALIAS.findall(text))
-    chains: dict[str, Frames] = {}
+    locations = _Locations(dict(_ALIAS.findall(text)))
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
         at_end = _AT_END.search(line)
         if at_end is None or line.startswith("#loc"):
             continue
-        alias = at_end[1]
-        if alias not in chains:
-            chains[alias] = _chain(alias, aliases, 0)
-        if chains[alias]:
-            found[number] = chains[alias]
+        chain = locations.chain(at_end[1])
+        if chain:
+            found[number] = chain
     return found
 
 
-def _chain(text: str, aliases: Mapping[str, str], depth: int) -> Frames:
-    """The call chain of a location's text."""
-    text = text.strip()
-    if depth > _MOST_NESTED:
-        return ()
-    if text.startswith("#loc"):
-        return _chain(aliases.get(text, "unknown"), aliases, depth + 1)
-    if text.startswith("callsite("):
-        callee, _, caller = text.removeprefix("callsite(").removesuffix(")").partition(" at ")
-        inner, outer = (_chain(part, aliases, depth + 1) for part in (callee, caller))
-        return outer + inner if inner and outer else inner or outer
-    if text.startswith("fused"):
-        parts = text[text.index("[") + 1 : text.rindex("]")].split(",") if "[" in text else []
-        chains = (_chain(part, aliases, depth + 1) for part in parts)
-        return next((chain for chain in chains if chain), ())
-    file = _FILE.fullmatch(text)
-    if file is not None:
-        return (frame_at(file[1], int(file[2])),)
-    name = _NAME.fullmatch(text)
-    return _chain(name[2], aliases, depth + 1) if name is not None else ()
+class _Locations:
+    """The locations of one text, by alias."""
+
+    def __init__(self, aliases: Mapping[str, str]) -> None:
+        self._aliases = aliases
+        self._chains: dict[str, Frames] = {}
+
+    def chain(self, alias: str) -> Frames:
+        """The call chain of an alias; none of one that is made of itself."""
+        if alias not in self._chains:
+            self._chains[alias] = ()
+            self._chains[alias] = self._of(self._aliases.get(alias, "unknown"), 0)
+        return self._chains[alias]
+
+    def _of(self, text: str, depth: int) -> Frames:
+        """The call chain of a location's text."""
+        text = text.strip()
+        if text.startswith("#loc"):
+            return self.chain(text)
+        if depth > _MOST_NESTED:
+            return ()
+        if text.startswith("callsite("):
+            callee, _, caller = text.removeprefix("callsite(").removesuffix(")").partition(" at ")
+            inner, outer = self._of(callee, depth + 1), self._of(caller, depth + 1)
+            return outer + inner if inner and outer else inner or outer
+        if text.startswith("fused"):
+            parts = text[text.index("[") + 1 : text.rindex("]")].split(",") if "[" in text else []
+            chains = (self._of(part, depth + 1) for part in parts)
+            return next((chain for chain in chains if chain), ())
+        file = _FILE.fullmatch(text)
+        if file is not None:
+            return (frame_at(file[1], int(file[2])),)
+        name = _NAME.fullmatch(text)
+        return self._of(name[2], depth + 1) if name is not None else ()
 
 
 def ptx_frames(text: str) -> dict[int, Frames]:

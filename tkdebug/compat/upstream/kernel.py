@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compat.upstream.pass_dumps import FRONT_END, Dump, Snapshot, passes_of, snapshots_of
 from tkdebug.errors import TkError
 from tkdebug.events import KernelCompiled, KernelLaunch, launch_type, next_launch_id
 from tkdebug.hook_chain import HOOKS
@@ -16,7 +17,6 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
 if TYPE_CHECKING:
-    from tkdebug.events import CompilerPass
     from tkdebug.runtime.device.platform import SpanTimer
 
 Run = Callable[..., Any]
@@ -146,21 +146,22 @@ class UpstreamKernel:
         return platform_in_force().span_timer(self.device)
 
     def compiled(
-        self, compile_ns: int, is_cached: bool, passes: tuple[CompilerPass, ...] = ()
+        self, compile_ns: int, is_cached: bool, dumps: Sequence[Dump] = ()
     ) -> KernelCompiled:
         """The record of its compile.
 
         Args:
             compile_ns: how long it took.
             is_cached: whether upstream had it on disk.
-            passes: what upstream dumped of them.
+            dumps: what upstream dumped of its passes; without, its stages stand for them.
         """
-        artifacts = {
+        texts = {
             ours: str(self.kernel.asm[theirs])
             for theirs, ours in STAGES.items()
             if theirs in self.kernel.asm
         }
-        places = {name: _PLACES[name](text) for name, text in artifacts.items() if name in _PLACES}
+        done = passes_of(snapshots_of(dumps) or _stages(texts))
+        others = {name: text for name, text in texts.items() if name not in done.texts}
         file, line, source = _source_of(self.fn)
         cubin = self.kernel.asm["cubin"] if "cubin" in self.kernel.asm else b""
         return KernelCompiled(
@@ -171,11 +172,15 @@ class UpstreamKernel:
             source=source,
             signature=self._described(),
             options={**self.options, "compiler": "triton"},
-            artifacts={"source": source, **artifacts},
-            op_lines=places,
+            artifacts={"source": source, **done.texts, **others},
+            op_lines={
+                **done.op_lines,
+                **{name: _PLACES[name](text) for name, text in others.items() if name in _PLACES},
+            },
+            op_ids=done.op_ids,
             compile_ns=compile_ns,
             cache_hit=is_cached,
-            passes=passes,
+            passes=tuple(done.passes),
             line_table=partial(_line_table, self.name, cubin),
         )
 
@@ -187,6 +192,12 @@ class UpstreamKernel:
             for name, kind in self.signature.items()
         ]
         return f"({', '.join(shown)})"
+
+
+def _stages(texts: Mapping[str, str]) -> list[Snapshot]:
+    """Upstream's stages of MLIR as if each were made by one pass."""
+    names = ((FRONT_END, "ttir"), ("ttir to ttgir", "ttgir"))
+    return [Snapshot(name, stage, texts[stage]) for name, stage in names if stage in texts]
 
 
 def _name(key: Any, names: list[str]) -> str:

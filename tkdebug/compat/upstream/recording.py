@@ -10,17 +10,13 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 from tkdebug.compat.after_torch import after_import
 from tkdebug.compat.replacements import Replacements
 from tkdebug.compat.upstream.kernel import UpstreamKernel
+from tkdebug.compat.upstream.pass_dumps import VARIABLE, caught_dumps
 from tkdebug.hook_chain import HOOKS
-
-# When the compile began that makes a kernel now, in nanoseconds since 1970.
-_began_ns: ContextVar[int] = ContextVar("tkdebug_upstream_compile", default=0)
-_KERNEL = "_tkdebug_kernel"
 
 
 class UpstreamRecorded:
@@ -49,29 +45,20 @@ def _record_compiles(replacements: Replacements) -> None:
     compile: Callable[..., Any] = compiler.compile
 
     @functools.wraps(compile)
-    def timed(*arguments: Any, **keywords: Any) -> Any:
-        token = _began_ns.set(time.time_ns())
-        try:
+    def announced(*arguments: Any, **keywords: Any) -> Any:
+        if not HOOKS.wants_compiled():
             return compile(*arguments, **keywords)
-        finally:
-            _began_ns.reset(token)
+        began_ns = time.time_ns()
+        dumped = os.environ.get(VARIABLE) == "1"
+        with caught_dumps(dumped) as dumps:
+            made = compile(*arguments, **keywords)
+        took_ns = time.time_ns() - began_ns
+        is_cached = _written_ns(made.metadata_group) < began_ns
+        HOOKS.compiled(UpstreamKernel(made).compiled(took_ns, is_cached, dumps))
+        return made
 
     for owner in (compiler, triton.compiler, triton):
-        replacements.set(owner, "compile", timed)
-    begin: Any = compiler.CompiledKernel.__init__
-
-    @functools.wraps(begin)
-    def announced(self: Any, src: Any, metadata_group: Any, hash: Any) -> None:
-        begin(self, src, metadata_group, hash)
-        kernel = UpstreamKernel(self)
-        vars(self)[_KERNEL] = kernel
-        now_ns = time.time_ns()
-        began_ns = _began_ns.get() or now_ns
-        if HOOKS.wants_compiled():
-            is_cached = _written_ns(metadata_group) < began_ns
-            HOOKS.compiled(kernel.compiled(now_ns - began_ns, is_cached))
-
-    replacements.set(compiler.CompiledKernel, "__init__", announced)
+        replacements.set(owner, "compile", announced)
 
 
 def _record_launches(replacements: Replacements) -> None:
@@ -85,8 +72,7 @@ def _record_launches(replacements: Replacements) -> None:
         before = self._run
         load(self)
         if self._run is not before:
-            kernel = vars(self).get(_KERNEL) or UpstreamKernel(self)
-            self._run = kernel.recorded(self._run, driver.active.get_current_device())
+            self._run = UpstreamKernel(self).recorded(self._run, driver.active.get_current_device())
 
     replacements.set(compiler.CompiledKernel, "_init_handles", loaded)
 
