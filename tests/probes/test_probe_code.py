@@ -95,7 +95,6 @@ def test_checked_code_assembles(target: str) -> None:
         ("oob-load", "a"),
         ("oob-load", "b"),
         ("oob-store", "c"),
-        ("nan", "c"),
         ("symptoms", None),
     ]
     assert binary.probe_bounds == ("a", "b", "c")

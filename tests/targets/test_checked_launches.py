@@ -15,6 +15,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
+from tkdebug.compiler.probes.symptoms import packed_symptoms
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
@@ -457,14 +458,12 @@ def make_ratio():
     return ratio
 
 
-def stored_nan(count, program, element):
-    """The last tensor's site for stored values reports a NaN there."""
+def stored_nan(program):
+    """That program, and none before, stores a NaN."""
 
     def finds(plan, bounds):
         slots = [bytes(table_bytes(1))] * len(plan.sites)
-        (site,) = (site for site in plan.sites if site.kind == "nan")
-        address = bounds[-2] + 4 * (64 * program + element)
-        slots[site.number] = Report(site.number, count, program, 1, element, address, 0).packed()
+        slots[-1] = packed_symptoms({"nan": program})
         return b"".join(slots)
 
     return finds
@@ -474,7 +473,7 @@ def test_stored_nan_is_looked_at_again(printer, told):
     faults, _ = told
     x, y = torch.zeros(100), torch.ones(100)
     y[90] = 0
-    printer.finds = stored_nan(1, 1, 26)
+    printer.finds = stored_nan(1)
     make_ratio()[(2,)](x, y, torch.zeros(100), 100, BLOCK=64)
     CHECKED.collect()
     (fault,) = faults
@@ -486,7 +485,7 @@ def test_stored_nan_is_looked_at_again(printer, told):
 def test_stored_nan_of_arguments_that_are_gone_is_no_fault(printer, told, change, capsys):
     faults, _ = told
     x, y, out = torch.zeros(100), torch.zeros(100), torch.zeros(100)
-    printer.finds = stored_nan(1, 1, 26)
+    printer.finds = stored_nan(1)
     printer.memory.holds = True
     make_ratio()[(2,)](x, y, x if change == "in place" else out, 100, BLOCK=64)
     if change == "freed":
@@ -502,19 +501,21 @@ def test_stored_nan_of_arguments_that_are_gone_is_no_fault(printer, told, change
 
 def test_nan_that_the_device_did_not_see_is_no_fault(printer, told):
     faults, _ = told
-    x, y = torch.zeros(100), torch.zeros(100)
-    printer.finds = stored_nan(1, 1, 26)
+    x, y = torch.zeros(100), torch.ones(100)
+    y[3] = 0
+    printer.finds = stored_nan(1)
     make_ratio()[(2,)](x, y, torch.zeros(100), 100, BLOCK=64)
     CHECKED.collect()
     assert faults == []
 
 
-def test_stored_nan_of_a_large_launch_has_the_count_of_the_device(printer, told):
+def test_stored_nan_of_a_large_launch_is_counted_in_one_program(printer, told):
     faults, _ = told
     x, y, out = (torch.zeros(8192) for _ in range(3))
     y[:6400] = 1
-    printer.finds = stored_nan(1792, 100, 0)
+    printer.finds = stored_nan(100)
     make_ratio()[(128,)](x, y, out, 8192, BLOCK=64)
     CHECKED.collect()
     (fault,) = faults
-    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 1792)
+    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 64)
+    assert "counted in program (100, 0, 0) alone" in fault.hint

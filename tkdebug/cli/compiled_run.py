@@ -22,14 +22,14 @@ from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
+from tkdebug.cli.torch_import import import_torch
 from tkdebug.cli.upstream_run import check_upstream
 from tkdebug.compat.process_environment import Environment
 from tkdebug.errors import UsageError
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
-from tkdebug.knobs import KNOBS, NO_CHECKS
-from tkdebug.runtime.device.torch_package import check_importable
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
@@ -83,7 +83,7 @@ def compiled_run(
         return
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     check_variables()
-    check_importable()
+    import_torch()
     if is_upstream(arguments) and not advises:
         # It compiles for the GPU that is there, or for a target that the script names.
         check_upstream(arguments, mode_of(arguments))
@@ -199,6 +199,7 @@ def _record(
 ) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
+    from tkdebug.knob_values import NO_CHECKS
 
     recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
     knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UsageError
-from tkdebug.knobs import NO_CHECKS, ModeName
+from tkdebug.knob_values import NO_CHECKS, ModeName
 from tkdebug.terminal_text import tell
 
 

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError
-from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, ModeName
+from tkdebug.knob_values import MARKING_CHECKS, MODE_NAMES, ModeName
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:
@@ -62,10 +63,11 @@ class Installed:
 
                 self._stand_in(undo)
                 undo.callback(watch_addresses())
-                if MARKING_CHECKS.intersection(checks):
-                    from tkdebug.compat.marked_empties import mark_empties
+            if MARKING_CHECKS.intersection(checks):
+                from tkdebug.compat.marked_empties import mark_empties
 
-                    undo.callback(mark_empties())
+                undo.callback(mark_empties())
+            if mode != "native":
                 if "unwritten-output" in checks:
                     from tkdebug.compat.watched_gaps import watch_gaps
 

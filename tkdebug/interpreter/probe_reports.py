@@ -19,12 +19,14 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import PointerType, element_of
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS, VALUE_KINDS
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS, packed_symptoms, unpacked_symptoms
 from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
 from tkdebug.interpreter.arguments import signless
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import is_block, mask_of
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS
+from tkdebug.interpreter.checks.unwritten.uninitialised_reads import is_used
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.values import PointerTile
 from tkdebug.terminal_text import tell
@@ -129,7 +131,7 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
                 log.add(fault)
         elif report.program < 0:
             raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-        elif plan.sites[report.site].kind not in VALUE_KINDS:
+        else:
             _add(log, plan, report, launch)
     return log.publish()
 
@@ -176,15 +178,6 @@ def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
     )
 
 
-def stored_values(plan: ProbePlan, table: bytes) -> list[Report]:
-    """What was reported of values that were stored, which may be a fault or not."""
-    return [
-        report
-        for report in _elements(plan, table)
-        if plan.sites[report.site].kind in VALUE_KINDS and report.program >= 0
-    ]
-
-
 def symptoms(plan: ProbePlan, table: bytes) -> dict[str, int]:
     """The symptoms of a launch, each with the least program that showed it."""
     for site in plan.sites:
@@ -201,7 +194,10 @@ def _elements(plan: ProbePlan, table: bytes) -> list[Report]:
 
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
     site = plan.sites[report.site]
-    op = plan.op_of(site)
+    op = plan.value_op_of(site) if site.kind == UNWRITTEN else plan.op_of(site)
+    if site.kind == UNWRITTEN:
+        _add_unwritten(log, site, op, report, launch)
+        return
     if site.kind not in BOUNDS_KINDS:
         program, lane = log.program_at(report.program), _position(report.element, site.shape)
         _add_other(log, site, op, Offender(program, lane, None), report.count)
@@ -224,6 +220,20 @@ def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) 
     )
     kind: FaultKind = site.kind  # type: ignore[assignment]
     log.bad_access(op, kind, buffer, offender, report.count, mask_of(op))
+
+
+def _add_unwritten(
+    log: FaultLog, site: ProbeSite, op: Operation, report: Report, launch: CheckedLaunch
+) -> None:
+    """Record a read of memory that nothing has written, of the type that it is marked for."""
+    assert site.tensor is not None
+    passed = launch.tensors[site.tensor]
+    if passed.dtype not in MARKS or passed.dtype.itemsize != site.element_bytes or not is_used(op):
+        return
+    buffer = passed.buffer(site.tensor)
+    index = (_signed(report.payload) - buffer.address) // site.element_bytes
+    lane = _position(report.element, site.shape)
+    log.unwritten(op, buffer, Offender(log.program_at(report.program), lane, index), report.count)
 
 
 def _add_other(
@@ -314,16 +324,12 @@ class ProbeRecorder(FaultLog):
         """Note a symptom."""
         self._symptoms[kind] = min(program, self._symptoms.get(kind, program))
 
-    def kind_of(self, number: int) -> str:
-        """What a site tests."""
-        return self._plan.sites[number].kind
-
-    def stored(self, number: int, buffer: Buffer, bad: Touched) -> None:
-        """Report bad values that are stored.
+    def touched(self, number: int, buffer: Buffer, bad: Touched) -> None:
+        """Report what is loaded that nothing has written.
 
         Args:
             number: of the site.
-            buffer: what is stored to.
+            buffer: their tensor.
             bad: the elements, one at least.
         """
         self._times += 1

@@ -20,8 +20,9 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.probes.sites import (
-    VALUE_KINDS,
+    UNWRITTEN,
     ProbeOptions,
     ProbePlan,
     ProbeSite,
@@ -33,6 +34,10 @@ from tkdebug.compiler.probes.watch_sites import watch_sites
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.rewriting.saved_module import copy_module
 
+_STORES = (
+    *(tt.Store, tt.DescriptorStore, tt.DescriptorScatter),
+    *(tt.AtomicRmw, tt.DescriptorReduce),
+)
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _PARTIAL = _SHIFTS | names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
@@ -85,9 +90,8 @@ class InsertProbes:
                 OpView(op).probe = number
                 number += 1
                 rewriter.record_change(op, "number-site")
-            if _stores_floats(op) and kinds.intersection(VALUE_KINDS):
-                # What is not finite has NaNs among it.
-                yield _site(function, op, number, "inf" if "inf" in kinds else "nan", frozenset())
+            if UNWRITTEN in kinds and _loads_marked(op):
+                yield _site(function, op, number, UNWRITTEN, frozenset())
                 OpView(op).value_probe = number
                 number += 1
                 rewriter.record_change(op, "number-value-site")
@@ -97,17 +101,25 @@ class InsertProbes:
             yield ProbeSite(number, SYMPTOMS, function.id, None, (), 0, False)
 
 
-def _stores_floats(op: Operation) -> bool:
+def stores_floats(op: Operation) -> bool:
     """Whether an op stores floats that can be told to be NaN."""
-    if not any(view.matches(op) for view in (tt.Store, tt.DescriptorStore, tt.DescriptorScatter)):
+    if not any(view.matches(op) for view in _STORES):
         return False
     element = element_of(stored(op).type)
     return isinstance(element, ScalarType) and element.name in _FLOATS
 
 
+def _loads_marked(op: Operation) -> bool:
+    """Whether an op loads elements of a type that has a mark."""
+    if not any(view.matches(op) for view in (tt.Load, tt.DescriptorLoad, tt.DescriptorGather)):
+        return False
+    element = element_of(op.result.type)
+    return isinstance(element, ScalarType) and element.name in MARKS
+
+
 def _may_show(op: Operation) -> bool:
     """Whether an op may give what has no defined result, or promises something."""
-    if tt.Hint.matches(op) or tt.AddPtr.matches(op):
+    if tt.Hint.matches(op) or tt.AddPtr.matches(op) or stores_floats(op):
         return True
     if op.name not in _PARTIAL:
         return False

@@ -22,11 +22,10 @@ from tkdebug.errors import IRError
 from tkdebug.watches.places import Watch
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
-# Of what is stored.
-VALUE_KINDS: Final = ("nan", "inf")
-# Those that are looked for unless others are asked for, and all of them.
-KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", "nan", *SYMPTOM_KINDS)
-ALL_KINDS: Final = (*KINDS, "inf")
+UNWRITTEN: Final = "uninitialised-read"
+# All of them, and those that are looked for unless others are asked for.
+ALL_KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", *SYMPTOM_KINDS, UNWRITTEN)
+KINDS: Final = tuple(kind for kind in ALL_KINDS if kind not in ("inf", UNWRITTEN))
 # What is refused in a list of sites that was not written here.
 _MAX_TEXT: Final = 4096
 

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tkdebug.findings.reporting import checks_in_force, is_checked
-from tkdebug.knobs import KNOBS, NO_CHECKS
+from tkdebug.knob_values import NO_CHECKS
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.timed_launches import TIMED
@@ -97,7 +98,7 @@ def _probes(src: Specialization) -> ProbeOptions | None:
 
 def _checks() -> ProbeOptions:
     """What is looked for."""
-    from tkdebug.compiler.probes.sites import KINDS, ProbeOptions
+    from tkdebug.compiler.probes.sites import KINDS, UNWRITTEN, ProbeOptions
     from tkdebug.compiler.probes.symptoms import HINT
 
     ignored = set(KNOBS.ignored_kinds)
@@ -105,5 +106,5 @@ def _checks() -> ProbeOptions:
         ignored.add(HINT)
     if NO_CHECKS in KNOBS.checks and "nan" not in KNOBS.checks:
         ignored.add("nan")
-    asked = {"inf"}.intersection(checks_in_force())
+    asked = {"inf", UNWRITTEN}.intersection(checks_in_force())
     return ProbeOptions(frozenset(KINDS).union(asked) - ignored)

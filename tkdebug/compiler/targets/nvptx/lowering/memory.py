@@ -25,12 +25,12 @@ from tkdebug.compiler.targets.nvptx.lowering.flagged_access import (
     flagged_load,
     flagged_store,
 )
+from tkdebug.compiler.targets.nvptx.lowering.loaded_values import look_at_loaded
 from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
     Good,
     either_way,
     tested_access,
 )
-from tkdebug.compiler.targets.nvptx.lowering.stored_values import look_at_stored
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Lower,
     Registers,
@@ -104,7 +104,9 @@ def lower_load(
         astray = partial(load_good, ctx, modifiers, pointers, fills, words)
         loaded = either_way(ctx, access, load, astray)
     type_, bits = ctx.element_type(op.result), memory_bits(pointee)
-    return ([x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)],)
+    values = [x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)]
+    look_at_loaded(ctx, op, pointers, values)
+    return (values,)
 
 
 def fill_words(
@@ -235,7 +237,6 @@ def lower_store(
     ]
     store = partial(_store_groups, ctx, op, pointers, packed, mask, words)
     access = tested_access(ctx, op, pointers, mask, group)
-    look_at_stored(ctx, op, pointers, values, mask)
     if access is None:
         store()
     elif access.site.is_recomputed:
