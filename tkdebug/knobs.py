@@ -281,6 +281,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "memory for what is kept of watched values in one launch",
     ),
     Knob(
+        "timelines",
+        {"TKDEBUG_TIMELINE": _parse_watches},
+        (),
+        tuple,
+        "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
+    ),
+    Knob(
         "only_kernels",
         {"TKDEBUG_ONLY": _parse_names},
         (),
@@ -469,6 +476,7 @@ class Knobs:
     checks: tuple[str, ...]
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
+    timelines: tuple[str, ...]
     watch_buffer_bytes: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]

@@ -57,6 +57,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
             command.append(f"--{name}")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
+    for timeline in arguments.timelines:
+        command.append(f"--timeline={timeline}")
     for watch in arguments.watches:
         command.append(f"--watch={watch}")
     if arguments.triton is not None:

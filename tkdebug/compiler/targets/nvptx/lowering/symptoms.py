@@ -80,7 +80,7 @@ class Symptoms:
             "void",
             (self._slot, bits),
         )
-        complement = emit.xor(_program(self._ctx), -1)
+        complement = emit.xor(self._ctx.program_number(), -1)
         for kind in SYMPTOM_KINDS:
             if kind in self._noted:
                 there = emit.icmp("ne", emit.bit_and(word, 1 << bit_of(kind)), 0)
@@ -232,17 +232,6 @@ def _computed(value: Value) -> Operation | None:
     while (source := source_of(value, _VIEWS)) is not None:
         value = source
     return value.defining_op
-
-
-def _program(ctx: Lowering) -> LLVMValue:
-    """The program's number, i64."""
-    emit, names = ctx.emit, ("ctaid.z", "nctaid.y", "ctaid.y", "nctaid.x", "ctaid.x")
-    z, height, y, width, x = (
-        emit.cast("zext", emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}"), "i64")
-        for name in names
-    )
-    row = emit.add(emit.mul(z, height), y)
-    return emit.add(emit.mul(row, width), x)
 
 
 def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:
