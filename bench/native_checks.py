@@ -112,38 +112,49 @@ def spy() -> None:
     CudaPlatform.load = loading  # type: ignore[method-assign]
 
 
-def checked_build(
-    kernel: Any, passed: tuple[Any, ...], limited: bool = False
-) -> tuple[Any, Any, dict[str, float]]:
-    """A function that launches the checked build of `kernel`, its table, and compile times."""
+@dataclass(frozen=True)
+class Checked:
+    """A checked build.
+
+    Attributes:
+        launch: launches it on a stream, by its handle.
+        table: what it reports to.
+        registers: of a thread.
+        compile_ratio: of its compile time to the bare build's.
+    """
+
+    launch: Callable[[int], Any]
+    table: Any
+    registers: int
+    compile_ratio: float
+
+
+def checked_build(kernel: Any, passed: tuple[Any, ...], compiles: int) -> Checked:
+    """The checked build of `kernel`; its compile time is the least of some compiles'."""
     from tkdebug.compiler.targets.nvptx.compile import generate_code, lower_to_llvm
     from tkdebug.runtime.compile.compilation import compile_tile_ir
     from tkdebug.runtime.compile.native_compilation import native_options, target_for
     from tkdebug.runtime.cuda import device as devices
     from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
     from tkdebug.runtime.cuda.module import load_kernel
-    from tkdebug.runtime.cuda.packing import Slot, kernel_slots
+    from tkdebug.runtime.cuda.packing import PROBES, kernel_slots
 
     source, seconds = kernel.src, dict[str, float]()
-    blocks = 65536 // (-(-kernel.binary.registers // 8) * 8 * kernel.binary.threads)
-    limit = min(255, 65536 // (blocks * kernel.binary.threads) // 8 * 8) if limited else None
-    for name, probes in (("bare", None), ("checked", ProbeOptions())):
+    for name, probes in (("bare", None), ("checked", ProbeOptions())) * compiles:
         started = time.perf_counter()
         module = compile_tile_ir(source).module
         options = replace(native_options(source), probes=probes)
-        if probes is not None and limit is not None:
-            options = replace(options, max_registers=limit)
         with KNOBS.scope(always_compile=True):
             lowered = lower_to_llvm(module, options, target_for(source.options))
             binary = generate_code(lowered).binary()
-        seconds[name] = time.perf_counter() - started
+        seconds[name] = min(seconds.get(name, 1e9), time.perf_counter() - started)
     plan = binary.probes
     assert plan is not None
     loaded = load_kernel(
         devices.device(0), binary.cubin, binary.entry, binary.threads, binary.shared_bytes
     )
     names = [f"v{parameter.num}" for parameter in source.fn.params if not parameter.is_constexpr]
-    slots = kernel_slots(source.fn.arg_names, source.specs, replace(binary, probes=None))
+    slots = kernel_slots(source.fn.arg_names, source.specs, binary)
     table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
     hidden = [table.data_ptr()]
     found = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.is_cuda]
@@ -151,7 +162,6 @@ def checked_build(
         slot = next(slot for slot in slots if slot.name == bound)
         address = passed[4 + names.index(slot.expression)]
         hidden += byte_bounds(max((t for t in found if t.data_ptr() == address), key=torch.numel))
-    extra = [Slot(f"probe {i}", "Q", f"h{i}") for i in range(len(hidden))]
     shape = LaunchShape(
         loaded.function, binary.threads, binary.shared_bytes, workspace_bytes=binary.workspace_bytes
     )
@@ -159,49 +169,33 @@ def checked_build(
     def recover(status: int, is_last: bool) -> None:
         raise RuntimeError(f"launch: status {status}")
 
-    submit = make_submit(
-        kernel.name,
-        [*slots, *extra],
-        [*names, *(slot.expression for slot in extra)],
-        shape,
-        recover,
+    submit = make_submit(kernel.name, slots, [*names, PROBES], shape, recover)
+    grid, values = passed[:3], passed[4:]
+    return Checked(
+        lambda stream: submit(*grid, stream, *values, tuple(hidden)),
+        table,
+        loaded.registers,
+        seconds["checked"] / seconds["bare"],
     )
-    seconds["registers"] = loaded.registers
-    return lambda: submit(*passed, *hidden), table, seconds
 
 
-def median_us(run: Callable[[], Any], rounds: int) -> float:
-    run()
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    count = max(3, min(200, int(ROUND_MS / 1e3 / (time.perf_counter() - started))))
-    times = []
-    for _ in range(rounds):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+def graph_of(launch: Callable[[int], Any], count: int) -> Any:
+    """A CUDA graph of so many launches: what the host does between them has no part in it."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         for _ in range(count):
-            run()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end) / count)
-    return statistics.median(times)
+            launch(torch.cuda.current_stream().cuda_stream)
+    return graph
 
 
-@dataclass(frozen=True)
-class Build:
-    """What a checked build costs.
-
-    Attributes:
-        ratio: of its time to the bare build's.
-        registers: of a thread.
-        compile_ratio: of its compile time to the bare build's.
-    """
-
-    ratio: float
-    registers: int
-    compile_ratio: float
+def replay_us(graph: Any, count: int) -> float:
+    """Time of one of the launches in a graph."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return float(1e3 * begin.elapsed_time(end) / count)
 
 
 def measure(row: Row, rounds: int) -> str:
@@ -212,38 +206,39 @@ def measure(row: Row, rounds: int) -> str:
     """
     run = row.make()
     out = run()
-    kernel, bare, passed = LAST
+    kernel, submit, passed = LAST
     wanted = out.clone() if isinstance(out, torch.Tensor) else None
-    builds, bare_us = [], 0.0
-    for limited in (False, True):
-        checked, table, seconds = checked_build(kernel, passed, limited)
-        pairs = [
-            (median_us(lambda: bare(*passed), rounds), median_us(checked, rounds)) for _ in range(3)
-        ]
-        bare_us, checked_us = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
-        builds.append(
-            Build(
-                checked_us / bare_us,
-                int(seconds["registers"]),
-                seconds["checked"] / seconds["bare"],
-            )
-        )
-        if wanted is not None:
-            out.zero_()
-            checked()
-            assert torch.equal(out, wanted), f"{row.name}: other bits"
-        found = list(reports(bytes(table.cpu().numpy())))
-        assert not found, f"{row.name}: {found}"
-    first, second = builds
+    checked = checked_build(kernel, passed, rounds)
+
+    def bare(stream: int) -> Any:
+        return submit(*passed[:3], stream, *passed[4:])
+
+    if wanted is not None:
+        out.zero_()
+    checked.launch(torch.cuda.current_stream().cuda_stream)
+    torch.cuda.synchronize()
+    if wanted is not None:
+        assert torch.equal(out, wanted), f"{row.name}: other bits"
+    found = list(reports(bytes(checked.table.cpu().numpy())))
+    assert not found, f"{row.name}: {found}"
+    one = graph_of(bare, 1)
+    count = max(3, min(200, int(1e3 * ROUND_MS / min(replay_us(one, 1) for _ in range(3)))))
+    graphs = [graph_of(launch, count) for launch in (bare, checked.launch)]
+    times: list[list[float]] = [[], []]
+    for _ in range(1 + 3 * rounds):
+        for graph, kept in zip(graphs, times, strict=True):
+            kept.append(replay_us(graph, count))
+    # The first replay warms up.
+    bare_us, checked_us = (statistics.median(kept[1:]) for kept in times)
+    ratio = checked_us / bare_us
     cells = (
         row.name,
         f"{bare_us:.1f}",
-        f"{first.ratio:.3f}x",
+        f"{ratio:.3f}x",
         f"<= {row.limit}x",
-        "pass" if first.ratio <= row.limit else "miss",
-        f"{second.ratio:.3f}x",
-        f"{kernel.binary.registers} / {first.registers} / {second.registers}",
-        f"{first.compile_ratio:.1f}x",
+        "pass" if ratio <= row.limit else "miss",
+        f"{kernel.binary.registers} / {checked.registers}",
+        f"{checked.compile_ratio:.1f}x",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -252,15 +247,14 @@ HEAD = """# Costs of native checks
 
 Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels of the native
 benchmark, and two gathers, bare and with bounds, assertions and assumptions checked on every
-launch, in turn in one process; medians. "Same blocks" is the checked build with few enough
-registers for as many blocks on a multiprocessor as the bare one has; it is no option. Registers are
-those of the three builds. Compile times are of code that is not on the disk.
+launch. Device times of launches in CUDA graphs, replayed in turn in one process; medians. Registers
+are those of the two builds. Compile times are of code that is not on the disk.
 
 - date: {date}
 - machine: {machine}
 
-| work | bare us | checked | target |  | same blocks | registers | compile |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| work | bare us | checked | target |  | registers | compile |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 

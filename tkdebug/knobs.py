@@ -39,6 +39,8 @@ CHECK_NAMES = (
 )
 # Looked for without being asked: what each costs is in bench/RESULTS.md.
 DEFAULT_CHECKS = ("unwritten-output", "nan", "padding", "row-overrun")
+# Those that checked native launches look for.
+NATIVE_CHECKS = ("nan", "inf", "uninitialised-read")
 # Asks for none of these, but for what is asked for beside it.
 NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)

@@ -3,6 +3,7 @@ import io
 import json
 import os
 import subprocess
+from importlib import import_module
 
 import pytest
 from cli_scripts import tkdebug
@@ -12,7 +13,7 @@ from tkdebug.cli.arguments import parse
 from tkdebug.cli.live import child_command
 from tkdebug.cli.progress import ProgressLine, format_seconds, progress_text
 from tkdebug.events import LaunchProgress, LaunchRecord
-from tkdebug.instrument.report import RENDERERS
+from tkdebug.instrument.renderers.formats import PASSES, REPORTS
 
 
 @pytest.fixture
@@ -115,10 +116,10 @@ def test_report_whose_reader_goes_away_is_quiet(session):
     assert (result.returncode, result.stderr) == (1, "")
 
 
-def test_formats_of_the_command_line_are_the_renderers():
-    from tkdebug.cli.parser import REPORT_FORMATS
-
-    assert set(REPORT_FORMATS) == set(RENDERERS)
+@pytest.mark.parametrize("one", [*REPORTS, *PASSES], ids=lambda one: one.module)
+def test_each_format_has_a_module_that_renders(one):
+    module = import_module(f"tkdebug.instrument.renderers.{one.module}")
+    assert callable(module.render)
 
 
 def test_module_and_script_take_all_that_follows():

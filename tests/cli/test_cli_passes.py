@@ -13,7 +13,6 @@ from tkdebug.cli.parser import PASS_FORMATS
 from tkdebug.compiler.passes import TILE_PIPELINE
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
-from tkdebug.instrument.passes_report import RENDERERS
 from tkdebug.knobs import KNOBS
 
 SCRIPT = """\
@@ -305,10 +304,6 @@ def test_kernel_that_fails_halfway_shows_its_passes_until_then(run_main, tmp_pat
     assert "broken.py" in out
     assert gpu_pipeline(TARGETS["sm_90a"], 3)[-1].name in out
     assert "k for sm_90a" in err
-
-
-def test_formats_of_the_command_line_are_the_renderers():
-    assert set(PASS_FORMATS) == set(RENDERERS)
 
 
 @pytest.mark.parametrize("command", ["passes", "lines"])

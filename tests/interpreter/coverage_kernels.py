@@ -331,3 +331,15 @@ def prefetched(x_desc, out_ptr, n, BLOCK: tl.constexpr):
         total += ahead
         ahead = x_desc.load([start + BLOCK])
     tl.store(out_ptr, tl.sum(total))
+
+
+@tkdebug.jit
+def states_before_pairs(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Of each second pair of chunks the state of the pair before, which alone is summed up."""
+    state = 0.0
+    for chunk in range(tl.cdiv(n, BLOCK)):
+        if chunk & 2:
+            tl.store(out_ptr + chunk, state)
+        else:
+            offs = chunk * BLOCK + tl.arange(0, BLOCK)
+            state += tl.sum(tl.load(x_ptr + offs, mask=offs < n, other=0.0))

@@ -151,3 +151,33 @@ def pairs_of_rows(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < size, other=0.0)
     tl.store(out_ptr + tl.program_id(0), tl.sum(x))
+
+
+@tkdebug.jit
+def all_rows(x_ptr, out_ptr, m, n, FLAT: tl.constexpr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    for row in range(m):
+        mask = row * n + cols < m * n if FLAT else cols < n
+        x = tl.load(x_ptr + row * n + cols, mask=mask, other=0.0)  # ROW all_rows
+        tl.store(out_ptr + row, tl.sum(x, 0))
+
+
+@tkdebug.jit
+def chunk_products(
+    a_ptr, b_ptr, out_ptr, L, K, stride_b, stride_s, stride_h, stride_k,
+    SWAP: tl.constexpr, B: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Of a batch of sequences with one head, as (batch, L, 1, K)."""
+    batch = tl.program_id(0)
+    offs, inner = tl.arange(0, B), tl.arange(0, BLOCK_K)
+    a_ptr += batch * stride_b
+    b_ptr += batch * stride_b
+    a_ptrs = a_ptr + offs[:, None] * stride_s + inner[None, :] * stride_k
+    if SWAP:
+        a_ptrs = a_ptr + offs[:, None] * stride_k + inner[None, :] * stride_s
+    b_ptrs = b_ptr + inner[:, None] * stride_k + offs[None, :] * stride_s
+    mask = (offs[:, None] < L) & (inner[None, :] < K)
+    a = tl.load(a_ptrs, mask=mask, other=0.0)  # ROW chunk_products
+    b = tl.load(b_ptrs, mask=tl.trans(mask), other=0.0)
+    out = tl.dot(a, b, input_precision="ieee")
+    tl.store(out_ptr + batch * B * B + offs[:, None] * B + offs[None, :], out)

@@ -324,3 +324,8 @@ def test_block_that_is_fetched_ahead_of_the_last_round():
 def test_tensor_that_the_kernel_writes():
     data = ones(100)
     assert not run(kernels.scale, (6,), data, data, 100, BLOCK=16)
+
+
+@pytest.mark.parametrize("n", [40, 36, 48])
+def test_chunks_that_some_rounds_need(n):
+    assert not run(kernels.states_before_pairs, (1,), torch.ones(n), zeros(8), n, BLOCK=16)

@@ -118,6 +118,31 @@ def test_swapped_strides_that_lead_outside_are_told_as_that():
     assert {f.kind for f in sums(10, 16, True, block_m=16)} == {"oob-load"}
 
 
+def test_rows_of_one_program_after_the_other():
+    arguments = ones(6, 100), zeros(6), 6, 100
+    faults = run(kernels.all_rows, (1,), *arguments, FLAT=True, BLOCK=128)
+    fault = told(faults, "all_rows", "x_ptr", 100)
+    assert (fault.program_id, fault.lane, fault.count) == ((0, 0, 0), (100,), 5 * 28)
+    assert not run(kernels.all_rows, (1,), *arguments, FLAT=False, BLOCK=128)
+
+
+@pytest.mark.parametrize("block", [64, 128])
+def test_rows_of_one_program_that_blocks_fit_into(block):
+    arguments = ones(6, 128), zeros(6), 6, 128
+    assert not run(kernels.all_rows, (1,), *arguments, FLAT=True, BLOCK=block)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_swapped_strides_of_sequences(heads):
+    a, b, out = ones(2, 50, heads, 18), ones(2, 50, heads, 18), zeros(2, 32, 32)
+    arguments = a, b, out, 32, 18, *a.stride()
+    options = {"B": 32, "BLOCK_K": 32}
+    faults = run(kernels.chunk_products, (2,), *arguments, SWAP=True, **options)
+    if heads == 1:
+        told(faults, "chunk_products", "a_ptr", 18)
+    assert not run(kernels.chunk_products, (2,), *arguments, SWAP=False, **options)
+
+
 # Rows that are crossed on purpose, and those that are not
 
 

@@ -228,6 +228,24 @@ def test_output_that_nothing_is_stored_to(told):
     assert not told
 
 
+@pytest.mark.parametrize("n", [0, 50])
+def test_output_that_nothing_is_stored_to_and_that_is_read(told, n):
+    out = torch.empty(50)
+    kernels.rounds.interpret[(4,)](out, n, 0, BLOCK=16)
+    assert not told
+    out.sum()
+    fault = only(told)
+    assert (fault.line, fault.tensor, fault.count) == (line("GAP rounds"), "out_ptr", 50)
+
+
+def test_output_that_another_launch_stores_to(told):
+    out = torch.empty(64)
+    kernels.rounds.interpret[(4,)](out, 64, 0, BLOCK=16)
+    kernels.rounds.interpret[(4,)](out, 64, 1, BLOCK=16)
+    assert float(out.sum()) == 64
+    assert not told
+
+
 def test_gaps_beside_the_view_that_was_passed(told):
     both = torch.empty(2, 48)
     kernels.double.interpret[(3,)](ones(48), both[0], 48, BLOCK=16)

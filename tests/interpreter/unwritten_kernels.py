@@ -82,3 +82,10 @@ def norm(x_ptr, out_ptr, mean_ptr, n, BLOCK: tl.constexpr):
     mean = tl.sum(x) / n
     tl.store(mean_ptr + row, mean)
     tl.store(out_ptr + row * n + cols, x - mean, mask=cols < n)  # GAP norm
+
+
+@tkdebug.jit
+def rounds(out_ptr, n, many, BLOCK: tl.constexpr):
+    for _ in range(many):
+        offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out_ptr + offs, 1.0, mask=offs < n)  # GAP rounds

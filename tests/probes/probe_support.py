@@ -33,6 +33,7 @@ from tkdebug.interpreter.probe_reports import (
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
 
 NUM_WARPS = 4
+ALWAYS = ProbeOptions()
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,10 @@ def copy_of(launch: Launch) -> Module:
     return module
 
 
-def with_probes(launch: Launch) -> tuple[Module, ProbePlan]:
+def with_probes(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[Module, ProbePlan]:
     """The launch's Tile IR with sites, and what its reports are read by."""
     module = copy_of(launch)
-    PassManager((InsertProbes(ProbeOptions()),), verify_each=True, print_after=()).run(module)
+    PassManager((InsertProbes(options),), verify_each=True, print_after=()).run(module)
     plan = probe_plan(module)
     assert plan is not None
     return module, plan
@@ -97,9 +98,11 @@ def gpu_ir(module: Module, target: str, stages: int = 3) -> Module:
     return module
 
 
-def reported(launch: Launch, target: str) -> tuple[list[Fault], list[Any]]:
+def reported(
+    launch: Launch, target: str, options: ProbeOptions = ALWAYS
+) -> tuple[list[Fault], list[Any]]:
     """The faults that the launch's GPU IR reports by its probes, and what it leaves in memory."""
-    module, plan = with_probes(launch)
+    module, plan = with_probes(launch, options)
     module = gpu_ir(module, target)
     arguments = copy.deepcopy(launch.values)
     recorder = ProbeRecorder(plan, module.name, launch.grid)

@@ -13,7 +13,7 @@ from native_support import needs_codegen
 from probe_kernels import add, histogram, matmul, neighbours
 from probe_support import copy_of, launches, with_probes
 
-from tkdebug.compiler.probes.sites import ProbeOptions, ProbeSite
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions, ProbeSite
 from tkdebug.compiler.probes.table import Report, reports
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
@@ -21,6 +21,7 @@ from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
 from tkdebug.errors import IRError
 from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
+_FAR = ("probe.astray", "probe.report", "store.")
 _ACCESS = re.compile(r"(?:ld|st|cp\.async|atom|red|mma|wgmma)\.[\w.]*global[\w.:]*|wgmma\.mma\S*")
 
 
@@ -53,8 +54,13 @@ def llvm_ir(run: Callable[[], object], target: str, probes: ProbeOptions | None)
 
 
 def accesses(text: str) -> Counter[str]:
+    """Accesses of the kernel where all elements lie inside."""
     kernel = text[text.index("define ptx_kernel") :]
-    found = Counter(_ACCESS.findall(kernel))
+    kernel = re.sub(r"FAR:.*?DONE:", "", kernel)
+    blocks = re.split(r"^([a-z.]+)\d*:$", kernel, flags=re.M)
+    ways = list(zip(("entry", *blocks[1::2]), blocks[::2], strict=True))
+    chosen = (body for name, body in ways if not name.startswith(_FAR))
+    found = Counter(name for body in chosen for name in _ACCESS.findall(body))
     for name in ("or.b64", "max.u64"):  # the report of symptoms, at the kernel's end
         found.pop(f"red.relaxed.gpu.global.{name}", None)
     return found
@@ -66,9 +72,7 @@ def test_accesses_stay_as_wide(run: Callable[[], object], target: str) -> None:
     bare = accesses(llvm_ir(run, target, None))
     checked = accesses(llvm_ir(run, target, ProbeOptions()))
     assert bare
-    # Atomics are written once more, for the threads that have bad elements.
-    atomics = {name: count for name, count in bare.items() if name.startswith(("atom", "red"))}
-    assert checked == bare + Counter(atomics)
+    assert checked == bare
 
 
 @RUNS
@@ -86,18 +90,11 @@ def test_checked_code_assembles(target: str) -> None:
     assert compiled.code.spill_store_bytes < 64
     # Function calls could keep wgmma from running asynchronously, which ptxas would say.
     assert not compiled.code.warnings
-    # The routine's code is of no op, and has no line.
-    routines, _, _ = compiled.code.ptx.partition(".entry")
-    assert ".func tkdebug_probe" in routines
-    assert ".loc" not in routines
-    placed = {line.line for line in compiled.code.ptx_lines}
-    assert min(placed) > routines.count("\n")
     binary = compiled.binary()
     assert [(site.kind, site.tensor) for site in binary.probe_sites] == [
         ("oob-load", "a"),
         ("oob-load", "b"),
         ("oob-store", "c"),
-        ("nan", "c"),
         ("symptoms", None),
     ]
     assert binary.probe_bounds == ("a", "b", "c")
@@ -121,11 +118,11 @@ def test_report_is_read_as_it_was_written() -> None:
 
 
 def test_table_of_another_kernel_is_refused() -> None:
-    module, plan = with_probes(launches(_scalars)[-1])
+    module, plan = with_probes(launches(_histogram)[-1])
     launch = CheckedLaunch(module.name, 0, (1, 1, 1), {})
-    with pytest.raises(ValueError, match="got a table of 64 bytes, expected 320"):
+    with pytest.raises(ValueError, match="got a table of 64 bytes, expected 192"):
         faults_of(plan, bytes(64), launch)
-    dirty = (1).to_bytes(8, "little") + bytes(312)
+    dirty = bytes(64) + (1).to_bytes(8, "little") + bytes(120)
     with pytest.raises(ValueError, match="not zero before the launch"):
         faults_of(plan, dirty, launch)
 
@@ -135,7 +132,29 @@ def test_corners_are_tested_where_offsets_are_sums_of_ranges() -> None:
         x = torch.zeros(1024, dtype=torch.int32)
         histogram[(1,)](x, x, 1024, B=1024)
 
-    corners = re.compile(r"^probe\.elements\d+:", re.M)
-    assert len(corners.findall(llvm_ir(_add, "sm_80", ProbeOptions()))) == 3
+    # All threads branch alike where scalars tell.
+    assert llvm_ir(_add, "sm_80", ProbeOptions()).count("bra.uni FAR") == 3
+    assert llvm_ir(_matmul, "sm_80", ProbeOptions()).count("bra.uni FAR") == 7
     # What is loaded by offsets is; what it is an offset of has no corners.
-    assert len(corners.findall(llvm_ir(gathered, "sm_80", ProbeOptions()))) == 1
+    text = llvm_ir(gathered, "sm_80", ProbeOptions())
+    assert text.count("bra.uni FAR") == 1
+    assert len(re.findall(r"^probe\.astray\d+:", text, re.M)) == 1
+
+
+@needs_codegen
+def test_flags_call_nothing_and_need_no_local_memory() -> None:
+    module = copy_of(launches(_matmul)[-1])
+    options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)))
+    ptx = compile_module(module, options, TARGETS["sm_90a"]).code.ptx
+    assert not re.search(r"\.func|\.local", ptx)
+
+
+@needs_codegen
+def test_routine_has_no_line() -> None:
+    module = copy_of(launches(_histogram)[-1])
+    code = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS["sm_90a"]).code
+    routines, _, _ = code.ptx.partition(".entry")
+    assert ".func tkdebug_report" in routines
+    # Its code is of no op.
+    assert ".loc" not in routines
+    assert min(line.line for line in code.ptx_lines) > routines.count("\n")

@@ -14,6 +14,7 @@ from simulated_checks import CheckedPrinter
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
+from tkdebug.compiler.probes.symptoms import packed_symptoms
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.backend import forget_backend
@@ -79,7 +80,10 @@ def make_gather():
 
 
 def overrun(elements, site=0):
-    """Site `site` of each launch reports an access that far behind the first tensor's begin."""
+    """Site `site` of each launch reports an access that far behind the first tensor's begin.
+
+    Of an access that arguments decide, the host finds the elements by itself.
+    """
 
     def finds(plan, bounds):
         report = Report(site, 3, 1, 1, 7, bounds[0] + 4 * elements, 3)
@@ -138,12 +142,12 @@ def test_fault_is_told_as_an_interpreted_one(printer, told, x):
         "oob-load",
         "scale",
         "x_ptr",
-        120,
+        100,
     )
-    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (7,), 3)
+    assert (fault.program_id, fault.lane, fault.count) == ((1, 0, 0), (36,), 28)
     assert fault.legal == (0, 100)
     assert [fault.launch_id] == ids
-    assert "load reads offset 120 of `x_ptr`, which has 100 elements" in fault.message
+    assert "load reads offset 100 of `x_ptr`, which has 100 elements" in fault.message
 
 
 def test_launches_are_told_in_order_and_nobody_waits(printer, told, x):
@@ -188,12 +192,12 @@ def test_hook_that_launches_when_it_is_told_does_not_wait_for_itself(printer, x)
     def launch_again(fault):
         seen.append(fault)
         if len(seen) < 3:
-            scale[(len(seen) + 1,)](x, x, 64, BLOCK=64)
+            scale[(len(seen) + 1,)](x, x, 128, BLOCK=128)
 
     hook = Hook(fault=launch_again)
     HOOKS.add(hook)
     try:
-        scale[(1,)](x, x, 64, BLOCK=64)
+        scale[(1,)](x, x, 128, BLOCK=128)
         CHECKED.conclude()
     finally:
         HOOKS.remove(hook)
@@ -436,14 +440,12 @@ def make_ratio():
     return ratio
 
 
-def stored_nan(count, program, element):
-    """The last tensor's site for stored values reports a NaN there."""
+def stored_nan(program):
+    """That program, and none before, stores a NaN."""
 
     def finds(plan, bounds):
         slots = [bytes(table_bytes(1))] * len(plan.sites)
-        (site,) = (site for site in plan.sites if site.kind == "nan")
-        address = bounds[-2] + 4 * (64 * program + element)
-        slots[site.number] = Report(site.number, count, program, 1, element, address, 0).packed()
+        slots[-1] = packed_symptoms({"nan": program})
         return b"".join(slots)
 
     return finds
@@ -453,7 +455,7 @@ def test_stored_nan_is_looked_at_again(printer, told):
     faults, _ = told
     x, y = torch.zeros(100), torch.ones(100)
     y[90] = 0
-    printer.finds = stored_nan(1, 1, 26)
+    printer.finds = stored_nan(1)
     make_ratio()[(2,)](x, y, torch.zeros(100), 100, BLOCK=64)
     CHECKED.collect()
     (fault,) = faults
@@ -465,7 +467,7 @@ def test_stored_nan_is_looked_at_again(printer, told):
 def test_stored_nan_of_arguments_that_are_gone_is_no_fault(printer, told, change, capsys):
     faults, _ = told
     x, y, out = torch.zeros(100), torch.zeros(100), torch.zeros(100)
-    printer.finds = stored_nan(1, 1, 26)
+    printer.finds = stored_nan(1)
     printer.memory.holds = True
     make_ratio()[(2,)](x, y, x if change == "in place" else out, 100, BLOCK=64)
     if change == "freed":
@@ -481,19 +483,21 @@ def test_stored_nan_of_arguments_that_are_gone_is_no_fault(printer, told, change
 
 def test_nan_that_the_device_did_not_see_is_no_fault(printer, told):
     faults, _ = told
-    x, y = torch.zeros(100), torch.zeros(100)
-    printer.finds = stored_nan(1, 1, 26)
+    x, y = torch.zeros(100), torch.ones(100)
+    y[3] = 0
+    printer.finds = stored_nan(1)
     make_ratio()[(2,)](x, y, torch.zeros(100), 100, BLOCK=64)
     CHECKED.collect()
     assert faults == []
 
 
-def test_stored_nan_of_a_large_launch_has_the_count_of_the_device(printer, told):
+def test_stored_nan_of_a_large_launch_is_counted_in_one_program(printer, told):
     faults, _ = told
     x, y, out = (torch.zeros(8192) for _ in range(3))
     y[:6400] = 1
-    printer.finds = stored_nan(1792, 100, 0)
+    printer.finds = stored_nan(100)
     make_ratio()[(128,)](x, y, out, 8192, BLOCK=64)
     CHECKED.collect()
     (fault,) = faults
-    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 1792)
+    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 64)
+    assert "counted in program (100, 0, 0) alone" in fault.hint

@@ -76,6 +76,8 @@ class Arguments:
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
         port: at which `dap` listens, 0 for any; None for stdin and stdout.
+        pane_socket: the descriptor of the socket to the TUI's Debug pane.
+        waits_for_pane: whether the pane is asked before the script runs.
     """
 
     command: Literal[
@@ -132,6 +134,8 @@ class Arguments:
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
     port: int | None = None
+    pane_socket: int | None = None
+    waits_for_pane: bool = False
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -289,6 +293,8 @@ def _run_arguments(
         stalls=parsed.stalls,
         advise=parsed.advise,
         nvtx=parsed.nvtx,
+        pane_socket=parsed.pane_socket,
+        waits_for_pane=parsed.wait_for_pane,
     )
 
 
@@ -299,6 +305,8 @@ def _debug_arguments(
     words = program[1:] if program[:1] in (["-m"], ["--"]) else program
     if not words:
         parser.error("give a script.py or -m module to debug")
+    if parsed.json and parsed.tui:
+        parser.error("--json: the TUI answers on the screen; leave --tui out")
     return Arguments(
         "debug",
         target=words[0],
@@ -307,6 +315,7 @@ def _debug_arguments(
         commands=tuple(parsed.commands),
         commands_file=parsed.commands_file,
         format="json" if parsed.json else "text",
+        tui=parsed.tui,
     )
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ def debug_command(arguments: Arguments) -> int:
     check_variables()
     check_installed()
     commands = _commands(arguments)
+    if arguments.tui:
+        return _debug_in_tui(arguments, commands)
     check_importable()
     from tkdebug import compat
     from tkdebug.debugger.engine import Debugger
@@ -54,9 +57,21 @@ def debug_command(arguments: Arguments) -> int:
             status = _run(program, console)
         finally:
             debugger.detach()
-            _tell_of_unmet(debugger, console)
+            for line in () if console.is_over else debugger.unmet():
+                tell(line)
         console.script_ended(status)
         return status
+
+
+def _debug_in_tui(arguments: Arguments, commands: list[str]) -> int:
+    """The same as a run in the TUI, whose Debug pane is asked before the script runs."""
+    from tkdebug.cli.live import run_in_tui
+    from tkdebug.cli.run_checks import check_run, wants_tui
+
+    asked = replace(arguments, command="run", mode="interpret", waits_for_pane=True)
+    wants_tui(asked)
+    check_run(asked)
+    return run_in_tui(asked, commands)
 
 
 def _run(program: Program, console: Console) -> int:
@@ -129,12 +144,3 @@ def _script_output(is_json: bool) -> Iterator[None]:
     """Where stdout is the answers', what the script prints goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext():
         yield
-
-
-def _tell_of_unmet(debugger: Debugger, console: Console) -> None:
-    if not debugger.launches and not console.is_over:
-        tell("the script has launched no kernel")
-    unmet = [one for one in debugger.breakpoints if not one.hits and one.is_enabled]
-    if not console.is_over:
-        for one in unmet:
-            tell(f"breakpoint {one.number} was never met: {one.describe()}")

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from tkdebug import __version__
 from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
+from tkdebug.instrument.renderers.formats import PASSES, REPORTS
 from tkdebug.knobs import (
     CHECK_CHOICES,
     CHECKED_LAUNCHES,
@@ -19,18 +20,10 @@ from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
 FORMATS = ("text", "json")
-REPORT_FORMATS = (
-    *FORMATS,
-    "chrome-trace",
-    "sarif",
-    "junit",
-    "speedscope",
-    "hatchet",
-    "csv",
-)
+REPORT_FORMATS = tuple(one.name for one in REPORTS)
 _REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
-PASS_FORMATS = ("text", "json", "html")
+PASS_FORMATS = tuple(one.name for one in PASSES)
 _ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
 _EPILOG = """\
 examples:
@@ -214,6 +207,8 @@ def _add_run(add: AddCommand) -> None:
         "implies --no-coredump",
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
+    run.add_argument("--pane-socket", type=int, help=argparse.SUPPRESS)
+    run.add_argument("--wait-for-pane", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
     run.add_argument("-c", metavar="code", help="run that code, as python -c does")
 
@@ -250,6 +245,11 @@ def _add_debug(add: AddCommand) -> None:
         "--json",
         action="store_true",
         help="stops and answers as JSON objects, one a line; stops in kernels only",
+    )
+    debug.add_argument(
+        "--tui",
+        action=argparse.BooleanOptionalAction,
+        help="in the Debug pane of the TUI, which stops in kernels only; by default at a console",
     )
 
 

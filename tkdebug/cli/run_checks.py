@@ -16,7 +16,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knobs import KNOBS, NO_CHECKS, ModeName
+from tkdebug.knobs import KNOBS, NATIVE_CHECKS, NO_CHECKS, ModeName
 
 
 def program_of(arguments: Arguments) -> Program:
@@ -120,9 +120,15 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]
-    if asked:
+    for name in asked:
+        if name not in NATIVE_CHECKS:
+            raise UsageError(
+                f"--check {name}: native kernels are not checked for it; run with --mode interpret"
+            )
+    if asked and (arguments.check_launches or KNOBS.check_launches) == "none":
         raise UsageError(
-            f"--check {asked[0]}: native kernels are not checked for it; run with --mode interpret"
+            f"--check {asked[0]}: no native launch is checked; add --check-launches first, or run "
+            "with --mode interpret"
         )
     from tkdebug.runtime.device.platform import platform_in_force
 

@@ -61,10 +61,11 @@ class Installed:
 
                 self._stand_in(undo)
                 undo.callback(watch_addresses())
-                if MARKING_CHECKS.intersection(checks):
-                    from tkdebug.compat.marked_empties import mark_empties
+            if MARKING_CHECKS.intersection(checks):
+                from tkdebug.compat.marked_empties import mark_empties
 
-                    undo.callback(mark_empties())
+                undo.callback(mark_empties())
+            if mode != "native":
                 if "unwritten-output" in checks:
                     from tkdebug.compat.watched_gaps import watch_gaps
 

@@ -1,6 +1,6 @@
-"""What `tkdebug passes` tells of a recorded run: which kernels and passes, in which format.
+"""What `tkdebug passes` shows of a recorded run: which kernels and passes, in which format.
 
-Responsible for choosing and for the registry of formats; how a format looks is its renderer's.
+Responsible for choosing; the formats are those of `renderers/formats.py`.
 Nothing here needs the compiler or a GPU.
 """
 
@@ -20,16 +20,12 @@ from tkdebug.instrument.kernel_passes import (
 )
 from tkdebug.instrument.pass_query import KernelReport, PassQuery
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.instrument.renderers import passes_html, passes_json, passes_text
+from tkdebug.instrument.renderers.formats import PASSES
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import PLAIN_VIEW, View
 
 Renderer = Callable[[Sequence[KernelReport]], Iterator[str]]
-RENDERERS: Mapping[str, Renderer] = {
-    "text": passes_text.render,
-    "json": passes_json.render,
-    "html": passes_html.render,
-}
+RENDERERS: Mapping[str, Renderer] = {one.name: one.renderer() for one in PASSES}
 
 
 def render_passes(
@@ -49,6 +45,8 @@ def render_passes(
     """
     reports = select(session, query)
     if format_name == "text":
+        from tkdebug.instrument.renderers import passes_text
+
         return passes_text.render(reports, view)
     return RENDERERS[format_name](reports)
 

@@ -1,8 +1,8 @@
 """What a recorded run comes to, for people and programs: the renderers, by format.
 
-Responsible for the registry of formats; how a format looks is its renderer's, one
-file each in `renderers`, imported when somebody wants that format. A renderer yields its text in
-pieces, so that a run of a million launches needs no memory.
+Responsible for choosing a format, ours (`renderers/formats.py`) or a plugin's; how it looks is its
+renderer's. A renderer yields its text in pieces, so that a run of a million launches needs no
+memory.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
 from tkdebug.instrument.records import FaultGroup
+from tkdebug.instrument.renderers.formats import REPORTS
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.plugins import Plugin, loaded, names
@@ -37,37 +37,9 @@ class ReportFormat:
     suffixes: tuple[str, ...] = ()
 
 
-_PACKAGE = "tkdebug.instrument.renderers"
-
-
-def _rendered_by(module: str) -> Renderer:
-    """`render` of a module of `renderers`, imported at its first use."""
-
-    def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
-        pieces: Iterator[str] = import_module(f"{_PACKAGE}.{module}").render(session, faults)
-        return pieces
-
-    return render
-
-
-RENDERERS: Mapping[str, Renderer] = {
-    "text": _rendered_by("text_format"),
-    "json": _rendered_by("json_format"),
-    "chrome-trace": _rendered_by("chrome_trace"),
-    "sarif": _rendered_by("sarif"),
-    "junit": _rendered_by("junit"),
-    "speedscope": _rendered_by("speedscope"),
-    "hatchet": _rendered_by("hatchet"),
-    "csv": _rendered_by("csv_format"),
-}
-# What a file's name says of its format; a Chrome trace ends in .json, too, and has to be asked for.
-SUFFIXES: Mapping[str, str] = {
-    ".txt": "text",
-    ".json": "json",
-    ".sarif": "sarif",
-    ".xml": "junit",
-    ".csv": "csv",
-}
+RENDERERS: Mapping[str, Renderer] = {one.name: one.renderer() for one in REPORTS}
+# What a file's name says of its format.
+SUFFIXES: Mapping[str, str] = {one.suffix: one.name for one in REPORTS if one.suffix}
 
 
 def _plugin_renderer(format_name: str) -> Renderer:

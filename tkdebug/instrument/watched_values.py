@@ -11,8 +11,6 @@ from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
 from tkdebug.watches.records import WatchCount, WatchedValue, program_text, summary_text
 
-_PAGE = 10_000
-
 
 @dataclass(slots=True)
 class WatchedName:
@@ -39,12 +37,17 @@ class WatchedName:
         return f"{shown_path(frame.file)}:{frame.line} {self.name}: {self.type}, {number}"
 
 
-def recorded_values(session: Session) -> Iterator[Recorded[WatchedValue]]:
-    """All of them, in the order in which they were recorded."""
-    since = 0
+def recorded_values(session: Session, since: int = 0) -> Iterator[Recorded[WatchedValue]]:
+    """Those beyond the one of number `since`, in the order in which they were recorded."""
     while page := session.records(WatchedValue, since):
         yield from page
         since = page[-1].seq
+
+
+def values_since(session: Session, since: int, most: int) -> Iterator[Recorded[WatchedValue]]:
+    """Those beyond the one of number `since`, so many at most."""
+    for recorded, _ in zip(recorded_values(session, since), range(most), strict=False):
+        yield recorded
 
 
 def watched_names(session: Session) -> list[WatchedName]:

@@ -62,7 +62,7 @@ class Arguments:
         element = ir.element_of(type_)
         assert isinstance(element, ir.ScalarType)
         if element.is_integer:
-            return _signless(int(value), element.bits)
+            return signless(int(value), element.bits)
         return torch.full((1,), float(value), dtype=_FLOAT_DTYPES[str(element)], device=self.device)
 
     def _pointer(self, type_: PointerType, value: Any, name: str, place: int) -> TileValue:
@@ -114,7 +114,8 @@ def device_of(values: Sequence[Any]) -> torch.device:
     return torch.device("cpu")
 
 
-def _signless(value: int, bits: int) -> int:
+def signless(value: int, bits: int) -> int:
+    """An integer argument as the values of tiles are: wrapped to its bits, as a signed number."""
     if bits == 1:
         return value & 1
     value &= (1 << bits) - 1

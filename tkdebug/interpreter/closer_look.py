@@ -3,8 +3,8 @@
 A device notes that a NaN was stored, an integer divided by zero, an offset wrapped, and in which
 program first. Of what, and where the result goes, the interpreter says, on copies of the arguments:
 of that program alone, or of all where a launch has few. What it finds is a fault only where it is
-what the device saw: a NaN of the same program at the same element, the same kind in the same
-program. Else nothing is told, as the arguments are no longer those of the launch.
+what the device saw: of the same kind, and in no earlier program. Else nothing is told, as the
+arguments are no longer those of the launch.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
-from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.probes.symptoms import HINT
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import Prepared, run_programs
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.probe_reports import stored_values, symptoms
-from tkdebug.interpreter.replay import Replayable
+from tkdebug.interpreter.probe_reports import symptoms
+from tkdebug.interpreter.replay import Replayable, read_arguments
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module, Operation, Region
     from tkdebug.compiler.probes.sites import ProbePlan
-    from tkdebug.compiler.probes.table import Report
     from tkdebug.events import Fault
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.probe_reports import CheckedLaunch
@@ -38,6 +36,8 @@ FEW_PROGRAMS = 64
 # Of others, so many programs.
 MOST_PROGRAMS = 4
 LONGEST_S = 2.0
+# Of promises about numbers: of `tl.multiple_of` and its kin, and of descriptors.
+_OF_HINTS = ("assumption", "misaligned-descriptor")
 _ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")
 
 
@@ -49,12 +49,10 @@ def needs_closer_look(plan: ProbePlan, table: bytes, faults: Sequence[Fault]) ->
         table: as the launch left it.
         faults: those that the device told (`faults_of`).
     """
-    if symptoms(plan, table) or stored_values(plan, table):
+    if symptoms(plan, table):
         return True
-    if not any(fault.kind in _ACCESS_KINDS for fault in faults):
-        return False
-    # A negative remainder is one where it leads before a tensor.
-    return bool(offset_arithmetic(plan.module).remainders)
+    # What led outside of a tensor: a remainder that is negative, say, or all of a block.
+    return any(fault.kind in _ACCESS_KINDS for fault in faults)
 
 
 def parameters_of(module: Module) -> tuple[frozenset[int], frozenset[int]] | None:
@@ -65,11 +63,17 @@ def parameters_of(module: Module) -> tuple[frozenset[int], frozenset[int]] | Non
         known, or written by it as well, or its programs wait for each other.
     """
     known, written = Replayable.of(module), Prepared.of(module).written
-    if not known.is_possible or known.reads is None or written is None:
+    reads = read_arguments(module, _is_of_consequence)
+    if not known.is_possible or reads is None or written is None:
         return None
-    if known.reads & written or Prepared.of(module).spin_loops:
+    if reads & written or Prepared.of(module).spin_loops:
         return None
-    return known.reads, written
+    return reads, written
+
+
+def _is_of_consequence(op: Operation) -> bool:
+    """Whether anything comes of what an op reads: of a sum that nobody asks for, nothing does."""
+    return not tt.Atomic.matches(op) or bool(op.result.uses)
 
 
 def look_closer(
@@ -89,11 +93,9 @@ def look_closer(
             of what was passed, which are changed.
         faults: those that the device told (`faults_of`).
     """
-    seen = _Seen(plan, launch, symptoms(plan, table), stored_values(plan, table), faults)
+    seen = _Seen(launch, symptoms(plan, table), faults)
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    checks = {plan.sites[report.site].kind for report in seen.stored}
-    if "inf" in checks:
-        checks.add("nan")
+    checks = seen.symptoms.keys() & {"nan", "inf"}
     ranges, is_whole = seen.programs()
     deadline = _Deadline(time.monotonic() + LONGEST_S)
     try:
@@ -109,14 +111,11 @@ class _Seen:
 
     Attributes:
         symptoms: kinds, with the least program of each.
-        stored: the reports of stored values.
         told: the faults that it told of itself.
     """
 
-    plan: ProbePlan
     launch: CheckedLaunch
     symptoms: Mapping[str, int]
-    stored: Sequence[Report]
     told: Sequence[Fault]
 
     def programs(self) -> tuple[list[range], bool]:
@@ -126,30 +125,19 @@ class _Seen:
             return [range(total)], True
         first = {
             *self.symptoms.values(),
-            *(report.program for report in self.stored),
             *(self._linear(fault) for fault in self.told if fault.kind in _ACCESS_KINDS),
         }
         chosen = sorted(program for program in first if program < total)[:MOST_PROGRAMS]
         return [range(program, program + 1) for program in chosen], False
 
-    def report_of(self, fault: Fault) -> Report | None:
-        """The report of stored values whose first element is the fault's."""
-        for report in self.stored:
-            site = self.plan.sites[report.site]
-            passed = None if site.tensor is None else self.launch.tensors.get(site.tensor)
-            if passed is None or site.tensor != fault.tensor or fault.index is None:
-                continue
-            address = passed.address + fault.index * site.element_bytes
-            if report.payload == address and report.program == self._linear(fault):
-                return report
-        return None
-
     def shows(self, fault: Fault) -> bool:
         """Whether the device saw a symptom of the fault's kind in its program."""
-        if fault.kind in ("nan", "inf"):
-            return self.report_of(fault) is not None
-        kind = HINT if fault.kind == "assumption" else fault.kind
-        return kind in self.symptoms and self.symptoms[kind] <= self._linear(fault)
+        kind = HINT if fault.kind in _OF_HINTS else fault.kind
+        if kind in self.symptoms and self.symptoms[kind] <= self._linear(fault):
+            return True
+        # What leads before a tensor: a remainder that is negative, of a product that may wrap.
+        is_access = any(other.kind in _ACCESS_KINDS for other in self.told)
+        return is_access and fault.kind in ("negative-remainder", "offset-overflow")
 
     def _linear(self, fault: Fault) -> int:
         x, y, z = fault.program_id or (0, 0, 0)
@@ -166,11 +154,8 @@ def _merged(found: Sequence[Fault], seen: _Seen, is_whole: bool) -> list[Fault]:
         if same is not None:
             del known[_key(fault)]
             merged.append(_explained(same, fault))
-        elif fault.kind == "negative-remainder":
-            if any(other.kind in _ACCESS_KINDS for other in seen.told):
-                merged.append(fault)
         elif seen.shows(fault):
-            merged.append(fault if is_whole else _counted(fault, seen))
+            merged.append(fault if is_whole else _of_one_program(fault))
     return [*merged, *known.values()]
 
 
@@ -184,11 +169,8 @@ def _explained(told: Fault, found: Fault) -> Fault:
     return replace(told, hint=found.hint) if is_same else told
 
 
-def _counted(fault: Fault, seen: _Seen) -> Fault:
-    """A fault of some programs: with the count of the device, or with word of whose it is."""
-    report = seen.report_of(fault) if fault.kind in ("nan", "inf") else None
-    if report is not None:
-        return replace(fault, count=report.count)
+def _of_one_program(fault: Fault) -> Fault:
+    """A fault of a launch of which not all programs were looked at."""
     x, y, z = fault.program_id or (0, 0, 0)
     said = f"counted in program ({x}, {y}, {z}) alone"
     return replace(fault, hint=said if fault.hint is None else f"{fault.hint}; {said}")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.values import RepeatedTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
+# Up to which MKL adds up products in the same order whatever the number of rows (torch 2.13).
+_JOINED_DEPTH = 512
 # K of the tensor cores' fp16 instruction (PTX ISA, mma.m16n8k16).
 _HALF_SUM_DEPTH = 16
 
@@ -22,21 +27,59 @@ def dot(run: Evaluator, view: DotLike, a: TileValue, b: TileValue, acc: TileValu
     """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
     if _sums_halves(view) and not run.strict_ieee:
         return _dot_of_halves(run, view, a, b, acc)
-    x = _matrix(run, a, view.a.type, view)
-    y = _matrix(run, b, view.b.type, view)
+    x, y = _joined(_factor(run, a, view.a.type, view), _factor(run, b, view.b.type, view))
     total = run.full(acc, view.accumulator.type)
+    result = _sum(x, y, total, is_ours=_is_ours(run, view.op, acc))
+    if view.op in run.fusion.sums:
+        run.sums[view.op] = ref(result)
+    return result
+
+
+def _joined(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile) -> tuple[Tensor, Tensor]:
+    """The factors; for programs in a row that have the same y, their rows of x as one matrix."""
+    rows = x.spread() if isinstance(x, RepeatedTile) else x
+    if not isinstance(y, RepeatedTile):
+        return rows, y
+    runs, programs = y.repeats.run_places.shape[0], y.repeats.places.shape[0]
+    can_join = rows.shape[0] == programs > runs and y.data.dim() == 3
+    if not can_join or rows.shape[-1] > _JOINED_DEPTH:
+        return rows, y.spread()
+    return rows.reshape(runs, -1, rows.shape[-1]), y.of_runs()
+
+
+def _is_ours(run: Evaluator, op: Operation, acc: TileValue) -> bool:
+    """Whether nobody else will look at the accumulator's memory."""
+    if op in run.fusion.reused:
+        return True
+    if op not in run.fusion.sums or run.active is not None:
+        return False  # inactive programs keep what they had before the iteration
+    last = run.sums.get(op)
+    return last is not None and last() is acc
+
+
+def _sum(x: Tensor, y: Tensor, total: Tensor, is_ours: bool) -> Tensor:
+    """X @ y + total, of the programs of `total`, or of x and y where it is the same in all."""
     integers = total.dtype == torch.int32
-    programs = max(x.shape[0], y.shape[0])
+    shape = (-1, *total.shape[1:])
     if x.dim() == 4:
         product = torch.matmul(x, y)
-    elif x.shape[0] == y.shape[0] == total.shape[0] and total.dtype == x.dtype:
-        return torch.baddbmm(total, x, y)
     else:
-        product = torch.bmm(x.expand(programs, *x.shape[1:]), y.expand(programs, *y.shape[1:]))
+        programs = max(x.shape[0], y.shape[0])
+        x, y = x.expand(programs, *x.shape[1:]), y.expand(programs, *y.shape[1:])
+        whole = (programs, x.shape[1], y.shape[2])
+        if total.numel() == math.prod(whole) and total.dtype == x.dtype:
+            joined = total.reshape(whole)
+            if is_ours and total.is_contiguous():
+                joined.baddbmm_(x, y)
+                return total
+            return torch.baddbmm(joined, x, y).reshape(shape)
+        product = torch.bmm(x, y).reshape(shape)
     if integers:
         return total + product.to(torch.int64).to(torch.int32)
     if total.dtype == torch.float16:
         return (total.float() + product).to(torch.float16)
+    if total.dtype == product.dtype and total.shape[0] <= product.shape[0]:
+        return product.add_(total)
     return total + product.to(total.dtype)
 
 
@@ -56,6 +99,14 @@ def _dot_of_halves(
     return total.to(torch.float16)
 
 
+def _factor(
+    run: Evaluator, value: TileValue, type_: ir.Type, view: DotLike
+) -> Tensor | RepeatedTile:
+    if isinstance(value, RepeatedTile):
+        return RepeatedTile(_matrix(run, value.data, type_, view), value.repeats)
+    return _matrix(run, value, type_, view)
+
+
 def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, view: DotLike) -> Tensor:
     element = ir.element_of(type_)
     tensor = run.full(value, type_)
@@ -71,7 +122,9 @@ def _matrix(run: Evaluator, value: TileValue, type_: ir.Type, view: DotLike) -> 
         return convert(tensor, element.name, "f32", run.dtypes, False)
     if view.input_precision in (None, "tf32") and not run.strict_ieee:
         # A tensor core reads the upper 19 bits of an fp32; neither we nor upstream round first.
-        return (tensor.contiguous().view(torch.int32) & -8192).view(torch.float32)
+        cut = torch.empty(tensor.shape, dtype=torch.int32, device=tensor.device)
+        torch.bitwise_and(tensor.view(torch.int32), -8192, out=cut)
+        return cut.view(torch.float32)
     return tensor
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType
 
 import torch
 from torch import Tensor
@@ -57,6 +58,7 @@ class Evaluator(EvaluatorState):
         uncommitted: copies that are in no group yet.
         async_dots: asynchronous products in flight.
         pending: what a poison tile stands for until it is waited for, by the tensor object.
+        sums: what dots that add up in a loop gave last.
         bulk_loads: bulk copies to shared memory in flight.
         bulk_stores: bulk copies from shared memory in flight.
         known_buffers: the buffers that a pointer from memory may point into, once one was seen.
@@ -80,6 +82,7 @@ class Evaluator(EvaluatorState):
         self.uncommitted: list[Copy] = []
         self.async_dots = LandingQueue()
         self.pending: Any = WeakTensorKeyDictionary()
+        self.sums: dict[Operation, ReferenceType[Tensor]] = {}
         self.bulk_loads: list[BulkLoad] = []
         self.bulk_stores = LandingQueue()
         self.known_buffers: Sequence[Buffer] | None = None

@@ -35,6 +35,7 @@ from tkdebug.interpreter.values import (
     DeferredTile,
     IntTile,
     PointerTile,
+    RepeatedTile,
     TileValue,
 )
 
@@ -131,6 +132,8 @@ def _load_legal(run: Evaluator, access: Access, other: TileValue | None) -> Tile
         if not mask:
             return fill_of(run, access.op, other)
         if access.buffer.proves_legal(access.tile):
+            if access.op in run.fusion.factors:
+                return _read_factor(run, access)
             return loaded_value(access.op, _read(run, access, access.tile))
         return _load_checked(run, access, other)
     if isinstance(mask, BoxMask):
@@ -163,6 +166,17 @@ def _read(run: Evaluator, access: Access, tile: AffineTile) -> Tensor:
         # A later store may change what a view shows.
         return values.clone()
     return values
+
+
+def _read_factor(run: Evaluator, access: Access) -> TileValue:
+    """What a dot multiplies: once, where many programs read the same."""
+    tile = access.tile
+    if tile.base is not None and tile.base.is_per_program and run.active is None:
+        repeats = tile.base.repeats()
+        if repeats.places.shape[0] >= 2 * repeats.distinct.tensor.shape[0]:
+            once = AffineTile(tile.const, repeats.distinct, tile.coefs, tile.shape)
+            return RepeatedTile(_read(run, access, once), repeats)
+    return _read(run, access, tile)
 
 
 def _load_boxed(

@@ -20,14 +20,19 @@ _FORWARDS_POINTER = names_of(
 _UNKNOWN = frozenset([-1])
 
 
+# Their tiles are never dense: one element stands for all, or a start and a step.
+_SYMBOLIC = names_of(arith.Constant, tt.Splat, tt.MakeRange)
+
+
 def live_bytes_per_program(module: Module) -> int:
-    """Most bytes of tiles alive at once in one program, were every tile dense."""
+    """Most bytes of tiles alive at once in one program, were every computed tile dense."""
     function = tt.Func(module.function)
     return max(64, _block_peak(function.body) + function.shared_bytes)
 
 
 def _size_bytes(value: Value) -> int:
-    if isinstance(value.type, ir.TokenType):
+    producer = value.defining_op
+    if isinstance(value.type, ir.TokenType) or (producer and producer.name in _SYMBOLIC):
         return 0
     element = ir.element_of(value.type)
     # Index tensors are int64 whatever their type; i1 takes a byte.

@@ -22,7 +22,7 @@ from tkdebug.interpreter.hyperslabs import (
     intervals_of,
 )
 from tkdebug.interpreter.touched import Touched
-from tkdebug.interpreter.values import BoxTile, TileValue
+from tkdebug.interpreter.values import BoxTile, RepeatedTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.checked_access import Access
@@ -59,8 +59,9 @@ class ObservedAccess:
         op: the load, store or atomic.
         buffer: the tensor; `buffer.storage_key` names its allocation.
         shape: of the tile.
-        loaded: of a load, what it gave: inside the box where it is boxed; None when that is no
-            plain tensor. Of an atomic, what was there before. None for stores.
+        loaded: of a load, what it gave: inside the box where it is boxed, once where programs have
+            the same; None when that is no plain tensor. Of an atomic, what was there before. None
+            for stores.
     """
 
     __slots__ = (
@@ -219,7 +220,7 @@ def _sum(values: Tensor) -> float:
 
 def tell_read(run: Evaluator, access: ObservedAccess, loaded: TileValue | None) -> None:
     """After a load of `loaded`."""
-    values = loaded.data if isinstance(loaded, BoxTile) else loaded
+    values = loaded.data if isinstance(loaded, BoxTile | RepeatedTile) else loaded
     access.loaded = values if isinstance(values, Tensor) else None
     for observer in run.followers:
         observer.read(run, access)

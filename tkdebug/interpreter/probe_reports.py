@@ -8,27 +8,35 @@ with probes is interpreted, its faults become reports of their sites, as native 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 
+from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS, VALUE_KINDS
+from tkdebug.compiler.ir.types import PointerType, element_of
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS, packed_symptoms, unpacked_symptoms
 from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
+from tkdebug.interpreter.arguments import signless
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import is_block, mask_of
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS
+from tkdebug.interpreter.checks.unwritten.uninitialised_reads import is_used
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.values import PointerTile
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
     from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
     from tkdebug.events import Fault, FaultKind
     from tkdebug.interpreter.touched import Touched
+    from tkdebug.interpreter.values import TileValue
 
 
 # Of `tl.assume`, as the interpreter says it.
@@ -96,6 +104,13 @@ class CheckedLaunch:
     tensors: Mapping[str, PassedTensor]
     arguments: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def facts(self) -> Hashable:
+        """What offsets, masks and faults depend on, but for what is loaded."""
+        tensors = ((name, replace(one, address=0)) for name, one in self.tensors.items())
+        numbers = ((name, repr(value)) for name, value in self.arguments.items())
+        return self.kernel, self.grid, tuple(tensors), tuple(numbers)
+
 
 def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Fault]:
     """The faults that a launch found; nothing is reported here.
@@ -107,21 +122,60 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
         wanted = table_bytes(len(plan.sites))
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
     log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
-    for report in _elements(plan, table):
-        if report.program < 0:
+    found = _elements(plan, table)
+    flagged = [plan.sites[r.site] for r in found if plan.sites[r.site].is_recomputed]
+    recomputed = _recomputed(plan, flagged, launch) if flagged else {}
+    for report in found:
+        if plan.sites[report.site].is_recomputed:
+            for fault in recomputed.get(plan.sites[report.site].op_id, ()):
+                log.add(fault)
+        elif report.program < 0:
             raise ValueError(f"{launch.kernel}: its table was not zero before the launch")
-        if plan.sites[report.site].kind not in VALUE_KINDS:
+        else:
             _add(log, plan, report, launch)
     return log.publish()
 
 
-def stored_values(plan: ProbePlan, table: bytes) -> list[Report]:
-    """What was reported of values that were stored, which may be a fault or not."""
-    return [
-        report
-        for report in _elements(plan, table)
-        if plan.sites[report.site].kind in VALUE_KINDS and report.program >= 0
-    ]
+def _recomputed(
+    plan: ProbePlan, sites: Sequence[ProbeSite], launch: CheckedLaunch
+) -> dict[int, list[Fault]]:
+    """The faults of what was only flagged, by op."""
+    from tkdebug.interpreter.recomputed_faults import RecomputedFaults
+
+    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    values = _values(plan, launch)
+    found = RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log)
+    faults: dict[int, list[Fault]] = {}
+    for fault in found:
+        faults.setdefault(fault.op_id or 0, []).append(fault)
+    for site in sites:
+        if site.op_id not in faults:
+            _tell_nothing_found(plan.op_of(site), launch.kernel, site)
+    return faults
+
+
+def _values(plan: ProbePlan, launch: CheckedLaunch) -> dict[Value, TileValue]:
+    """The kernel's arguments, as far as they are tensors and integers."""
+    function = tt.Func(plan.module.function)
+    values: dict[Value, TileValue] = {}
+    for argument, name in zip(function.body.arguments, function.arg_names, strict=True):
+        element = element_of(argument.type)
+        passed = launch.arguments.get(name)
+        if name in launch.tensors and isinstance(element, PointerType):
+            buffer = launch.tensors[name].buffer(name)
+            values[argument] = PointerTile(buffer.reinterpreted(unit_of(argument.type)), 0)
+        elif isinstance(passed, int) and not isinstance(element, PointerType):
+            values[argument] = signless(passed, element.bits)
+    return values
+
+
+def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
+    place = op.location.primary
+    tell(
+        f"{place.file}:{place.line}: {kernel}: an element outside `{site.tensor}` was masked off, "
+        "but which one is not known: computed again on the CPU, all are inside. Run the kernel "
+        "with --mode interpret, and report this as a mistake in tkdebug"
+    )
 
 
 def symptoms(plan: ProbePlan, table: bytes) -> dict[str, int]:
@@ -140,7 +194,10 @@ def _elements(plan: ProbePlan, table: bytes) -> list[Report]:
 
 def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) -> None:
     site = plan.sites[report.site]
-    op = plan.op_of(site)
+    op = plan.value_op_of(site) if site.kind == UNWRITTEN else plan.op_of(site)
+    if site.kind == UNWRITTEN:
+        _add_unwritten(log, site, op, report, launch)
+        return
     if site.kind not in BOUNDS_KINDS:
         program, lane = log.program_at(report.program), _position(report.element, site.shape)
         _add_other(log, site, op, Offender(program, lane, None), report.count)
@@ -163,6 +220,20 @@ def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) 
     )
     kind: FaultKind = site.kind  # type: ignore[assignment]
     log.bad_access(op, kind, buffer, offender, report.count, mask_of(op))
+
+
+def _add_unwritten(
+    log: FaultLog, site: ProbeSite, op: Operation, report: Report, launch: CheckedLaunch
+) -> None:
+    """Record a read of memory that nothing has written, of the type that it is marked for."""
+    assert site.tensor is not None
+    passed = launch.tensors[site.tensor]
+    if passed.dtype not in MARKS or passed.dtype.itemsize != site.element_bytes or not is_used(op):
+        return
+    buffer = passed.buffer(site.tensor)
+    index = (_signed(report.payload) - buffer.address) // site.element_bytes
+    lane = _position(report.element, site.shape)
+    log.unwritten(op, buffer, Offender(log.program_at(report.program), lane, index), report.count)
 
 
 def _add_other(
@@ -231,6 +302,9 @@ class ProbeRecorder(FaultLog):
             return
         assert offender.index is not None
         self._times += 1
+        if site.is_recomputed:
+            self._reports[site.number] = Report.flagged(site.number)
+            return
         self._add(
             Report(
                 site.number,
@@ -250,16 +324,12 @@ class ProbeRecorder(FaultLog):
         """Note a symptom."""
         self._symptoms[kind] = min(program, self._symptoms.get(kind, program))
 
-    def kind_of(self, number: int) -> str:
-        """What a site tests."""
-        return self._plan.sites[number].kind
-
-    def stored(self, number: int, buffer: Buffer, bad: Touched) -> None:
-        """Report bad values that are stored.
+    def touched(self, number: int, buffer: Buffer, bad: Touched) -> None:
+        """Report what is loaded that nothing has written.
 
         Args:
             number: of the site.
-            buffer: what is stored to.
+            buffer: their tensor.
             bad: the elements, one at least.
         """
         self._times += 1

@@ -18,13 +18,17 @@ from tkdebug.compiler.ir import Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.probes.symptoms import HINT
-from tkdebug.interpreter.checks.shadow_values import is_in_kernel
+from tkdebug.interpreter.addresses import byte_addresses
+from tkdebug.interpreter.checks.shadow_flow import computable
+from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 from tkdebug.interpreter.checks.undefined.offset_wraps import wraps
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
+from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.values import AddressTile, PointerTile
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
-    from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.observed_access import ObservedAccess
     from tkdebug.interpreter.probe_reports import ProbeRecorder
     from tkdebug.interpreter.state import EvaluatorState
@@ -66,8 +70,12 @@ class ProbeObserver(Observer):
     ) -> Sequence[TileValue]:
         """An op has run."""
         if tt.Hint.matches(op):
+            (source,) = operands
             if not isinstance(ir.element_of(op.result.type), PointerType):
-                self._note(run, HINT, _may_break(run, tt.Hint(op), operands[0]))
+                self._note(run, HINT, _may_break(run, tt.Hint(op), source))
+            elif isinstance(source, PointerTile | AddressTile) and not ir.shape_of(op.result.type):
+                addresses = run.dense(byte_addresses(source), ir.I64)
+                self._note(run, HINT, addresses % max(tt.Hint(op).values) != 0)
             return results
         left, right = (
             run.dense(tile, value.type) for tile, value in zip(operands, op.operands, strict=True)
@@ -91,16 +99,41 @@ class ProbeObserver(Observer):
             first = run.first + int(by_program.to(torch.uint8).argmax()) // run.lanes
             self._recorder.symptom(kind, first)
 
-    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before a store: count its bad values."""
-        number = OpView(access.op).value_probe
-        if number is None:
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load: count what nothing has written."""
+        number, buffer = OpView(access.op).value_probe, access.buffer
+        mark = MARKS.get(buffer.tensor.dtype)
+        if number is None or mark is None or buffer.itemsize != buffer.tensor.element_size():
             return
-        values, touched = access.stored(), access.touch()
-        is_bad = values.isnan() if self._recorder.kind_of(number) == "nan" else ~values.isfinite()
-        places = is_bad.nonzero().reshape(-1)
+        touched = access.touch()
+        memory = buffer.flat(buffer.tensor.dtype).view(bits_type(buffer.itemsize))
+        places = (memory[touched.places] == mark).nonzero().reshape(-1)
         if places.numel():
-            self._recorder.stored(number, access.buffer, touched.chosen(places))
+            self._recorder.touched(number, buffer, touched.chosen(places))
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic: whether what it combines is finite."""
+        value = stored_value(access.op)
+        assert isinstance(run, Evaluator)
+        if value is None or not _is_float(value.type):
+            return
+        tile = run.full(run.values[value], value.type)
+        self._note(run, "inf", ~computable(tile).isfinite())
+        self._note(run, "nan", computable(tile).isnan())
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store: whether it stores NaNs, or what is not finite."""
+        if not access.stored_tile().dtype.is_floating_point:
+            return
+        values, programs = access.stored(), access.touch().programs
+        for kind, bad in (("nan", values.isnan()), ("inf", ~values.isfinite())):
+            if kind in self._kinds and bool(bad.any()):
+                self._recorder.symptom(kind, int(programs[bad].min()))
+
+
+def _is_float(type_: ir.Type) -> bool:
+    element = ir.element_of(type_)
+    return isinstance(element, ir.ScalarType) and element.is_float
 
 
 def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:

@@ -8,7 +8,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import accessed
-from tkdebug.compiler.ir import DescriptorType, Module, PointerType
+from tkdebug.compiler.ir import DescriptorType, Module, Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
@@ -52,7 +52,7 @@ class Replayable:
         """What is known of a module, found when it is first asked for."""
         found = module.derived.get(cls)
         if found is None:
-            found = module.derived[cls] = cls(_is_possible(module), _read_arguments(module))
+            found = module.derived[cls] = cls(_is_possible(module), read_arguments(module))
         assert isinstance(found, cls)
         return found
 
@@ -62,11 +62,14 @@ def _is_possible(module: Module) -> bool:
     return all(name in _REPEATABLE or OPS[name].effects in _EFFECTS for name in names)
 
 
-def _read_arguments(module: Module) -> frozenset[int] | None:
+def read_arguments(
+    module: Module, counts: Callable[[Operation], bool] = lambda op: True
+) -> frozenset[int] | None:
+    """Positions of the parameters that ops which count read through, None for any memory."""
     origins = pointer_origins(module)
     read: set[int] = set()
     for op in module.walk():
-        if Effects.READ in OPS[op.name].effects and op.operands:
+        if Effects.READ in OPS[op.name].effects and op.operands and counts(op):
             pointer = accessed(op)
             is_pointer = isinstance(ir.element_of(pointer.type), PointerType)
             if is_pointer or isinstance(pointer.type, DescriptorType):

@@ -18,7 +18,15 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
-from tkdebug.interpreter.values import AffineTile, Base, BoxMask, BoxTile, DeferredTile, TileValue
+from tkdebug.interpreter.values import (
+    AffineTile,
+    Base,
+    BoxMask,
+    BoxTile,
+    DeferredTile,
+    RepeatedTile,
+    TileValue,
+)
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.observers import Observer
@@ -245,6 +253,8 @@ class EvaluatorState:
             return self.unbox(value)
         if isinstance(value, DeferredTile):
             return value.compute() if value.box is None else self.unbox(value.boxed())
+        if isinstance(value, RepeatedTile):
+            return value.spread()
         raise AssertionError(f"no dense form of {type(value).__name__} as {type_}")
 
     def full(self, value: TileValue, type_: Type) -> Tensor:

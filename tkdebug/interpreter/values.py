@@ -9,6 +9,7 @@ A tile of shape S in P programs is one of
 - `BoxMask`: an i1 tile that is true in an interval of positions along each axis;
 - `BoxTile`: a tile known densely inside a box and equal to a fill outside;
 - `DeferredTile`: a float tile on its way into a store;
+- `RepeatedTile`: a tile on its way into a dot, that several programs have alike;
 - `PointerTile`: a buffer and an integer tile of element offsets into it;
 - `AddressTile`: pointers without one known buffer, as byte addresses;
 - `BufferView`: a buffer in shared memory, or a part of one.
@@ -19,6 +20,7 @@ everywhere false by its constant bounds (those are the ints 1 and 0).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
@@ -37,13 +39,14 @@ class Base:
         bounds: (smallest, largest), or a wider range that is known to hold.
     """
 
-    __slots__ = ("_bounds", "_exact", "_pattern", "tensor")
+    __slots__ = ("_bounds", "_exact", "_pattern", "_repeats", "tensor")
 
     def __init__(self, tensor: Tensor, bounds: tuple[int, int] | None = None) -> None:
         self.tensor = tensor
         self._bounds = bounds
         self._exact = False
         self._pattern: ProgramPattern | None = None
+        self._repeats: Repeats | None = None
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -82,6 +85,39 @@ class Base:
         if self._pattern is None:
             self._pattern = find_pattern(self.tensor.reshape(-1))
         return self._pattern
+
+    def repeats(self) -> Repeats:
+        """Which programs have the same value (per-program bases only)."""
+        if self._repeats is None:
+            self._repeats = find_repeats(self)
+        return self._repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Per-program bases of which several are the same.
+
+    Attributes:
+        distinct: each value once.
+        places: (P,) which of them each program has.
+        run_places: (P / run,) the same of runs: the first `run` programs have the same value, the
+            next, and so on.
+    """
+
+    distinct: Base
+    places: Tensor
+    run_places: Tensor
+
+
+def find_repeats(base: Base) -> Repeats:
+    """Which of the per-program bases are the same."""
+    values = base.tensor.reshape(-1)
+    distinct, places = values.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    changes = (places[1:] != places[:-1]).nonzero().reshape(-1) + 1
+    run = math.gcd(values.shape[0], *changes.tolist())
+    shape = (-1, *(1,) * (base.tensor.dim() - 1))
+    once = Base(distinct.reshape(shape), base.bounds)
+    return Repeats(once, places, places[::run].contiguous())
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +264,28 @@ class DeferredTile:
         return BoxTile(self.compute(), self.box, self.fn(*self.outside), self.shape)
 
 
+class RepeatedTile:
+    """A tile that only a dot will use, and of which several programs have the same.
+
+    Attributes:
+        data: (distinct, *shape).
+    """
+
+    __slots__ = ("data", "repeats")
+
+    def __init__(self, data: Tensor, repeats: Repeats) -> None:
+        self.data = data
+        self.repeats = repeats
+
+    def spread(self) -> Tensor:
+        """The tile of every program, (P, *shape)."""
+        return self.data.index_select(0, self.repeats.places)
+
+    def of_runs(self) -> Tensor:
+        """That of each run of programs, (P / run, *shape)."""
+        return self.data.index_select(0, self.repeats.run_places)
+
+
 Box = tuple[tuple[int, int], ...]
 Bound = Union[int, "Tensor"]
 
@@ -370,6 +428,7 @@ TileValue = Union[
     BoxMask,
     BoxTile,
     DeferredTile,
+    RepeatedTile,
     PointerTile,
     AddressTile,
     DescriptorTile,

@@ -51,12 +51,15 @@ class Child:
         argv: program and arguments.
         rows: height of the terminal it sees.
         columns: width of it.
+        descriptors: files that it inherits besides.
 
     Raises:
         UsageError: the program cannot be started.
     """
 
-    def __init__(self, argv: Sequence[str], rows: int, columns: int) -> None:
+    def __init__(
+        self, argv: Sequence[str], rows: int, columns: int, descriptors: Sequence[int] = ()
+    ) -> None:
         self._master, slave = pty.openpty()
         self._terminal = os.ttyname(slave)
         try:
@@ -69,6 +72,7 @@ class Child:
                 stderr=slave,
                 start_new_session=True,
                 preexec_fn=_take_terminal,
+                pass_fds=descriptors,
             )
         except OSError as error:
             os.close(self._master)

@@ -128,10 +128,8 @@ def unpacked(tile: bytes, elements: int) -> tuple[float, ...]:
 
 def number_text(value: float, type_: str) -> str:
     """A number of a value's minimum, maximum or elements, as text."""
-    if value == int(value) if abs(value) < 1 << 53 else False:
-        if not type_.startswith(("fp", "bf")):
-            return str(int(value))
-    return f"{value:.6g}"
+    is_exact = abs(value) < 1 << 53 and value == int(value)
+    return str(int(value)) if is_exact and not type_.startswith(("fp", "bf")) else f"{value:.6g}"
 
 
 def summary_text(value: WatchedValue) -> str:

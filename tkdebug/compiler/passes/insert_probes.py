@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
 from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
@@ -19,8 +20,9 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.probes.sites import (
-    VALUE_KINDS,
+    UNWRITTEN,
     ProbeOptions,
     ProbePlan,
     ProbeSite,
@@ -32,6 +34,10 @@ from tkdebug.compiler.probes.watch_sites import watch_sites
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.rewriting.saved_module import copy_module
 
+_STORES = (
+    *(tt.Store, tt.DescriptorStore, tt.DescriptorScatter),
+    *(tt.AtomicRmw, tt.DescriptorReduce),
+)
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _PARTIAL = _SHIFTS | names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
@@ -75,17 +81,17 @@ class InsertProbes:
 
     def _sites(self, module: Module, rewriter: Rewriter) -> Iterator[ProbeSite]:
         number, function, kinds = 0, module.function, self.options.kinds
+        decided = decided_values(module)
         for op in module.walk():
             kind = _KINDS.get(op.name)
             if kind in kinds:
                 assert kind is not None
-                yield _site(function, op, number, kind)
+                yield _site(function, op, number, kind, decided)
                 OpView(op).probe = number
                 number += 1
                 rewriter.record_change(op, "number-site")
-            if _stores_floats(op) and kinds.intersection(VALUE_KINDS):
-                # What is not finite has NaNs among it.
-                yield _site(function, op, number, "inf" if "inf" in kinds else "nan")
+            if UNWRITTEN in kinds and _loads_marked(op):
+                yield _site(function, op, number, UNWRITTEN, frozenset())
                 OpView(op).value_probe = number
                 number += 1
                 rewriter.record_change(op, "number-value-site")
@@ -95,17 +101,25 @@ class InsertProbes:
             yield ProbeSite(number, SYMPTOMS, function.id, None, (), 0, False)
 
 
-def _stores_floats(op: Operation) -> bool:
+def stores_floats(op: Operation) -> bool:
     """Whether an op stores floats that can be told to be NaN."""
-    if not any(view.matches(op) for view in (tt.Store, tt.DescriptorStore, tt.DescriptorScatter)):
+    if not any(view.matches(op) for view in _STORES):
         return False
     element = element_of(stored(op).type)
     return isinstance(element, ScalarType) and element.name in _FLOATS
 
 
+def _loads_marked(op: Operation) -> bool:
+    """Whether an op loads elements of a type that has a mark."""
+    if not any(view.matches(op) for view in (tt.Load, tt.DescriptorLoad, tt.DescriptorGather)):
+        return False
+    element = element_of(op.result.type)
+    return isinstance(element, ScalarType) and element.name in MARKS
+
+
 def _may_show(op: Operation) -> bool:
     """Whether an op may give what has no defined result, or promises something."""
-    if tt.Hint.matches(op) or tt.AddPtr.matches(op):
+    if tt.Hint.matches(op) or tt.AddPtr.matches(op) or stores_floats(op):
         return True
     if op.name not in _PARTIAL:
         return False
@@ -129,13 +143,18 @@ def probe_plan(module: Module, watch_bytes: int = 0) -> ProbePlan | None:
     return ProbePlan(sites, bounds, copy_module(module), watches, watch_bytes)
 
 
-def _site(function: Operation, op: Operation, number: int, kind: str) -> ProbeSite:
+def _site(
+    function: Operation, op: Operation, number: int, kind: str, decided: frozenset[Value]
+) -> ProbeSite:
     """What is tested of `op`."""
     if PointerAccess.matches(op):
         pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
-        is_masked = masked is not None and masked.mask is not None
+        mask = None if masked is None else masked.mask
         shape, size = shape_of(pointer.type), unit_of(pointer.type)
-        return ProbeSite(number, kind, op.id, _tensor(function, pointer), shape, size, is_masked)
+        tensor = _tensor(function, pointer)
+        needed = (pointer,) if mask is None else (pointer, mask)
+        is_recomputed = tensor is not None and is_decided(op, needed, decided)
+        return ProbeSite(number, kind, op.id, tensor, shape, size, mask is not None, is_recomputed)
     if tt.DescriptorAccess.matches(op):
         descriptor = tt.DescriptorAccess(op).descriptor
         tile = op.result.type if op.results else stored(op).type

@@ -23,11 +23,10 @@ from tkdebug.errors import IRError
 from tkdebug.watches.places import Watch
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
-# Of what is stored.
-VALUE_KINDS: Final = ("nan", "inf")
-# Those that are looked for unless others are asked for, and all of them.
-KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", "nan", *SYMPTOM_KINDS)
-ALL_KINDS: Final = (*KINDS, "inf")
+UNWRITTEN: Final = "uninitialised-read"
+# All of them, and those that are looked for unless others are asked for.
+ALL_KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", *SYMPTOM_KINDS, UNWRITTEN)
+KINDS: Final = tuple(kind for kind in ALL_KINDS if kind not in ("inf", UNWRITTEN))
 # What is refused in a list of sites that was not written here.
 _MAX_TEXT: Final = 4096
 
@@ -62,6 +61,8 @@ class ProbeSite:
         shape: of the tile, () of a scalar.
         element_bytes: what the access counts its elements in; 0 of what accesses no memory.
         is_masked: whether it has a mask.
+        is_recomputed: whether arguments and program ids alone decide which elements are bad: then
+            the kernel only flags the site, and the host finds the elements.
     """
 
     number: int
@@ -71,6 +72,7 @@ class ProbeSite:
     shape: tuple[int, ...]
     element_bytes: int
     is_masked: bool
+    is_recomputed: bool = False
 
     def encoded(self) -> str:
         """As text."""
@@ -109,6 +111,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "shape": (list,),
     "element_bytes": (int,),
     "is_masked": (bool,),
+    "is_recomputed": (bool,),
 }
 
 

@@ -1,8 +1,9 @@
 """Symptoms: what a checked kernel notes cheaply of faults that take a closer look.
 
-A division by zero whose result nobody uses is no fault, nor is a product that wraps and is masked
-off. A kernel notes for each of these kinds whether there was one, and in which program first.
-Whether it is a fault, and where the result goes, the interpreter finds in that program.
+A NaN that is stored may be the input's, a division by zero whose result nobody uses is no fault,
+nor is a product that wraps and is masked off. A kernel notes for each of these kinds whether there
+was one, and in which program first. Whether it is a fault, and where the result goes, the
+interpreter finds in that program.
 
 All symptoms of a kernel have one slot of the table, of a layout of its own: `count` has a bit for
 each kind, behind it is the complement of the least program of each, so that all zero is nothing.
@@ -19,7 +20,14 @@ from tkdebug.compiler.probes.table import SLOT_BYTES
 # The kind of the site, which is last.
 SYMPTOMS: Final = "symptoms"
 # By their bits.
-SYMPTOM_KINDS: Final = ("division-by-zero", "shift-range", "offset-overflow", "broken-hint")
+SYMPTOM_KINDS: Final = (
+    "nan",
+    "inf",
+    "division-by-zero",
+    "shift-range",
+    "offset-overflow",
+    "broken-hint",
+)
 # Of `tl.multiple_of` and its kin; the fault is of kind "assumption".
 HINT: Final = "broken-hint"
 _SLOT: Final = struct.Struct("<8Q")

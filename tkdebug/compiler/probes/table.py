@@ -4,6 +4,8 @@ The kernel adds to `count` atomically. The rest of a slot is the example: of the
 first time that it came to the site, the least element. Those fields are written while `lock` is
 taken, so that they are of one report. An address is kept as it was computed, and as no lane goes
 there, it may be anything.
+
+Of a site whose bad elements the host finds, the slot only says that there are some: `count` is 1.
 """
 
 from __future__ import annotations
@@ -58,6 +60,11 @@ class Report:
     bad: int
     masked: int = 0
     is_complete: bool = False
+
+    @staticmethod
+    def flagged(site: int) -> Report:
+        """That there are bad elements, which the host finds."""
+        return Report(site, 1, -1, 0, 0, 0, 0)
 
     def packed(self) -> bytes:
         """The slot."""

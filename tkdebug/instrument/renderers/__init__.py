@@ -1,1 +1,1 @@
-"""Report formats, one file each; `report.RENDERERS` is their registry."""
+"""Report formats, one file each; `formats.py` lists them."""

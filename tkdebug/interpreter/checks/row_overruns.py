@@ -3,8 +3,9 @@
 Two shapes of this are certain; memory that is read as another shape than the tensor's looks like
 neither:
 
-- each program has a row, from its begin on, and more lanes than the row has elements; what cuts
-  them off is the end of the tensor, not of the row (`row * n + cols < rows * n`);
+- each program, or round of the only program, has a row, from its begin on, and more lanes than the
+  row has elements; what cuts them off is the end of the tensor, not of the row
+  (`row * n + cols < rows * n`);
 - a tile of rows and columns whose lanes along the stride of the columns go beyond the row, while
   the kernel takes the tensor's strides in the other order than the tensor has them.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -31,6 +33,9 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.values import AffineTile, Base, BoxMask, PointerTile, TileValue
+
+_MASK_HINT = "mask by the column, cols < n, and not by the offset: the end of a row is not the end"
+_MOST_ROUNDS = 1 << 14
 
 
 @dataclass(slots=True)
@@ -53,6 +58,8 @@ class RowOverruns(Observer):
         self._faults = faults
         self._selects_loaded = LaneSelections.of(module).any_by_lane
         self._found: dict[Operation, _Overrun] = {}
+        # Of loads and stores of an only program: begin and number of elements of each round.
+        self._rounds: dict[Operation, tuple[Buffer, int, int, list[tuple[int, int]]]] = {}
         # Of bases that were seen: their remainders by the row's stride, where programs have rows.
         self._rows: dict[tuple[int, int], tuple[Base, Tensor | None]] = {}
 
@@ -74,15 +81,18 @@ class RowOverruns(Observer):
         buffer, tile = pointer.buffer, pointer.offset
         if len(buffer.dims) < 2 or buffer.itemsize != buffer.tensor.element_size():
             return
-        (row, rows), (step, size) = buffer.dims[-2:]
+        (row, rows), (step, size) = _last_two(buffer)
         if row != step * size or rows < 2 or dimensions(buffer) is None:
             return
         mask = _mask(op, operands)
         lanes = [axis for axis, coef in enumerate(tile.coefs) if coef and tile.shape[axis] > 1]
         if mask is None or mask == 0 or run.active is not None:
             return
-        if len(lanes) == 1 and tile.coefs[lanes[0]] == step and isinstance(mask, BoxMask):
-            self._look_at_rows(run, op, buffer, tile, mask, lanes[0])
+        if len(lanes) == 1 and tile.coefs[lanes[0]] == step:
+            if self._faults.grid == (1, 1, 1):
+                self._note_round(op, buffer, tile, mask, lanes[0])
+            elif isinstance(mask, BoxMask):
+                self._look_at_rows(run, op, buffer, tile, mask, lanes[0])
         elif len(lanes) == 2 and {tile.coefs[axis] for axis in lanes} == {row, step}:
             self._look_at_tile(run, op, buffer, tile, mask, lanes)
 
@@ -97,7 +107,7 @@ class RowOverruns(Observer):
         mask: BoxMask,
         axis: int,
     ) -> None:
-        (row, _), (step, _) = buffer.dims[-2:]
+        (row, _), (step, _) = _last_two(buffer)
         low, high = mask.bounds[axis]
         # A bound that is the same in all programs is the kernel's own for its row.
         if isinstance(high, int) or not isinstance(low, int):
@@ -117,10 +127,38 @@ class RowOverruns(Observer):
         place = tuple(lane if a == axis else 0 for a in range(len(tile.shape)))
         offender = Offender(run.program_at(at), place, start + lane * step)
         count = int(over.clamp(min=0).sum()) // step
-        hint = (
-            "mask by the column, cols < n, and not by the offset: the end of a row is not the end"
-        )
-        self._note(op, _Overrun(buffer, offender, row // step, count, hint))
+        self._note(op, _Overrun(buffer, offender, row // step, count, _MASK_HINT))
+
+    # The only program, which goes from row to row
+
+    def _note_round(
+        self, op: Operation, buffer: Buffer, tile: AffineTile, mask: BoxMask | int, axis: int
+    ) -> None:
+        extent = tile.shape[axis]
+        low, high = (0, extent) if isinstance(mask, int) else mask.bounds[axis]
+        start = tile.const + (0 if tile.base is None else int(tile.base.tensor.reshape(-1)[0]))
+        ends = min(extent, int(high)) if int(low) == 0 else 0
+        known = self._rounds.setdefault(op, (buffer, axis, extent, []))
+        if known[0] is buffer and len(known[3]) < _MOST_ROUNDS:
+            known[3].append((start, ends))
+
+    def _look_at_rounds(
+        self, op: Operation, buffer: Buffer, axis: int, extent: int, rounds: list[tuple[int, int]]
+    ) -> None:
+        """Rounds begin with their rows, and only the end of the tensor ends what they access."""
+        (row, rows), (step, _) = _last_two(buffer)
+        moves = {after[0] - before[0] for before, after in pairwise(rounds)}
+        end = rounds[0][0] + row * len(rounds)
+        if moves != {row} or len(rounds) != rows or extent * step <= row:
+            return
+        if any(count != min(extent, (end - start) // step) for start, count in rounds):
+            return
+        over = [count - row // step for _, count in rounds]
+        start, size = rounds[0][0], row // step
+        place = tuple(size if a == axis else 0 for a in range(axis + 1))
+        offender = Offender((0, 0, 0), place, start + row)
+        count = sum(max(each, 0) for each in over)
+        self._note(op, _Overrun(buffer, offender, size, count, _MASK_HINT))
 
     def _columns(self, base: Base, row: int) -> Tensor | None:
         """What bases leave by the row's stride; None unless programs have rows of their own."""
@@ -145,24 +183,29 @@ class RowOverruns(Observer):
     ) -> None:
         if op in self._found:
             return
-        (row, _), (step, size) = buffer.dims[-2:]
+        (row, rows), (step, size) = _last_two(buffer)
         (across,) = (axis for axis in lanes if tile.coefs[axis] == step)
+        along = lanes[0] if lanes[1] == across else lanes[1]
         end = tile.shape[across]
         if isinstance(mask, BoxMask):
             high = mask.bounds[across][1]
             end = min(end, high if isinstance(high, int) else int(high.max()))
         if end <= size:
             return
-        strides = stride_hint(op, buffer, self._faults.arguments)
-        if strides is None:
+        hint = stride_hint(op, buffer, self._faults.arguments)
+        if hint is not None:
+            hint = f"the strides are taken in another order than the tensor's: {hint}"
+        elif rows != size and _is_cut_at(mask, along, tile.shape[along], size):
+            hint = f"the lanes that go from row to row end at {size}, as the columns do"
+            hint += ": are the strides swapped?"
+        else:
             return
         start = tile.const + (0 if tile.base is None else int(tile.base.tensor.reshape(-1)[0]))
         lane = size - start % row // step
         place = tuple(lane if axis == across else 0 for axis in range(len(tile.shape)))
         offender = Offender(run.program_at(0), place, start + lane * step)
-        along = tile.shape[lanes[0] if lanes[1] == across else lanes[1]]
-        hint = f"the strides are taken in another order than the tensor's: {strides}"
-        self._note(op, _Overrun(buffer, offender, size, (end - size) * along, hint))
+        count = (end - size) * tile.shape[along]
+        self._note(op, _Overrun(buffer, offender, size, count, hint))
 
     def _note(self, op: Operation, found: _Overrun) -> None:
         known = self._found.setdefault(op, found)
@@ -171,6 +214,9 @@ class RowOverruns(Observer):
 
     def launch_ends(self) -> None:
         """Tell of them, but where the end of the tensor was left, too."""
+        for op, (buffer, axis, extent, rounds) in self._rounds.items():
+            if len(rounds) > 1:
+                self._look_at_rounds(op, buffer, axis, extent, rounds)
         for op, found in self._found.items():
             if not self._faults.has_access_fault(op):
                 self._faults.record(op, _text(op, found), found.offender, found.count)
@@ -194,6 +240,20 @@ def _mask(op: Operation, operands: Sequence[TileValue]) -> BoxMask | int | None:
     value = mask_of(op)
     mask = 1 if value is None else operands[op.operands.index(value)]
     return mask if isinstance(mask, BoxMask | int) else None
+
+
+def _last_two(buffer: Buffer) -> list[tuple[int, int]]:
+    """Stride and size of the last two dimensions, but for those of size 1, which have no end."""
+    dims = [dim for dim in buffer.dims if dim[1] != 1]
+    return dims[-2:] if len(dims) > 1 else buffer.dims[-2:]
+
+
+def _is_cut_at(mask: BoxMask | int, axis: int, extent: int, end: int) -> bool:
+    """Whether a mask, and not the tile, ends at `end` along an axis, in all programs."""
+    if not isinstance(mask, BoxMask) or extent <= end:
+        return False
+    high = mask.bounds[axis][1]
+    return high == end if isinstance(high, int) else bool((high == end).all())
 
 
 def _columns_of_rows(base: Base, row: int) -> Tensor | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tkdebug.compiler.probes.sites import VALUE_KINDS
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.errors import TkError
 from tkdebug.runtime.probes.held_arguments import GoneError
@@ -26,7 +25,7 @@ MOST_LOOKS = 16
 
 def may_need_closer_look(plan: ProbePlan) -> bool:
     """Whether a launch may show what only a closer look can judge."""
-    return any(site.kind == SYMPTOMS or site.kind in VALUE_KINDS for site in plan.sites)
+    return any(site.kind == SYMPTOMS for site in plan.sites)
 
 
 class CloserLooks:
@@ -71,18 +70,20 @@ class CloserLooks:
         self, pending: PendingTable, table: bytes, launch: CheckedLaunch, why: str
     ) -> None:
         """Say once of a kernel that it stored NaNs of which no more is known."""
-        from tkdebug.interpreter.probe_reports import stored_values
+        from tkdebug.interpreter.probe_reports import symptoms
 
-        stored = stored_values(pending.plan, table)
-        if not stored or pending.kernel in self._told:
+        seen = symptoms(pending.plan, table)
+        kind = next((kind for kind in ("nan", "inf") if kind in seen), None)
+        if kind is None or pending.kernel in self._told:
             return
         self._told.add(pending.kernel)
-        first = min(stored, key=lambda report: report.program)
-        site = pending.plan.sites[first.site]
-        place = pending.plan.value_op_of(site).location.primary
-        what = "NaNs" if site.kind == "nan" else "Infs or NaNs"
+        x, y, _ = launch.grid
+        first = seen[kind]
+        program = (first % x, first // x % y, first // (x * y))
+        what = "NaNs" if kind == "nan" else "Infs"
+        place = pending.plan.module.function.location.primary
         tell(
-            f"{place.file}:{place.line}: {pending.kernel} stored {what} ({first.count} elements of "
-            f"`{site.tensor}`), and its arguments cannot be looked at again, as {why}: whether it "
-            "made them is not known. Run it with --mode interpret"
+            f"{place.file}:{place.line}: {pending.kernel} stored {what}, first in program "
+            f"{program}; its arguments cannot be looked at again, as {why}, so whether it made "
+            "them is not known: run it with --mode interpret"
         )

@@ -8,6 +8,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.passes.insert_probes import stores_floats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,9 +22,10 @@ def depends_on_data(module: Module) -> bool:
     Args:
         module: the Tile IR, whose ops carry the numbers of their sites.
     """
+    values_matter = {"nan", "inf"}.intersection(tt.Func(module.function).probe_symptoms)
     return any(
         (OpView(op).probe is not None and _comes_of_loads(_tested(op)))
-        or (OpView(op).value_probe is not None and _comes_of_loads((stored(op),)))
+        or (values_matter and stores_floats(op) and _comes_of_loads((stored(op),)))
         for op in module.walk()
     )
 

@@ -101,7 +101,7 @@ def _probes(src: Specialization) -> ProbeOptions | None:
 
 def _checks() -> ProbeOptions:
     """What is looked for."""
-    from tkdebug.compiler.probes.sites import KINDS, ProbeOptions
+    from tkdebug.compiler.probes.sites import KINDS, UNWRITTEN, ProbeOptions
     from tkdebug.compiler.probes.symptoms import HINT
 
     ignored = set(KNOBS.ignored_kinds)
@@ -109,5 +109,5 @@ def _checks() -> ProbeOptions:
         ignored.add(HINT)
     if NO_CHECKS in KNOBS.checks and "nan" not in KNOBS.checks:
         ignored.add("nan")
-    asked = {"inf"}.intersection(checks_in_force())
+    asked = {"inf", UNWRITTEN}.intersection(checks_in_force())
     return ProbeOptions(frozenset(KINDS).union(asked) - ignored)

@@ -18,7 +18,7 @@ from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
 from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites
-from tkdebug.compiler.probes.sites import ProbePlan
+from tkdebug.compiler.probes.sites import UNWRITTEN, ProbePlan
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
     ResourceCallback,
@@ -220,9 +220,11 @@ def lower_to_llvm(
             expand = (ExpandWatches(probes.watch_bytes),)
             probed = (*probed, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
     reports_asserts = options.probes is not None and "assert" in options.probes.kinds
+    # What is copied asynchronously passes through no register, where marks are looked for.
+    reads_marks = options.probes is not None and UNWRITTEN in options.probes.kinds
     pipeline = gpu_pipeline(
         target,
-        options.num_stages,
+        1 if reads_marks else options.num_stages,
         debug=options.debug or reports_asserts,
         host_tma_descriptors=options.host_tma_descriptors,
     )

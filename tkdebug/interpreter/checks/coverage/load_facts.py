@@ -158,7 +158,8 @@ class ModuleLoads:
                 return False
             return all(self._sources.of(bound).isdisjoint(_DECIDED_BY_SOME) for bound in bounds)
         if scf.If.matches(outer):
-            return self._sources.of(scf.If(outer).condition).isdisjoint(_DECIDED_BY_SOME)
+            # Of some rounds is not what a loop goes along, either.
+            return self._sources.of(scf.If(outer).condition).isdisjoint({*_DECIDED_BY_SOME, LOOP})
         return not scf.While.matches(outer)
 
     def _is_argument(self, value: Value) -> bool:

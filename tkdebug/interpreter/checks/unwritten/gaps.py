@@ -55,8 +55,8 @@ class HeldGaps:
     def __bool__(self) -> bool:
         return bool(self._gaps)
 
-    def hold(self, tensor: Tensor, fault: Fault) -> None:
-        """Keep a fault of `tensor` back."""
+    def hold(self, tensor: Tensor, fault: Fault, has_to_be_read: bool = False) -> None:
+        """Keep a fault of `tensor` back; one that has to be read is none without that."""
         if not self._ends_with_script:
             self._ends_with_script = True
             # `tkdebug run` calls what the script's process has registered when the script ends.
@@ -64,7 +64,7 @@ class HeldGaps:
         storage = tensor.untyped_storage()
         view = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
         found = self._gaps.setdefault(storage.data_ptr(), [])
-        found.append(Gap(fault, weakref.ref(storage), view))
+        found.append(Gap(fault, weakref.ref(storage), view, is_used=has_to_be_read))
 
     def copied(self, source: Tensor, copy: Tensor) -> None:
         """A copy of a tensor has its gaps."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import torch
 
+from tkdebug.compiler.probes.marks import MARKS as BITS
+
 
 def bits_type(itemsize: int) -> torch.dtype:
     """The integer type of a size in bytes."""
@@ -20,15 +22,16 @@ def _signed(pattern: int, bits: int) -> int:
     return pattern - (1 << bits) if pattern >> (bits - 1) else pattern
 
 
-# By type, as the signed integer of the same bits.
-MARKS = {
-    torch.float16: 0x7D5A,
-    torch.bfloat16: 0x7FA5,
-    torch.float32: 0x7FA5A5A5,
-    torch.float64: 0x7FF5A5A5A5A5A5A5,
-    torch.int32: _signed(0xA5A5A5A5, 32),
-    torch.int64: _signed(0xA5A5A5A5A5A5A5A5, 64),
+_DTYPES = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int32: "i32",
+    torch.int64: "i64",
 }
+# By type, as the signed integer of the same bits.
+MARKS = {dtype: _signed(BITS[name], 8 * dtype.itemsize) for dtype, name in _DTYPES.items()}
 
 
 def marked(tensor: torch.Tensor) -> torch.Tensor | None:

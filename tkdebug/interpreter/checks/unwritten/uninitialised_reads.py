@@ -42,7 +42,7 @@ class UninitialisedReads(Observer):
         values, mark = access.loaded, _mark_of(access.buffer)
         if values is None or mark is None or self._has_no_marks(access.buffer, values.numel()):
             return
-        if _has_mark(values, access.buffer.tensor.dtype, mark) and _is_used(access.op):
+        if _has_mark(values, access.buffer.tensor.dtype, mark) and is_used(access.op):
             self._look_for_marks(access, mark)
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
@@ -83,7 +83,7 @@ class UninitialisedReads(Observer):
         return False
 
 
-def _is_used(load: Operation) -> bool:
+def is_used(load: Operation) -> bool:
     """Whether a load's result is used: a compiler drops a load whose result is not."""
     seen, left = {load}, [load]
     while left:

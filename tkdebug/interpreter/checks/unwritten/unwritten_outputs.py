@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.faults.access_hints import counted
 from tkdebug.compiler.faults.messages import FaultText, named
 from tkdebug.compiler.ir import Module, Operation
@@ -18,6 +20,7 @@ from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, has_nan
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, is_unwritten, marked
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory_usage import pointer_origins
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
@@ -66,7 +69,11 @@ class UnwrittenOutputs(Observer):
             self._fresh[buffer] = stored_by or op
 
     def launch_ends(self) -> None:
-        """Hold on to what was stored to in part only, or not at all without programs."""
+        """Hold on to what was stored to in part only, or not at all.
+
+        What was not stored to at all is a fault only where somebody reads it: a launch may have
+        nothing to store. A grid without programs is a mistake as a rule.
+        """
         for buffer in self._read:
             if self._is_used(buffer):
                 HELD_GAPS.read_gap(buffer.tensor)
@@ -74,17 +81,30 @@ class UnwrittenOutputs(Observer):
             return  # what was stored may be copies of gaps
         no_programs = 0 in self._faults.grid
         for buffer, stored_by in self._fresh.items():
-            op = self._module.function if no_programs else stored_by
+            op = self._module.function if no_programs else stored_by or self._store_to(buffer)
             where = None if op is None else marked(buffer.tensor)
             if op is None or where is None or not bool(where.any()):
                 continue
             count = int(where.sum())
-            if no_programs or count < where.numel():
-                first = int(where.reshape(-1).to(bits_type(1)).argmax())
-                # Whether it is a fault shows when something reads the gaps.
-                if self._faults.is_told:
-                    text = self._text(buffer, first, count)
-                    HELD_GAPS.hold(buffer.tensor, self._faults.fault(op, text, None, count))
+            first = int(where.reshape(-1).to(bits_type(1)).argmax())
+            # Whether it is a fault shows when something reads the gaps.
+            if self._faults.is_told:
+                text = self._text(buffer, first, count)
+                has_to_be_read = not no_programs and count == where.numel()
+                fault = self._faults.fault(op, text, None, count)
+                HELD_GAPS.hold(buffer.tensor, fault, has_to_be_read)
+
+    def _store_to(self, buffer: Buffer) -> Operation | None:
+        """The first op that could have stored to a tensor which the launch left alone."""
+        names = tt.Func(self._module.function).arg_names
+        if buffer.name not in names:
+            return None
+        place, origins = names.index(buffer.name), pointer_origins(self._module)
+        for op in self._module.walk():
+            if Effects.WRITE in OPS[op.name].effects and op.operands:
+                if place in origins.get(accessed(op), frozenset()):
+                    return op
+        return None
 
     def _text(self, buffer: Buffer, first: int, count: int) -> FaultText:
         return FaultText(

@@ -16,11 +16,16 @@ from tkdebug.compiler.targets.nvptx.lowering.buffer_access import VectorPlan, pl
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.memory import Words, fill_words, pointee_of
-from tkdebug.compiler.targets.nvptx.lowering.probes import (
-    TestedAccess,
+from tkdebug.compiler.targets.nvptx.lowering.flagged_access import flagged_copy
+from tkdebug.compiler.targets.nvptx.lowering.memory import (
+    Words,
+    fill_words,
+    load_good,
+    pointee_of,
+)
+from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
+    Good,
     either_way,
-    load_astray,
     tested_access,
 )
 from tkdebug.compiler.targets.nvptx.lowering.shared import buffer_place, buffer_type
@@ -63,15 +68,31 @@ def lower_async_copy(
     vector = len(plan.groups[0])
     access = tested_access(ctx, op, pointers, mask, vector)
 
+    fills = other is not None and not all(map(_is_zero, other))
+
     def bare() -> Registers:
-        _copies(ctx, plan, addresses, size_bytes, pointers, mask, other, owner)
+        wanted = None if mask is None else [mask[group[0]] for group in plan.groups]
+        places = [pointers[group[0]] for group in plan.groups]
+        if not fills or wanted is None:
+            sizes = None if wanted is None else [_size(ctx, on, size_bytes) for on in wanted]
+            _copies(ctx, places, addresses, size_bytes, sizes, owner)
+            return []
+        assert other is not None
+        for group, place, address, on in zip(plan.groups, places, addresses, wanted, strict=True):
+            _copy_or_fill(ctx, place, address, [other[one] for one in group], on, size_bytes, owner)
         return []
 
-    def astray(access: TestedAccess) -> Registers:
+    def astray(good: Good) -> Registers:
+        if not fills:
+            places = [pointers[group[0]] for group in plan.groups]
+            of_groups = [good[group[0] // vector] for group in plan.groups]
+            sizes = [ctx.emit.mul(count, memory.element_bytes) for count in of_groups]
+            _copies(ctx, places, addresses, size_bytes, sizes, owner)
+            return []
         pointee = pointee_of(copy.pointer)
         words = Words.of(memory_bits(pointee), vector)
-        fills = fill_words(ctx, pointee, other, len(pointers), words)
-        loaded = list(words.groups(load_astray(ctx, fills, access)))
+        filled = fill_words(ctx, pointee, other, len(pointers), words)
+        loaded = list(words.groups(load_good(ctx, ".global", pointers, filled, words, good)))
         for group, address in zip(plan.groups, addresses, strict=True):
             store_vector(ctx, address, loaded[group[0] // vector], owner)
         if ctx.target.has(WGMMA):
@@ -81,27 +102,53 @@ def lower_async_copy(
 
     if access is None:
         bare()
+    elif access.site.is_recomputed and not fills:
+        there = {
+            group[0] // vector: ctx.emit.cast("ptrtoint", address, "i32")
+            for group, address in zip(plan.groups, addresses, strict=True)
+        }
+        places = [there[group] for group in range(len(access.firsts))]
+        flagged_copy(ctx, access, _instruction(size_bytes), places, size_bytes, owner)
     else:
         either_way(ctx, access, bare, astray)
     return ([],)
 
 
+def _size(ctx: Lowering, wanted: LLVMValue, size_bytes: int) -> LLVMValue:
+    """How many bytes a copy reads; the rest of what it writes is zeros."""
+    return ctx.emit.select(wanted, integer("i32", size_bytes), integer("i32", 0))
+
+
 def _copies(
     ctx: Lowering,
-    plan: VectorPlan,
+    pointers: Sequence[LLVMValue],
     addresses: Sequence[LLVMValue],
     size_bytes: int,
-    pointers: Registers,
-    mask: Registers | None,
-    other: Registers | None,
+    sizes: Sequence[LLVMValue] | None,
     owner: LLVMValue | None,
 ) -> None:
-    for group, address in zip(plan.groups, addresses, strict=True):
-        wanted = None if mask is None else mask[group[0]]
-        fill = None if other is None else [other[register] for register in group]
-        if fill is not None and all(_is_zero(value) for value in fill):
-            fill = None
-        _copy(ctx, pointers[group[0]], address, size_bytes, wanted, owner, fill)
+    """A copy of each vector, of which so many bytes are read, None for all."""
+    for index, (pointer, address) in enumerate(zip(pointers, addresses, strict=True)):
+        _copy(ctx, pointer, address, size_bytes, None if sizes is None else sizes[index], owner)
+
+
+def _copy_or_fill(
+    ctx: Lowering,
+    pointer: LLVMValue,
+    address: LLVMValue,
+    fill: Sequence[LLVMValue],
+    wanted: LLVMValue,
+    size_bytes: int,
+    owner: LLVMValue | None,
+) -> None:
+    """A copy where it is wanted, and `fill` elsewhere."""
+    emit = ctx.emit
+    elsewhere = emit.xor(wanted, integer("i1", 1))
+    if owner is not None:
+        elsewhere = emit.binary("and", owner, elsewhere)
+    store_vector(ctx, address, fill, elsewhere)
+    predicate = wanted if owner is None else emit.binary("and", owner, wanted)
+    _copy(ctx, pointer, address, size_bytes, None, predicate)
 
 
 def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPlan:
@@ -123,41 +170,35 @@ def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPl
         width //= 2
 
 
+def _instruction(size_bytes: int) -> str:
+    # Whole 16 bytes may pass by the first-level cache, which nobody reads them from again.
+    cache = "cg" if size_bytes == max(_COPY_BYTES) else "ca"
+    return f"cp.async.{cache}.shared.global"
+
+
 def _copy(
     ctx: Lowering,
     source: LLVMValue,
     target: LLVMValue,
     size_bytes: int,
-    mask: LLVMValue | None,
-    owner: LLVMValue | None,
-    fill: Sequence[LLVMValue] | None,
+    read_bytes: LLVMValue | None,
+    predicate: LLVMValue | None,
 ) -> None:
     emit = ctx.emit
-    # Whole 16 bytes may pass by the first-level cache, which nobody reads them from again.
-    cache = "cg" if size_bytes == max(_COPY_BYTES) else "ca"
     arguments = [emit.cast("ptrtoint", target, "i32"), source]
     constraints = ["r", "l"]
     operands = f"[$0], [$1], {size_bytes}"
-    predicate = owner
-    if mask is not None and fill is None:
-        # Fewer source bytes than the copy has: the rest is filled with zeros.
-        count = emit.select(mask, integer("i32", size_bytes), integer("i32", 0))
-        arguments.append(count)
+    if read_bytes is not None:
+        arguments.append(read_bytes)
         constraints.append("r")
         operands += ", $2"
-    elif mask is not None and fill is not None:
-        predicate = mask if owner is None else emit.binary("and", owner, mask)
-        elsewhere = emit.xor(mask, integer("i1", 1))
-        if owner is not None:
-            elsewhere = emit.binary("and", owner, elsewhere)
-        store_vector(ctx, target, fill, elsewhere)
     guard = ""
     if predicate is not None:
         guard = f"@${len(arguments)} "
         arguments.append(predicate)
         constraints.append("b")
     emit.asm(
-        f"{guard}cp.async.{cache}.shared.global {operands};",
+        f"{guard}{_instruction(size_bytes)} {operands};",
         ",".join((*constraints, "~{memory}")),
         "void",
         arguments,

@@ -22,9 +22,9 @@ from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, WARP_SIZE, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes import (
+from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
     either_way,
-    report_astray,
+    masked_on,
     tested_access,
 )
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector, store_vector
@@ -86,7 +86,7 @@ def lower_atomic_load(
         results = loads(mask)
     else:
         results = either_way(
-            ctx, access, lambda: loads(mask), lambda tested: loads(report_astray(ctx, tested))
+            ctx, access, lambda: loads(mask), lambda good: loads(masked_on(ctx, good, 1))
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -118,7 +118,7 @@ def lower_atomic_rmw(
             ctx,
             access,
             lambda: update(pointers, mask, group=group),
-            lambda tested: update(pointers, report_astray(ctx, tested), group=1),
+            lambda good: update(pointers, masked_on(ctx, good, group), group=1),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -174,7 +174,7 @@ def lower_atomic_cas(
             ctx,
             access,
             lambda: swap([acting] * len(pointers)),
-            lambda tested: swap([_both(ctx, acting, x) for x in report_astray(ctx, tested)]),
+            lambda good: swap([_both(ctx, acting, x) for x in masked_on(ctx, good, 1)]),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)

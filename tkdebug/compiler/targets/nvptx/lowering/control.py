@@ -11,6 +11,7 @@ from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probe_loops import CarriedReaches
 from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
     elements_of_word,
     word_of_elements,
@@ -99,6 +100,7 @@ def lower_for(
         for argument, slot in zip(body.arguments[1:], inits, strict=True)
     ]
     first = _as_words(ctx, inits, elements)
+    tested = CarriedReaches(ctx, op)
     head, inside, after = (emit.new_block(stem) for stem in ("for.head", "for.body", "for.end"))
     before = emit.block
     emit.branch(head)
@@ -107,6 +109,7 @@ def lower_for(
     carried = _phis(ctx, first)
     counter.add_incoming(lower[0], before)
     _feed(carried, first, before)
+    tested.begin(before)
     emit.branch_if(emit.icmp("slt", counter.value, upper[0]), inside, after)
     emit.start(inside)
     _bind(ctx, body.arguments, [[counter.value], *_from_words(ctx, _values(carried), elements)])
@@ -114,6 +117,7 @@ def lower_for(
     emit.set_op(op.id)
     if ctx.probes is not None:
         ctx.probes.tick(op)
+    tested.end()
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
     _feed(carried, _as_words(ctx, _operands(ctx, terminator), elements), emit.block)

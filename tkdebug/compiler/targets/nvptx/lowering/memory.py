@@ -20,13 +20,17 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes import (
+from tkdebug.compiler.targets.nvptx.lowering.flagged_access import (
+    Vector,
+    flagged_load,
+    flagged_store,
+)
+from tkdebug.compiler.targets.nvptx.lowering.loaded_values import look_at_loaded
+from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
+    Good,
     either_way,
-    load_astray,
-    store_astray,
     tested_access,
 )
-from tkdebug.compiler.targets.nvptx.lowering.stored_values import look_at_stored
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Lower,
     Registers,
@@ -59,6 +63,11 @@ class Words:
         bits = max(element_bits, min(_WORD_BITS, total))
         return Words(total // bits, bits, bits // element_bits)
 
+    @property
+    def vector(self) -> Vector:
+        """The same, as instructions of checked accesses take it."""
+        return Vector(self.suffix, self.bits, self.count, self.bits // self.per_word)
+
     def groups(self, words: Registers) -> Iterator[Registers]:
         """Words of a tile, those of each instruction together."""
         return (words[i : i + self.count] for i in range(0, len(words), self.count))
@@ -86,11 +95,18 @@ def lower_load(
     load = partial(_load_groups, ctx, _load_modifiers(op), pointers, mask, fills, words)
     if access is None:
         loaded = load()
+    elif access.site.is_recomputed:
+        assert fills is not None
+        loaded = flagged_load(ctx, access, _load_modifiers(op), words.vector, fills)
     else:
         assert fills is not None
-        loaded = either_way(ctx, access, load, partial(load_astray, ctx, fills))
+        modifiers = _load_modifiers(op)
+        astray = partial(load_good, ctx, modifiers, pointers, fills, words)
+        loaded = either_way(ctx, access, load, astray)
     type_, bits = ctx.element_type(op.result), memory_bits(pointee)
-    return ([x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)],)
+    values = [x for got in words.groups(loaded) for x in _unpack(ctx, got, words, type_, bits)]
+    look_at_loaded(ctx, op, pointers, values)
+    return (values,)
 
 
 def fill_words(
@@ -124,6 +140,44 @@ def _load_groups(
         predicate = None if mask is None else mask[first]
         loaded += _load_words(ctx, pointers[first], words, modifiers, predicate, fill)
     return loaded
+
+
+def load_good(
+    ctx: Lowering,
+    modifiers: str,
+    pointers: Registers,
+    fills: Sequence[Registers],
+    words: Words,
+    good: Good,
+) -> Registers:
+    """All words of a tile, of which only the good elements are loaded.
+
+    A vector that crosses the end of its tensor is read whole: it lies at a multiple of its size,
+    so that all of it is memory of one allocation.
+    """
+    emit, group = ctx.emit, words.count * words.per_word
+    on = [emit.icmp("ne", count, 0) for count in good for _ in range(group)]
+    loaded = _load_groups(ctx, modifiers, pointers, on, fills, words)
+    if group == 1:
+        return loaded
+    merged: Registers = []
+    for got, fill, count in zip(words.groups(loaded), fills, good, strict=True):
+        for place, (word, other) in enumerate(zip(got, fill, strict=True)):
+            kept = _kept_bits(ctx, words, count, place)
+            bits = emit.bit_and(emit.binary("xor", word, other), kept)
+            merged.append(emit.binary("xor", bits, other))
+    return merged
+
+
+def _kept_bits(ctx: Lowering, words: Words, count: LLVMValue, place: int) -> LLVMValue:
+    """The bits of a vector's word that belong to the first `count` elements."""
+    emit, type_ = ctx.emit, f"i{words.bits}"
+    first, width = place * words.per_word, words.bits // words.per_word
+    kept = integer(type_, 0)
+    for element in range(words.per_word):
+        bits = integer(type_, (1 << width * (element + 1)) - 1)
+        kept = emit.select(emit.icmp("ugt", count, first + element), bits, kept)
+    return kept
 
 
 def _load_words(
@@ -183,12 +237,68 @@ def lower_store(
     ]
     store = partial(_store_groups, ctx, op, pointers, packed, mask, words)
     access = tested_access(ctx, op, pointers, mask, group)
-    look_at_stored(ctx, op, pointers, values, mask)
     if access is None:
         store()
+    elif access.site.is_recomputed:
+        owner = _store_owner(ctx, op)
+        flagged_store(ctx, access, _modifiers(op), words.vector, packed, owner)
     else:
-        either_way(ctx, access, store, partial(store_astray, ctx, packed))
+        astray = partial(_store_good, ctx, op, pointers, values, packed, words)
+        either_way(ctx, access, store, astray)
     return ()
+
+
+def _store_good(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    values: Registers,
+    packed: Sequence[Registers],
+    words: Words,
+    good: Good,
+) -> Registers:
+    """st.global of the good elements; gives none.
+
+    Of the vectors that cross the end of the tensor, all at one address, one is stored by elements.
+    """
+    emit, group = ctx.emit, words.count * words.per_word
+    whole = [emit.icmp("eq", count, group) for count in good for _ in range(group)]
+    _store_groups(ctx, op, pointers, packed, whole, words)
+    if group == 1:
+        return []
+    part, pointer = integer("i32", 0), pointers[0]
+    crossing = list(values[:group])
+    for index, count in enumerate(good):
+        first = index * group
+        is_part = emit.icmp("ult", emit.add(count, -1), group - 1)
+        part = emit.select(is_part, count, part)
+        pointer = emit.select(is_part, pointers[first], pointer)
+        crossing = [
+            emit.select(is_part, value, known)
+            for value, known in zip(values[first : first + group], crossing, strict=True)
+        ]
+    some, after = emit.new_block("store.part"), emit.new_block("store.stored")
+    emit.branch_rarely(emit.icmp("ne", part, 0), some, after)
+    emit.start(some)
+    single = Words.of(words.bits // words.per_word, 1)
+    element_bytes = single.bits // 8
+    owner = _store_owner(ctx, op)
+    for place, value in enumerate(crossing[:-1]):
+        is_on = emit.icmp("ugt", part, place)
+        predicate = is_on if owner is None else emit.bit_and(owner, is_on)
+        there = emit.gep(pointer, "i8", place * element_bytes)
+        word = pack(ctx, [value], single)
+        _store_words(ctx, there, word, single, _modifiers(op), predicate)
+    emit.branch(after)
+    emit.start(after)
+    return []
+
+
+def _store_owner(ctx: Lowering, op: Operation) -> LLVMValue | None:
+    """i1: whether this thread stores its elements; None when all do."""
+    pointer = tt.Store(op).pointer
+    is_tile = isinstance(pointer.type, TensorType)
+    return ctx.owner(ctx.layout(pointer)) if is_tile else ctx.is_first_thread
 
 
 def _store_groups(
@@ -200,9 +310,7 @@ def _store_groups(
     words: Words,
 ) -> Registers:
     """st.global of all words of a tile; gives none."""
-    pointer, modifiers = tt.Store(op).pointer, _modifiers(op)
-    is_tile = isinstance(pointer.type, TensorType)
-    owner = ctx.owner(ctx.layout(pointer)) if is_tile else ctx.is_first_thread
+    modifiers, owner = _modifiers(op), _store_owner(ctx, op)
     for index, part in enumerate(packed):
         first = index * words.count * words.per_word
         predicate = owner

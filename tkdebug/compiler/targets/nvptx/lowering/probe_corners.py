@@ -9,7 +9,7 @@ Invariant: the test may fail for a tile that lies inside, and never holds for on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
@@ -17,9 +17,10 @@ from tkdebug.compiler.dialects import arith, tt, ttg
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import TensorType, element_of
+from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import CarriedReach, Reach
 
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
 _POINTER_VIEWS = _VIEWS | names_of(tt.Bitcast)
@@ -31,19 +32,6 @@ _MOST_OPS = 40
 
 class _UnknownReachError(Exception):
     """The values of a tile are not known to lie between two scalars."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """Between which numbers the elements of a tile lie, i64.
-
-    Attributes:
-        fits: whether they are known to fit the tile's type.
-    """
-
-    low: LLVMValue
-    high: LLVMValue
-    fits: bool
 
 
 def tile_is_inside(
@@ -99,6 +87,17 @@ def may_wrap(ctx: Lowering, value: Value) -> LLVMValue | None:
     return ctx.emit.xor(fits, 1)
 
 
+def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
+    """Where a tile of pointers or integers lies before a loop carries it; None if unknown."""
+    corners = _Corners(ctx)
+    try:
+        is_pointer = isinstance(element_of(value.type), PointerType)
+        reach = corners.addresses(value) if is_pointer else corners.integers(value)
+    except _UnknownReachError:
+        return None
+    return CarriedReach(reach, tuple(corners.conditions), integer("i64", 0))
+
+
 class _Corners:
     """The scalars of one tile.
 
@@ -109,14 +108,17 @@ class _Corners:
     def __init__(self, ctx: Lowering) -> None:
         self._ctx = ctx
         self._ops = 0
-        self._known: dict[Value, _Reach] = {}
+        self._known: dict[Value, Reach] = {}
         self.conditions: list[LLVMValue] = []
 
-    def addresses(self, pointer: Value) -> _Reach:
+    def addresses(self, pointer: Value) -> Reach:
         """Of a tile of pointers: the first bytes of its elements."""
+        carried = self._carried(pointer)
+        if carried is not None:
+            return carried
         if not isinstance(pointer.type, TensorType):
             address = self._ctx.to_bits(self._ctx.values[pointer][0])
-            return _Reach(address, address, True)
+            return Reach(address, address, True)
         op = self._next_op(pointer)
         if tt.Splat.matches(op):
             return self.addresses(tt.Splat(op).source)
@@ -130,7 +132,18 @@ class _Corners:
         size = integer("i64", unit_of(pointer.type))
         emit = self._ctx.emit
         low, high = (emit.binary("mul", part, size) for part in (offset.low, offset.high))
-        return _Reach(emit.add(base.low, low), emit.add(base.high, high), True)
+        return Reach(emit.add(base.low, low), emit.add(base.high, high), True)
+
+    def _carried(self, value: Value) -> Reach | None:
+        """Of what a loop carries."""
+        assert self._ctx.probes is not None
+        carried = self._ctx.probes.carried.get(value)
+        if carried is None:
+            return None
+        self.conditions += carried.conditions
+        emit, first = self._ctx.emit, carried.first
+        low, high = (emit.add(end, carried.moved) for end in (first.low, first.high))
+        return Reach(low, high, isinstance(element_of(value.type), PointerType))
 
     def _next_op(self, value: Value) -> Operation:
         op = value.defining_op
@@ -139,14 +152,14 @@ class _Corners:
             raise _UnknownReachError
         return op
 
-    def fitting(self, value: Value) -> _Reach:
+    def fitting(self, value: Value) -> Reach:
         """Of integers, on condition that none has wrapped."""
-        reach = self._integers(value)
+        reach = self.integers(value)
         if not reach.fits and element_of(value.type).bits <= _INT32:
             self._bounded(reach, element_of(value.type).bits)
         return reach
 
-    def _bounded(self, reach: _Reach, bits: int) -> None:
+    def _bounded(self, reach: Reach, bits: int) -> None:
         """Make it a condition that a reach fits a signed integer of so many bits."""
         emit, half = self._ctx.emit, 1 << bits - 1
         for value, predicate, limit in (
@@ -159,27 +172,31 @@ class _Corners:
             elif not -half <= known < half:
                 raise _UnknownReachError
 
-    def _integers(self, value: Value) -> _Reach:
+    def integers(self, value: Value) -> Reach:
+        """Of a tile of integers, or of one, as if none wrapped."""
         known = self._known.get(value)
         if known is None:
             known = self._known[value] = self._find_integers(value)
         return known
 
-    def _find_integers(self, value: Value) -> _Reach:
+    def _find_integers(self, value: Value) -> Reach:
         number = constant_value(value)
         if isinstance(number, int):
             constant = integer("i64", int(number))
-            return _Reach(constant, constant, True)
+            return Reach(constant, constant, True)
         if not isinstance(value.type, TensorType):
             wide = self._ctx.emit.cast("sext", self._ctx.values[value][0], "i64")
-            return _Reach(wide, wide, True)
+            return Reach(wide, wide, True)
+        carried = self._carried(value)
+        if carried is not None:
+            return carried
         op = self._next_op(value)
         source = source_of(value, _VIEWS)
         if source is not None:
-            return self._integers(source)
+            return self.integers(source)
         if tt.MakeRange.matches(op):
             span = tt.MakeRange(op)
-            return _Reach(integer("i64", span.start), integer("i64", span.end - 1), True)
+            return Reach(integer("i64", span.start), integer("i64", span.end - 1), True)
         if arith.ExtSI.matches(op):
             return replace(self.fitting(arith.ExtSI(op).source), fits=True)
         if arith.AddI.matches(op) or arith.SubI.matches(op):
@@ -192,14 +209,14 @@ class _Corners:
             return self._extremum(op)
         raise _UnknownReachError
 
-    def _sum(self, op: Operation) -> _Reach:
-        a, b = (self._integers(value) for value in op.operands)
+    def _sum(self, op: Operation) -> Reach:
+        a, b = (self.integers(value) for value in op.operands)
         emit = self._ctx.emit
         if arith.AddI.matches(op):
-            return _Reach(emit.add(a.low, b.low), emit.add(a.high, b.high), False)
-        return _Reach(emit.binary("sub", a.low, b.high), emit.binary("sub", a.high, b.low), False)
+            return Reach(emit.add(a.low, b.low), emit.add(a.high, b.high), False)
+        return Reach(emit.binary("sub", a.low, b.high), emit.binary("sub", a.high, b.low), False)
 
-    def _product(self, op: Operation) -> _Reach:
+    def _product(self, op: Operation) -> Reach:
         """Of a range and what is the same in the whole tile."""
         a, b = (self.fitting(value) for value in op.operands)
         if a.low == a.high:
@@ -216,11 +233,11 @@ class _Corners:
             low, high = emit.select(turns, ends[1], ends[0]), emit.select(turns, ends[0], ends[1])
         else:
             low, high = ends if (b.low.constant or 0) >= 0 else reversed(ends)
-        found = _Reach(low, high, False)
+        found = Reach(low, high, False)
         self._bounded(found, _PRODUCT_BITS)
         return found
 
-    def _remainder(self, op: Operation) -> _Reach:
+    def _remainder(self, op: Operation) -> Reach:
         """What is not negative, modulo what is positive and the same in the whole tile."""
         a, b = (self.fitting(value) for value in op.operands)
         if b.low != b.high:
@@ -228,9 +245,9 @@ class _Corners:
         emit = self._ctx.emit
         self.conditions.append(emit.icmp("sge", a.low, 0))
         self.conditions.append(emit.icmp("sgt", b.low, 0))
-        return _Reach(integer("i64", 0), emit.add(b.low, -1), True)
+        return Reach(integer("i64", 0), emit.add(b.low, -1), True)
 
-    def _extremum(self, op: Operation) -> _Reach:
+    def _extremum(self, op: Operation) -> Reach:
         a, b = (self.fitting(value) for value in op.operands)
         emit = self._ctx.emit
         predicate = "slt" if arith.MinSI.matches(op) else "sgt"
@@ -238,4 +255,4 @@ class _Corners:
             emit.select(emit.icmp(predicate, x, y), x, y)
             for x, y in ((a.low, b.low), (a.high, b.high))
         )
-        return _Reach(low, high, True)
+        return Reach(low, high, True)

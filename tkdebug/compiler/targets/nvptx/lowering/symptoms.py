@@ -1,4 +1,4 @@
-"""What checked kernels note of integers that have no defined result, and of hints.
+"""What checked kernels note of NaNs that are stored, of undefined integers, and of hints.
 
 Each test sets bits of one word of the thread, which LLVM keeps in a register; at its end a kernel
 that has set any reports them. Nothing branches before, so loops stay as they are. A test may be
@@ -13,12 +13,15 @@ from functools import cached_property
 
 from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
+from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
 from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.layouts import REGISTER, f2
+from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.probes.sites import probe_sites
 from tkdebug.compiler.probes.symptoms import (
@@ -31,7 +34,11 @@ from tkdebug.compiler.probes.symptoms import (
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probe_corners import may_wrap
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
+_FLOATS = ("f16", "bf16", "f32", "f64")
+# The bits of the exponent, which are all set in what is not finite.
+_EXPONENTS = {"half": 0x7C00, "bfloat": 0x7F80, "float": 0x7F800000, "double": 0x7FF << 52}
 _DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 _SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout, arith.ExtSI)
@@ -63,6 +70,13 @@ class Symptoms:
             self._offset(op)
         elif tt.Hint.matches(op):
             self._hint(tt.Hint(op))
+        elif tt.Store.matches(op):
+            self._stored(tt.Store(op).value, *_mask_and_group(self._ctx, op))
+        elif tt.AtomicRmw.matches(op):
+            self._stored(tt.AtomicRmw(op).value, *_mask_and_group(self._ctx, op))
+        elif ttg.LocalAlloc.matches(op) and _is_copied_out(op):
+            (value,) = op.operands
+            self._stored(value, None, self._ctx.register_count(value))
 
     def finish(self) -> None:
         """Report at the kernel's end."""
@@ -108,6 +122,41 @@ class Symptoms:
         emit.store(emit.binary("or", emit.load("i32", self._word, 4), bit), self._word, 4)
         self._noted.add(kind)
 
+    # Stored values
+
+    def _stored(self, value: Value, mask: Registers | None, group: int) -> None:
+        """NaNs, or what is not finite, among what is stored; registers of a group share a mask."""
+        element = element_of(value.type)
+        if not isinstance(element, ScalarType) or element.name not in _FLOATS:
+            return
+        emit, registers = self._ctx.emit, self._ctx.values[value]
+        for kind, test in (("nan", self._any_nan), ("inf", self._any_infinite)):
+            if kind not in self._kinds:
+                continue
+            found = []
+            for first in range(0, len(registers), group):
+                here = test(registers[first : first + group])
+                found.append(here if mask is None else emit.bit_and(here, mask[first]))
+            self._note(kind, found)
+
+    def _any_nan(self, registers: Registers) -> LLVMValue:
+        """i1: whether one of them is; a comparison of two tests both."""
+        emit, found = self._ctx.emit, integer("i1", 0)
+        for first in range(0, len(registers), 2):
+            one, other = registers[first], registers[min(first + 1, len(registers) - 1)]
+            found = emit.binary("or", found, emit.fcmp("uno", one, other))
+        return found
+
+    def _any_infinite(self, registers: Registers) -> LLVMValue:
+        """i1: whether one of them is infinite or NaN."""
+        emit, found = self._ctx.emit, integer("i1", 0)
+        for register in registers:
+            bits = self._ctx.to_bits(register)
+            exponent = integer(bits.type, _EXPONENTS[register.type])
+            is_bad = emit.icmp("eq", emit.binary("and", bits, exponent), exponent)
+            found = emit.binary("or", found, is_bad)
+        return found
+
     # Integers
 
     def _division(self, op: Operation) -> None:
@@ -117,8 +166,16 @@ class Symptoms:
         divisors = dict.fromkeys(self._ctx.values[right])
         self._note(
             "division-by-zero",
-            [self._ctx.emit.icmp("eq", d, 0) for d in divisors if not d.constant],
+            [self._ctx.emit.icmp("eq", self._opaque(d), 0) for d in divisors if not d.constant],
         )
+
+    def _opaque(self, value: LLVMValue) -> LLVMValue:
+        """A divisor as LLVM does not know it: of one that it divides by, it knows it is not 0."""
+        emit = self._ctx.emit
+        wide = emit.cast("zext", value, "i64" if value.type == "i64" else "i32")
+        letter, bits = ("l", 64) if wide.type == "i64" else ("r", 32)
+        text, constraints = f"mov.b{bits} $0, $1;", f"={letter},{letter}"
+        return emit.asm(text, constraints, wide.type, (wide,), side_effects=False)
 
     def _shift(self, op: Operation) -> None:
         if "shift-range" not in self._kinds or _is_combining(op):
@@ -175,9 +232,13 @@ class Symptoms:
     def _hint(self, hint: tt.Hint) -> None:
         """Assumed multiples, of elements that begin a run; of runs, of one thread's registers."""
         kind, source = hint.kind, hint.source
-        if HINT not in self._kinds or isinstance(element_of(source.type), PointerType):
+        is_pointer = isinstance(element_of(source.type), PointerType)
+        if HINT not in self._kinds or (is_pointer and isinstance(source.type, TensorType)):
             return
         registers = self._ctx.values[source]
+        if is_pointer:
+            # The base of a descriptor.
+            registers = [self._ctx.to_bits(registers[0])]
         if not isinstance(source.type, TensorType):
             if kind == "divisibility":
                 self._note(HINT, [self._is_no_multiple(registers[0], max(hint.values))])
@@ -232,6 +293,25 @@ def _computed(value: Value) -> Operation | None:
     while (source := source_of(value, _VIEWS)) is not None:
         value = source
     return value.defining_op
+
+
+def _is_copied_out(buffer: Operation) -> bool:
+    """Whether a bulk copy stores the tile that a buffer is made with."""
+    return bool(buffer.operands) and any(
+        user.name == bulk_copies.STORE for user in buffer.result.uses
+    )
+
+
+def _mask_and_group(ctx: Lowering, op: Operation) -> tuple[Registers | None, int]:
+    """The mask of a store, and how many registers share one of its elements."""
+    pointer, mask = PointerAccess(op).pointer, mask_of(op)
+    if mask is None:
+        return None, ctx.register_count(pointer)
+    if not isinstance(pointer.type, TensorType):
+        return ctx.values[mask], 1
+    info = ctx.axis_info
+    group = vector_elems(op, ctx.layout(pointer), info[pointer], info[mask])
+    return ctx.values[mask], group
 
 
 def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:

@@ -1,0 +1,415 @@
+"""Accesses that only flag bad elements, each as one piece of PTX with both of its ways.
+
+The usual way is the bare access. The other one tests each vector and element, makes the good
+accesses and sets the site's flag. As LLVM sees neither branch nor test, it does with such an access
+what it does with a bare one, in the same time; and what ptxas has to compile is short.
+
+Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Integer Arithmetic
+Instructions: bmsk".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.probes import table
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probe_access import TestedAccess, tile_or_elements
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+
+_WORD_BITS = 32
+# Width of a register -> LLVM's constraint letter.
+_LETTERS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The words of one instruction.
+
+    Attributes:
+        suffix: as the instruction has it: `.v4.b32`.
+        bits: of a word.
+        words: how many there are.
+        element_bits: of an element; a word has one or several.
+    """
+
+    suffix: str
+    bits: int
+    words: int
+    element_bits: int
+
+    @property
+    def register(self) -> str:
+        """LLVM type of a word's register."""
+        return f"i{max(16, self.bits)}"
+
+    @property
+    def elements(self) -> int:
+        """Of the vector."""
+        return self.words * self.bits // self.element_bits
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.words * self.bits // 8
+
+    @property
+    def element_bytes(self) -> int:
+        """Of an element."""
+        return self.element_bits // 8
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a word has several elements."""
+        return self.bits > self.element_bits
+
+
+class _Text:
+    """Inline PTX that is written, and its operands.
+
+    Args:
+        results: LLVM types of its results.
+    """
+
+    def __init__(self, results: Sequence[str]) -> None:
+        self.lines: list[str] = []
+        self.results = tuple(results)
+        self._inputs: list[LLVMValue] = []
+        self._names: dict[LLVMValue, str] = {}
+
+    def use(self, value: LLVMValue) -> str:
+        """An input's name."""
+        if value not in self._names:
+            self._names[value] = f"${len(self.results) + len(self._inputs)}"
+            self._inputs.append(value)
+        return self._names[value]
+
+    def put(self, *lines: str) -> None:
+        """Instructions."""
+        self.lines += lines
+
+    def emit(self, ctx: Lowering) -> Registers:
+        """Write it; its results."""
+        outputs = [f"=&{_LETTERS[type_]}" for type_ in self.results]
+        inputs = [_LETTERS.get(value.type, "l") for value in self._inputs]
+        whole = "void"
+        if self.results:
+            several = f"{{ {', '.join(self.results)} }}"
+            whole = self.results[0] if len(self.results) == 1 else several
+        constraints = ",".join((*outputs, *inputs, "~{memory}"))
+        got = ctx.emit.asm("\n".join(self.lines), constraints, whole, self._inputs)
+        if len(self.results) == 1:
+            return [got]
+        return [ctx.emit.extract_value(got, i, type_) for i, type_ in enumerate(self.results)]
+
+
+# Writes the instructions for one group of registers, by its number.
+_Group = Callable[[int], None]
+
+
+class _TwoWays:
+    """Writes both ways of an access.
+
+    Args:
+        ctx: the kernel.
+        access: what is tested.
+        text: where it is written.
+        owner: i1: whether this thread acts for its elements; None where all do.
+    """
+
+    def __init__(
+        self, ctx: Lowering, access: TestedAccess, text: _Text, owner: LLVMValue | None = None
+    ) -> None:
+        self._ctx = ctx
+        self._access = access
+        self._text = text
+        self._owner = owner
+        assert ctx.probes is not None
+        self._probes = ctx.probes
+        site = access.site
+        self.size = text.use(self._probes.bounds(site).size)
+        self.limit = text.use(self._probes.limit(site, site.element_bytes))
+        self.vector_limit = text.use(self._probes.limit(site, access.group * site.element_bytes))
+
+    def pointer(self, group: int) -> str:
+        """Of the first element of a group."""
+        return self._text.use(self._access.pointers[self._access.firsts[group]])
+
+    def write(
+        self, near: _Group, far: _Group, before_far: Sequence[str] = (), end: Sequence[str] = ()
+    ) -> None:
+        """Write them.
+
+        Args:
+            near: the access of a group as it is without probes.
+            far: that of its good elements. `o` is how far its first byte is behind the tensor's,
+                `q` whether it has bad elements.
+            before_far: comes before the first group of the second way.
+            end: comes after the last one.
+        """
+        access, text = self._access, self._text
+        is_inside, is_uniform = tile_or_elements(self._ctx, access)
+        jump = "bra.uni" if is_uniform else "bra"
+        text.put(f"@!{text.use(is_inside)} {jump} FAR;")
+        for group in range(len(access.firsts)):
+            near(group)
+        text.put("bra DONE;", "FAR:", *before_far, "setp.ne.u32 bad, 0, 0;")
+        begin = text.use(self._probes.bounds(access.site).first)
+        for group in range(len(access.firsts)):
+            text.put(f"sub.s64 o, {self.pointer(group)}, {begin};")
+            text.put(self.compared(group, "ge", "o", self.vector_limit), "or.pred bad, bad, q;")
+            far(group)
+        slot = text.use(self._ctx.emit.cast("ptrtoint", self._probes.slot(access.site), "i64"))
+        text.put(*end, "mov.b64 o, 1;")
+        text.put(f"@bad st.relaxed.gpu.global.u64 [{slot}+{table.COUNT}], o;", "DONE:")
+
+    def bytes_left(self, bytes_: int) -> tuple[str, ...]:
+        """`n`: how many bytes of whole elements there are from `o` on, `bytes_` at most."""
+        return (
+            f"sub.s64 l, {self.size}, o;",
+            f"min.u64 l, l, {bytes_};",
+            "cvt.u32.u64 n, l;",
+            f"and.b32 n, n, -{self._access.site.element_bytes};",
+        )
+
+    def compared(self, group: int, relation: str, offset: str, limit: str) -> str:
+        """The instruction that compares an offset, where the group is masked on; gives `q`."""
+        mask = self._mask(group)
+        if mask is None:
+            return f"setp.{relation}.u64 q, {offset}, {limit};"
+        return f"setp.{relation}.and.u64 q, {offset}, {limit}, {self._text.use(mask)};"
+
+    def guard(self, group: int) -> str:
+        """What an instruction goes by: mask and owner."""
+        mask, owner = self._mask(group), self._owner
+        both = owner if mask is None else mask
+        if mask is not None and owner is not None:
+            both = self._ctx.emit.bit_and(owner, mask)
+        return "" if both is None else f"@{self._text.use(both)} "
+
+    def _mask(self, group: int) -> LLVMValue | None:
+        if self._access.mask is None:
+            return None
+        mask = self._access.mask[self._access.firsts[group]]
+        return None if mask.constant == 1 else mask
+
+
+def flagged_load(
+    ctx: Lowering,
+    access: TestedAccess,
+    modifiers: str,
+    vector: Vector,
+    fills: Sequence[Registers],
+) -> Registers:
+    """ld.global of a tile: all its words.
+
+    A vector of packed elements that crosses the end of its tensor is read whole: it lies at a
+    multiple of its size, so that all of it is memory of one allocation.
+
+    Args:
+        ctx: the kernel.
+        access: the load.
+        modifiers: of the instruction.
+        vector: what each instruction loads.
+        fills: for each the words of what is not loaded.
+    """
+    words = [value for fill in fills for value in fill]
+    text = _Text([vector.register] * len(words))
+    names = [f"${index}" for index in range(len(words))]
+    sources = [
+        text.use(ctx.emit.cast("zext", value, vector.register))
+        if value.constant is None
+        else str(value.constant)
+        for value in words
+    ]
+    filled = [
+        f"mov.b{max(16, vector.bits)} {name}, {source};"
+        for name, source in zip(names, sources, strict=True)
+    ]
+    ways = _TwoWays(ctx, access, text)
+
+    def target(group: int) -> str:
+        listed = ", ".join(names[group * vector.words : (group + 1) * vector.words])
+        return f"{{{listed}}}" if vector.words > 1 else listed
+
+    def near(group: int) -> None:
+        there = f"{target(group)}, [{ways.pointer(group)}]"
+        text.put(f"{ways.guard(group)}ld{modifiers}{vector.suffix} {there};")
+
+    def far(group: int) -> None:
+        there, begin = ways.pointer(group), group * vector.words
+        if vector.is_packed:
+            text.put(ways.compared(group, "lt", "o", ways.limit))
+            text.put(f"@q ld{modifiers}{vector.suffix} {target(group)}, [{there}];")
+            text.put(*ways.bytes_left(vector.bytes), "shl.b32 n, n, 3;")
+            for word in range(vector.words):
+                text.put(*_merged(names[begin + word], sources[begin + word], vector, word))
+            return
+        for word in range(vector.words):
+            moved = word * vector.element_bytes
+            text.put(f"add.s64 l, o, {moved};", ways.compared(group, "lt", "l", ways.limit))
+            name = names[begin + word]
+            text.put(f"@q ld{modifiers}.b{vector.bits} {name}, [{there}+{moved}];")
+
+    text.put("{", *_REGISTERS)
+    is_masked = access.mask is not None
+    text.put(*(filled if is_masked else ()))
+    ways.write(near, far, () if is_masked else filled)
+    text.put("}")
+    return [ctx.emit.cast("trunc", got, f"i{vector.bits}") for got in text.emit(ctx)]
+
+
+def _merged(name: str, fill: str, vector: Vector, word: int) -> tuple[str, ...]:
+    """Instructions that take `fill` for what is behind the first `n` bits of a vector."""
+    mask = (
+        f"sub.s32 t, n, {word * vector.bits};",
+        "max.s32 t, t, 0;",
+        "bmsk.clamp.b32 t, 0, t;",
+    )
+    if vector.bits == _WORD_BITS:
+        if fill == "0":
+            return (*mask, f"and.b32 {name}, {name}, t;")
+        # (word and mask) or (fill and not mask).
+        return (*mask, f"mov.b32 n2, {fill};", f"lop3.b32 {name}, {name}, n2, t, 0xe4;")
+    return (
+        *mask,
+        "cvt.u16.u32 h, t;",
+        f"xor.b16 {name}, {name}, {fill};",
+        f"and.b16 {name}, {name}, h;",
+        f"xor.b16 {name}, {name}, {fill};",
+    )
+
+
+def flagged_store(
+    ctx: Lowering,
+    access: TestedAccess,
+    modifiers: str,
+    vector: Vector,
+    packed: Sequence[Registers],
+    owner: LLVMValue | None,
+) -> None:
+    """st.global of a tile.
+
+    Of the vectors that cross the end of the tensor, all at one address, one is stored by elements.
+
+    Args:
+        ctx: the kernel.
+        access: the store.
+        modifiers: of the instruction.
+        vector: what each instruction stores.
+        packed: the words of each.
+        owner: i1: whether this thread stores its elements; None where all do.
+    """
+    text = _Text(())
+    ways = _TwoWays(ctx, access, text, owner)
+    acting = "" if owner is None else text.use(owner)
+    names = [
+        [text.use(ctx.emit.cast("zext", word, vector.register)) for word in words]
+        for words in packed
+    ]
+    parts = [f"w{word}" for word in range(vector.words)]
+    bits = max(16, vector.bits)
+
+    def source(words: Sequence[str]) -> str:
+        return f"{{{', '.join(words)}}}" if vector.words > 1 else words[0]
+
+    def near(group: int) -> None:
+        place, guard = ways.pointer(group), ways.guard(group)
+        text.put(f"{guard}st{modifiers}{vector.suffix} [{place}], {source(names[group])};")
+
+    def far(group: int) -> None:
+        place = ways.pointer(group)
+        if vector.elements > 1:
+            text.put(f"setp.lt.and.u64 q, o, {ways.limit}, q;", "or.pred part, part, q;")
+            text.put("@q mov.b64 at, o;", f"@q mov.b64 to, {place};")
+            moves = zip(parts, names[group], strict=True)
+            text.put(*(f"@q mov.b{bits} {part}, {word};" for part, word in moves))
+        text.put(ways.compared(group, "lt", "o", ways.vector_limit))
+        text.put(*((f"and.pred q, q, {acting};",) if acting else ()))
+        text.put(f"@q st{modifiers}{vector.suffix} [{place}], {source(names[group])};")
+
+    text.put("{", *_REGISTERS)
+    begin: tuple[str, ...] = ()
+    if vector.elements > 1:
+        text.put(".reg .pred part;", ".reg .b64 at, to;", f".reg .b{bits} {', '.join(parts)};")
+        zeros = (f"mov.b{bits} {part}, 0;" for part in parts)
+        begin = ("setp.ne.u32 part, 0, 0;", "mov.b64 at, 0;", "mov.b64 to, 0;", *zeros)
+    ways.write(near, far, begin, _stored_part(ways, modifiers, vector, parts, acting))
+    text.put("}")
+    text.emit(ctx)
+
+
+def _stored_part(
+    ways: _TwoWays, modifiers: str, vector: Vector, parts: Sequence[str], acting: str
+) -> list[str]:
+    """Instructions that store the good elements of the vector at `to`, `at` in the tensor."""
+    lines = [f"and.pred part, part, {acting};"] if acting and vector.elements > 1 else []
+    per_word = vector.bits // vector.element_bits
+    for element in range(vector.elements - 1):
+        moved, part = element * vector.element_bytes, parts[element // per_word]
+        value = part
+        if vector.is_packed:
+            shift, value = element % per_word * vector.element_bits, "h"
+            if vector.bits == _WORD_BITS:
+                lines += [f"shr.u32 t, {part}, {shift};", "cvt.u16.u32 h, t;"]
+            else:
+                lines.append(f"shr.u16 h, {part}, {shift};")
+        lines += [
+            f"add.s64 l, at, {moved};",
+            f"setp.lt.and.u64 q, l, {ways.limit}, part;",
+            f"@q st{modifiers}.b{vector.element_bits} [to+{moved}], {value};",
+        ]
+    return lines
+
+
+def flagged_copy(
+    ctx: Lowering,
+    access: TestedAccess,
+    instruction: str,
+    addresses: Sequence[LLVMValue],
+    size_bytes: int,
+    owner: LLVMValue | None,
+) -> None:
+    """cp.async of a tile; what is not read is filled with zeros.
+
+    Args:
+        ctx: the kernel.
+        access: the copy.
+        instruction: `cp.async` with its modifiers.
+        addresses: in shared memory, i32, one for each group of the access.
+        size_bytes: of a vector.
+        owner: i1: whether this thread copies its elements; None where all do.
+    """
+    text = _Text(())
+    ways = _TwoWays(ctx, access, text, owner)
+    masks, guard = access.mask, "" if owner is None else f"@{text.use(owner)} "
+
+    def near(group: int) -> None:
+        count = ""
+        on = None if masks is None else masks[access.firsts[group]]
+        if on is not None and on.constant != 1:
+            text.put(f"selp.b32 n, {size_bytes}, 0, {text.use(on)};")
+            count = ", n"
+        to = text.use(addresses[group])
+        text.put(f"{guard}{instruction} [{to}], [{ways.pointer(group)}], {size_bytes}{count};")
+
+    def far(group: int) -> None:
+        text.put(*ways.bytes_left(size_bytes), ways.compared(group, "lt", "o", ways.limit))
+        text.put("selp.b32 n, n, 0, q;")
+        to = text.use(addresses[group])
+        text.put(f"{guard}{instruction} [{to}], [{ways.pointer(group)}], {size_bytes}, n;")
+
+    text.put("{", *_REGISTERS)
+    ways.write(near, far)
+    text.put("}")
+    text.emit(ctx)
+
+
+_REGISTERS = (
+    ".reg .pred q, bad;",
+    ".reg .b64 o, l;",
+    ".reg .b32 n, n2, t;",
+    ".reg .b16 h;",
+)

@@ -1,0 +1,254 @@
+"""What checked kernels add to an access: its test, and what is done where elements are bad.
+
+Where a few scalars show that a whole tile lies inside, no element is tested (`probe_corners`).
+Otherwise an access is tested a vector at a time, before it or, where it comes after such scalars,
+as it is done. Threads with bad elements make the same access under a narrower mask, in a copy out
+of line, so that vectors and asynchronous copies of the usual way stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.layouts import REGISTER
+from tkdebug.compiler.probes.sites import ProbeSite
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probe_corners import tile_is_inside
+from tkdebug.compiler.targets.nvptx.lowering.probe_reports import (
+    Tally,
+    acting_thread,
+    counted_registers,
+    flag,
+    linear_places,
+    report,
+    tallied,
+)
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+
+
+@dataclass(frozen=True, slots=True)
+class TestedAccess:
+    """An access that is tested.
+
+    Attributes:
+        site: what is tested.
+        op: the access.
+        pointers: of the tile's registers; only the first of each group is looked at.
+        mask: of the registers, None without one.
+        group: registers of one instruction.
+    """
+
+    site: ProbeSite
+    op: Operation
+    pointers: Registers
+    mask: Registers | None
+    group: int
+
+    @property
+    def firsts(self) -> range:
+        """The first register of each group."""
+        return range(0, len(self.pointers), self.group)
+
+
+# How many elements of each group are masked on and lie inside, from its first on; i32. A vector
+# lies at a multiple of its size, so only one that crosses the tensor's end has some of both.
+Good = Sequence[LLVMValue]
+
+
+def tested_access(
+    ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None, group: int
+) -> TestedAccess | None:
+    """How access `op` is tested; None where it is not."""
+    site = None if ctx.probes is None else ctx.probes.tested(op)
+    return None if site is None else TestedAccess(site, op, pointers, mask, group)
+
+
+def either_way(
+    ctx: Lowering,
+    access: TestedAccess,
+    usual: Callable[[], Registers],
+    astray: Callable[[Good], Registers],
+) -> Registers:
+    """What `usual` gives, or where elements may be bad, what `astray` does.
+
+    Args:
+        ctx: the kernel.
+        access: what is tested.
+        usual: writes the access as it is without probes.
+        astray: writes it for the good elements alone.
+    """
+    emit = ctx.emit
+    far, near, after = (
+        emit.new_block(stem) for stem in ("probe.astray", "probe.inside", "probe.after")
+    )
+    whole = _tile_is_inside(ctx, access)
+    outside = None
+    if whole is None:
+        outside = _any_outside(ctx, access)
+        emit.branch_rarely(outside, far, near)
+    else:
+        emit.branch_rarely(emit.xor(whole, 1), far, near)
+    ends: list[tuple[Registers, str]] = []
+    emit.start(near)
+    ends.append((usual(), emit.block))
+    emit.branch(after)
+    emit.start(far)
+    good = _good_elements(ctx, access)
+    if outside is None:
+        outside = _any_outside(ctx, access)
+    _tell(ctx, access, good, outside, of_tile=whole is not None)
+    ends.append((astray(good), emit.block))
+    emit.branch(after)
+    emit.start(after)
+    phis = [emit.phi(value.type) for value in ends[0][0]]
+    for results, block in ends:
+        for phi, value in zip(phis, results, strict=True):
+            phi.add_incoming(value, block)
+    return [phi.value for phi in phis]
+
+
+def tile_or_elements(ctx: Lowering, access: TestedAccess) -> tuple[LLVMValue, bool]:
+    """i1: whether all that is accessed lies inside; whether all threads find the same.
+
+    Of a tile that is told by a few scalars, otherwise of this thread's elements.
+    """
+    whole = _tile_is_inside(ctx, access)
+    if whole is not None:
+        return whole, True
+    return ctx.emit.xor(_any_outside(ctx, access), 1), False
+
+
+def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
+    """i1 of each register: whether its element is masked on and good."""
+    return [ctx.emit.icmp("ugt", count, place) for count in good for place in range(group)]
+
+
+def _tile_is_inside(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
+    """i1: whether all of the tile is the tensor's; None where only elements can tell."""
+    assert ctx.probes is not None
+    bounds, pointer = ctx.probes.bounds(access.site), PointerAccess(access.op).pointer
+    return tile_is_inside(ctx, pointer, access.site.element_bytes, bounds.first, bounds.size)
+
+
+def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
+    """i1: whether this thread has bad elements."""
+    emit, probes = ctx.emit, ctx.probes
+    assert probes is not None
+    found = integer("i1", 0)
+    limit = probes.limit(access.site, access.group * access.site.element_bytes)
+    for first in access.firsts:
+        outside = emit.icmp("uge", probes.offset(access.site, access.pointers[first]), limit)
+        if access.mask is not None:
+            outside = emit.bit_and(outside, access.mask[first])
+        found = emit.binary("or", found, outside)
+    return found
+
+
+def _good_elements(ctx: Lowering, access: TestedAccess) -> Good:
+    emit, probes, site = ctx.emit, ctx.probes, access.site
+    assert probes is not None
+    good = []
+    limit = probes.limit(site, site.element_bytes)
+    for first in access.firsts:
+        offset = probes.offset(site, access.pointers[first])
+        inside = emit.icmp("ult", offset, limit)
+        if access.mask is not None:
+            inside = emit.bit_and(inside, access.mask[first])
+        if access.group == 1:
+            good.append(emit.cast("zext", inside, "i32"))
+            continue
+        left = emit.add(emit.binary("sub", limit, offset), site.element_bytes - 1)
+        left = emit.lshr(left, site.element_bytes.bit_length() - 1)
+        whole = integer("i64", access.group)
+        left = emit.select(emit.icmp("ult", left, whole), left, whole)
+        count = emit.cast("trunc", left, "i32")
+        good.append(emit.select(inside, count, integer("i32", 0)))
+    return good
+
+
+# What is said of them
+
+
+def _tell(
+    ctx: Lowering, access: TestedAccess, good: Good, outside: LLVMValue, *, of_tile: bool
+) -> None:
+    """Flag or report the bad elements; `of_tile`: all threads of the block are here."""
+    if access.site.is_recomputed:
+        flag(ctx, access.site, outside)
+        return
+    emit, pointer = ctx.emit, PointerAccess(access.op).pointer
+    is_complete = of_tile and _runs_together(access.op)
+    if is_complete:
+        # Those that have no bad element tell what their mask leaves out.
+        outside = _in_any_thread(ctx, outside)
+    tally = _tally(ctx, access, good)
+    found = tally.count
+    if is_complete:
+        found = emit.binary("or", found, tally.masked)
+    reports = emit.bit_and(outside, emit.icmp("ne", found, 0))
+    acting = acting_thread(ctx, pointer)
+    if acting is not None:
+        reports = emit.bit_and(reports, acting)
+    report(ctx, access.site, tally, reports, is_complete or not access.site.shape)
+
+
+def _tally(ctx: Lowering, access: TestedAccess, good: Good) -> Tally:
+    """What this thread counts; registers that are copies of others do not."""
+    emit, pointer = ctx.emit, PointerAccess(access.op).pointer
+    counted, linear = counted_registers(ctx, pointer), linear_places(ctx, pointer)
+    step = _step_between(ctx, access)
+    zero, whole = integer("i32", 0), integer("i32", access.group)
+    masked, bad, places, payloads = zero, {}, {}, {}
+    for first, count in zip(access.firsts, good, strict=True):
+        if first not in counted:
+            continue
+        bad[first] = emit.binary("sub", whole, count)
+        if access.mask is not None:
+            on = access.mask[first]
+            bad[first] = emit.select(on, bad[first], zero)
+            masked = emit.binary("add", masked, emit.select(on, zero, whole))
+        places[first] = emit.add(linear[first], emit.mul(count, step))
+        moved = emit.mul(emit.cast("zext", count, "i64"), access.site.element_bytes)
+        payloads[first] = emit.add(ctx.to_bits(access.pointers[first]), moved)
+    tally = tallied(ctx, Tally.empty(), bad, places, payloads)
+    return Tally(tally.count, tally.least, tally.payload, masked)
+
+
+def _step_between(ctx: Lowering, access: TestedAccess) -> int:
+    """How far apart the first two registers' elements are in the tile, in row-major places."""
+    if access.group == 1:
+        return 1
+    layout, step = ctx.layout(PointerAccess(access.op).pointer), 0
+    moved = layout.unpack_out(layout.packed_bases(REGISTER)[0])
+    for name, size in layout.outs:
+        step = step * size + moved[name]
+    return step
+
+
+def _runs_together(op: Operation) -> bool:
+    """Whether all threads of a block are at an access in the same iteration.
+
+    A `while` may go on by what another program wrote, which threads see at different times.
+    """
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if scf.While.matches(around):
+            return False
+        block = around.block
+    return True
+
+
+def _in_any_thread(ctx: Lowering, condition: LLVMValue) -> LLVMValue:
+    """i1: whether the condition holds in any thread of the block."""
+    vote = "vote.sync.any.pred p, p, -1;"
+    if ctx.num_warps > 1:
+        vote = "barrier.cta.red.or.pred p, 0, p;"
+    text = f"{{\n.reg .pred p;\nsetp.ne.u32 p, $1, 0;\n{vote}\nselp.u32 $0, 1, 0, p;\n}}"
+    number = ctx.emit.cast("zext", condition, "i32")
+    found = ctx.emit.asm(text, "=r,r,~{memory}", "i32", (number,), convergent=True)
+    return ctx.emit.icmp("ne", found, 0)
