@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from tkdebug.errors import UsageError
-from tkdebug.knobs import KNOB_TABLE, Knobs, parse_size_bytes, scope
+from tkdebug.knob_values import (
+    parse_size_bytes,
+)
+from tkdebug.knobs import (
+    KNOB_TABLE,
+    Knobs,
+    scope,
+)
 
 
 @pytest.fixture

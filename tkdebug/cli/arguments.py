@@ -13,7 +13,10 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
-from tkdebug.knobs import CHECK_NAMES, CheckedLaunchesName
+from tkdebug.knob_values import (
+    CHECK_NAMES,
+    CheckedLaunchesName,
+)
 
 _OPTIONS_WITH_VALUE = (
     "--mode",

@@ -173,7 +173,12 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
 def _record(program: Program, path: Path, target: str | None, advises: bool = False) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
-    from tkdebug.knobs import KNOBS, NO_CHECKS
+    from tkdebug.knob_values import (
+        NO_CHECKS,
+    )
+    from tkdebug.knobs import (
+        KNOBS,
+    )
 
     recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
     knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)

@@ -10,7 +10,7 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
-from tkdebug.knobs import (
+from tkdebug.knob_values import (
     CHECK_CHOICES,
     CHECKED_LAUNCHES,
     DEFAULT_CHECKS,
