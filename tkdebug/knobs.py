@@ -138,7 +138,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "timelines",
-        {"TKDEBUG_TIMELINE": _parse_watches},
+        {"TKDEBUG_TIMELINE": parse_watches},
         (),
         tuple,
         "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
