@@ -26,9 +26,7 @@ from tkdebug.knob_values import (
     MODE_NAMES,
     TRITON_RELEASES,
 )
-from tkdebug.knobs import (
-    KNOBS,
-)
+from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 

@@ -3,14 +3,8 @@ from pathlib import Path
 import pytest
 
 from tkdebug.errors import UsageError
-from tkdebug.knob_values import (
-    parse_size_bytes,
-)
-from tkdebug.knobs import (
-    KNOB_TABLE,
-    Knobs,
-    scope,
-)
+from tkdebug.knob_values import parse_size_bytes
+from tkdebug.knobs import KNOB_TABLE, Knobs, scope
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.script import Program, find_program, run_program
+from tkdebug.cli.torch_import import import_torch
 from tkdebug.debugger.dap.adapter import Adapter
 from tkdebug.debugger.dap.arguments import optional, texts
 from tkdebug.debugger.dap.listener import LOOPBACK, connection_of, listening_socket
@@ -20,7 +21,7 @@ from tkdebug.debugger.dap.output import ForwardedOutput
 from tkdebug.debugger.dap.wire import Connection, ProtocolError
 from tkdebug.errors import UsageError
 from tkdebug.fault_telling import telling
-from tkdebug.runtime.device.torch_package import check_importable, check_installed
+from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
 # For a script to end after `terminate`, and for a client to disconnect.
@@ -120,7 +121,7 @@ class _Launch:
         if folder := optional(arguments, "cwd", ""):
             _enter(folder)
         self.program = find_program(target, tuple(texts(arguments, "args")), bool(module))
-        check_importable()
+        import_torch()
         os.environ.update(_environment(arguments))
 
     def begin(self) -> None:

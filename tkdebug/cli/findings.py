@@ -18,12 +18,8 @@ from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.knob_values import (
-    CHECK_NAMES,
-)
-from tkdebug.knobs import (
-    KNOBS,
-)
+from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 

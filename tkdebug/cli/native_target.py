@@ -13,12 +13,8 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.fault_text import counted
 from tkdebug.instrument.session import Session
-from tkdebug.knob_values import (
-    ModeName,
-)
-from tkdebug.knobs import (
-    KNOBS,
-)
+from tkdebug.knob_values import ModeName
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 VARIABLE = "TKDEBUG_CROSS_COMPILE"

@@ -50,7 +50,7 @@ class Outcome:
 
 
 def conclude(arguments: Arguments, outcome: Outcome) -> int:
-    """Tell what was recorded and write the report; the result is the exit status."""
+    """Print what was recorded and write the report; the result is the exit status."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             stream.flush()

@@ -13,15 +13,8 @@ from pathlib import Path
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
-from tkdebug.knob_values import (
-    MARKING_CHECKS,
-    MODE_NAMES,
-    NO_CHECKS,
-    ModeName,
-)
-from tkdebug.knobs import (
-    KNOBS,
-)
+from tkdebug.knob_values import MARKING_CHECKS, MODE_NAMES, NO_CHECKS, ModeName
+from tkdebug.knobs import KNOBS
 from tkdebug.watches.in_force import WATCHES
 
 VARIABLE = "TKDEBUG_COMPAT"

@@ -22,16 +22,8 @@ from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_teller import FaultTeller
 from tkdebug.findings.baseline import load
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import (
-    CHECK_CHOICES,
-    CHECK_NAMES,
-    NO_CHECKS,
-    ModeName,
-    parse_kinds,
-)
-from tkdebug.knobs import (
-    KNOBS,
-)
+from tkdebug.knob_values import CHECK_CHOICES, CHECK_NAMES, NO_CHECKS, ModeName, parse_kinds
+from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
