@@ -19,6 +19,7 @@ CheckedLaunchesName = Literal["first", "all", "none"]
 CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
+DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 # Fault kinds that are looked for only when asked for.
 CHECK_NAMES = (
     "race",
@@ -66,6 +67,18 @@ def parse_bool(text: str) -> bool:
     if word not in _TRUE + _FALSE:
         raise ValueError("1 or 0 (also true/false, on/off, yes/no)")
     return word in _TRUE
+
+
+def parse_dot_precision(text: str) -> str | None:
+    """What fp32 operands of a dot are cut to: `tf32`; none where nothing is said.
+
+    Raises:
+        ValueError: no such precision.
+    """
+    word = text.strip().lower()
+    if word and word not in DOT_PRECISIONS:
+        raise ValueError("one of " + ", ".join(DOT_PRECISIONS))
+    return word or None
 
 
 def parse_mode(text: str) -> ModeName:

@@ -24,6 +24,7 @@ from tkdebug.knob_values import (
     parse_bool,
     parse_checked_launches,
     parse_checks,
+    parse_dot_precision,
     parse_kinds,
     parse_mlir_dump,
     parse_mode,
@@ -293,6 +294,16 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
     ),
     Knob(
+        "fp32_default",
+        {
+            "TKDEBUG_FP32_DEFAULT": parse_dot_precision,
+            "TRITON_F32_DEFAULT": parse_dot_precision,
+        },
+        None,
+        (str, type(None)),
+        "input_precision of fp32 dots that name none: tf32, tf32x3, ieee, bf16x3, bf16x6",
+    ),
+    Knob(
         "triton_version",
         {"TKDEBUG_TRITON": parse_triton_version},
         "3.9",
@@ -354,6 +365,7 @@ class Knobs:
     advise: bool
     override_arch: str | None
     default_fp_fusion: bool
+    fp32_default: str | None
     triton_version: str
     print_autotuning: bool
     cupti: bool
@@ -373,10 +385,13 @@ class Knobs:
     def read_all(self) -> dict[str, object]:
         """Every knob's value by name, so that a bad variable shows at once.
 
+        What has not been looked at stays so: scripts set variables of upstream's themselves.
+
         Raises:
             UsageError: an environment variable holds something else than expected.
         """
-        return {name: getattr(self, name) for name in _BY_NAME}
+        known = self.__dict__
+        return {n: known[n] if n in known else knob.read() for n, knob in _BY_NAME.items()}
 
     def refresh(self) -> None:
         """Forget all values; the environment is read again when they are next looked at."""

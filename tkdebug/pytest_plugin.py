@@ -16,7 +16,7 @@ from tkdebug.compat import Installed, install
 from tkdebug.compat.checked_synchronisations import conclude_checked_launches
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import Fault
-from tkdebug.fault_text import describe
+from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knob_values import (

@@ -23,7 +23,7 @@ from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.torch_import import import_torch
 from tkdebug.errors import UsageError
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import tell

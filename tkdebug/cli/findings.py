@@ -10,7 +10,7 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.kernel_checks import checks_of
 from tkdebug.cli.places import check_writable
 from tkdebug.errors import TkError, UsageError
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, load, pieces
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.hook_chain import HOOKS

@@ -66,9 +66,9 @@ def arm() -> None:
 
         join_from_environment()
     if os.environ.get("TKDEBUG_TOLD_FAULTS"):
-        from tkdebug.fault_telling import tell_from_environment
+        from tkdebug.fault_printing.processes import print_from_environment
 
-        tell_from_environment()
+        print_from_environment()
     if os.environ.get(COREDUMP_VARIABLE):
         from tkdebug.compat.gpu_crashes import watch_from_environment
 
