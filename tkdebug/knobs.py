@@ -30,6 +30,7 @@ from tkdebug.knob_values import (
     parse_mode,
     parse_names,
     parse_path,
+    parse_print_elements,
     parse_seconds,
     parse_size_bytes,
     parse_target,
@@ -143,6 +144,12 @@ KNOB_TABLE: tuple[Knob, ...] = (
         (),
         tuple,
         "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
+        "print_elements",
+        {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
+        256,
+        int,
+        "elements of a tile that `device_print` prints one by one, or all; larger tiles are "
+        "summarised in one line",
     ),
     Knob(
         "only_kernels",
@@ -345,6 +352,7 @@ class Knobs:
     watches: tuple[str, ...]
     timelines: tuple[str, ...]
     watch_buffer_bytes: int
+    print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None

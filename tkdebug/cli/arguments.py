@@ -27,6 +27,7 @@ _OPTIONS_WITH_VALUE = (
     "--check-launches",
     "--watch",
     "--timeline",
+    "--print-elements",
     "--hang-timeout",
     "--only",
     "--ignore",
@@ -71,6 +72,7 @@ class Arguments:
         check_launches: which launches of native kernels are checked; None as the knob says.
         watches: values of kernels that are recorded.
         timelines: kernels of which warps' timelines are recorded.
+        print_elements: elements of tiles that are printed one by one; None as the knob says.
         hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
@@ -122,6 +124,7 @@ class Arguments:
     check_launches: CheckedLaunchesName | None = None
     watches: tuple[str, ...] = ()
     timelines: tuple[str, ...] = ()
+    print_elements: int | None = None
     hang_timeout_s: float | None = None
     coredump: bool = True
     stacks: bool = False
@@ -288,6 +291,7 @@ def _run_arguments(
         check_launches=parsed.check_launches,
         watches=tuple(parsed.watches),
         timelines=tuple(parsed.timelines),
+        print_elements=parsed.print_elements,
         hang_timeout_s=parsed.hang_timeout,
         stacks=parsed.stacks,
         stalls=parsed.stalls,
