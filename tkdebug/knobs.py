@@ -144,6 +144,8 @@ KNOB_TABLE: tuple[Knob, ...] = (
         (),
         tuple,
         "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
+    ),
+    Knob(
         "print_elements",
         {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
         256,

@@ -175,6 +175,8 @@ def _add_run(add: AddCommand) -> None:
         metavar="KERNEL",
         help="record when each warp of a program was at which line, in the first launches of a "
         "kernel on the GPU; KERNEL[@PROGRAMS], as in matmul@0:4,17; may be repeated",
+    )
+    run.add_argument(
         "--print-elements",
         type=elements,
         metavar="N|all",
