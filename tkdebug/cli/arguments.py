@@ -13,7 +13,7 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
-from tkdebug.knobs import CHECK_NAMES, CheckedLaunchesName
+from tkdebug.knob_values import CHECK_NAMES, CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (
     "--mode",
@@ -69,7 +69,7 @@ class Arguments:
         stalls: whether to sample where warps wait.
         check_launches: which launches of native kernels are checked; None as the knob says.
         watches: values of kernels that are recorded.
-        hang_timeout_s: how long a kernel may run on the GPU; None for ever.
+        hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.

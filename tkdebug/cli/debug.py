@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.script import Program, find_program, run_program
+from tkdebug.cli.torch_import import import_torch
 from tkdebug.errors import UsageError
-from tkdebug.fault_telling import telling
-from tkdebug.runtime.device.torch_package import check_importable, check_installed
+from tkdebug.fault_printing.processes import printing_faults
+from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def debug_command(arguments: Arguments) -> int:
     commands = _commands(arguments)
     if arguments.tui:
         return _debug_in_tui(arguments, commands)
-    check_importable()
+    import_torch()
     from tkdebug import compat
     from tkdebug.debugger.engine import Debugger
 
@@ -48,7 +49,7 @@ def debug_command(arguments: Arguments) -> int:
     console.attach(debugger)
     with (
         compat.install(mode="interpret"),
-        telling(),
+        printing_faults(),
         _interrupts(debugger),
         _script_output(console.is_json),
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from tkdebug.knobs import parse_kinds, parse_seconds, parse_triton_version
+from tkdebug.knob_values import parse_kinds, parse_seconds, parse_triton_version
 
 
 def triton_version(text: str) -> str:

@@ -10,12 +10,7 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
-from tkdebug.knobs import (
-    CHECK_CHOICES,
-    CHECKED_LAUNCHES,
-    DEFAULT_CHECKS,
-    TRITON_RELEASES,
-)
+from tkdebug.knob_values import CHECK_CHOICES, CHECKED_LAUNCHES, DEFAULT_CHECKS, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -436,7 +431,7 @@ def _add_doctor(add: AddCommand) -> None:
     add(
         "doctor",
         help="what this machine can do, and what is missing",
-        description="Tell what this machine can do, and what is missing. The exit status is 1 when "
+        description="Show what this machine can do, and what is missing. The exit status is 1 when "
         "something needed is missing.",
         allow_abbrev=False,
     )
