@@ -15,6 +15,8 @@ from tkdebug.errors import instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
+# More than any tile has.
+ALL_ELEMENTS = 1 << 62
 CheckedLaunchesName = Literal["first", "all", "none"]
 CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
@@ -108,6 +110,19 @@ def parse_checked_launches(text: str) -> CheckedLaunchesName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+
+
+def parse_print_elements(text: str) -> int:
+    """A number of elements, or `all`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.strip().lower() == "all":
+        return ALL_ELEMENTS
+    if not text.strip().isdecimal():
+        raise ValueError("a number of elements, or all")
+    return int(text)
 
 
 def parse_watches(text: str) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from tkdebug.knob_values import (
     parse_mode,
     parse_names,
     parse_path,
+    parse_print_elements,
     parse_seconds,
     parse_size_bytes,
     parse_target,
@@ -136,6 +137,14 @@ KNOB_TABLE: tuple[Knob, ...] = (
         4 << 20,
         int,
         "memory for what is kept of watched values in one launch",
+    ),
+    Knob(
+        "print_elements",
+        {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
+        256,
+        int,
+        "elements of a tile that `device_print` prints one by one, or all; larger tiles are "
+        "summarised in one line",
     ),
     Knob(
         "only_kernels",
@@ -337,6 +346,7 @@ class Knobs:
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
     watch_buffer_bytes: int
+    print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.cli.option_values import kinds, percent, seconds, triton_version
+from tkdebug.cli.option_values import elements, kinds, percent, seconds, triton_version
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
 from tkdebug.knob_values import CHECK_CHOICES, CHECKED_LAUNCHES, DEFAULT_CHECKS, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
@@ -166,6 +166,13 @@ def _add_run(add: AddCommand) -> None:
         help="record the values of a variable of a kernel, by program and iteration: its minimum, "
         "maximum, mean, NaNs and more; FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], where "
         ":tile records the whole tile; may be repeated",
+    )
+    run.add_argument(
+        "--print-elements",
+        type=elements,
+        metavar="N|all",
+        help="tiles of up to N elements are printed one by one by device_print, larger ones as a "
+        "summary in one line; 256 by default",
     )
     run.add_argument(
         "--hang-timeout",

@@ -54,6 +54,8 @@ class Print(OpView):
     prefix = attribute_def("prefix", str, "")
     hex = attribute_def("hex", bool, False)
     signed = optional_attribute_def("signed", tuple[bool, ...])
+    # Of one line for all values, which are scalars, as printf has it.
+    template = optional_attribute_def("template", str)
 
 
 class Barrier(OpView):

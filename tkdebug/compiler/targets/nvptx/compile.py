@@ -17,6 +17,7 @@ from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
+from tkdebug.compiler.passes.summarise_prints import SummarisePrints
 from tkdebug.compiler.probes.sites import UNWRITTEN, ProbePlan
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
@@ -215,6 +216,9 @@ def lower_to_llvm(
         if probes is not None and probes.watches:
             expand = (ExpandWatches(probes.watch_bytes),)
             probed = (*probed, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
+    if options.print_elements is not None:
+        summarise = (SummarisePrints(options.print_elements),)
+        probed = (*probed, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
     reports_asserts = options.probes is not None and "assert" in options.probes.kinds
     # What is copied asynchronously passes through no register, where marks are looked for.
     reads_marks = options.probes is not None and UNWRITTEN in options.probes.kinds
