@@ -184,7 +184,7 @@ class CheckedLaunches:
             return True
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
-        if reported.count(0) != len(reported):
+        if reported.count(0) != len(reported) or first.arguments.has_gaps:
             self._report(first, reported)
         if first.records is not None:
             self._show(first, first.records, counters)
@@ -203,13 +203,19 @@ class CheckedLaunches:
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
         from tkdebug.interpreter.closer_look import needs_closer_look
-        from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
+        from tkdebug.interpreter.probe_reports import (
+            CheckedLaunch,
+            faults_between_elements,
+            faults_of,
+        )
 
         passed = pending.arguments
         launch = CheckedLaunch(
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
         faults = faults_of(pending.plan, table, launch)
+        if passed.has_gaps:
+            faults += faults_between_elements(pending.plan, launch)
         if needs_closer_look(pending.plan, table, faults):
             faults = self._looks.faults(pending, table, launch, faults)
         for fault in faults:
