@@ -140,6 +140,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "memory for what is kept of watched values in one launch",
     ),
     Knob(
+        "timelines",
+        {"TKDEBUG_TIMELINE": parse_watches},
+        (),
+        tuple,
+        "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
+    ),
+    Knob(
         "print_elements",
         {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
         256,
@@ -353,6 +360,7 @@ class Knobs:
     checks: tuple[str, ...]
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
+    timelines: tuple[str, ...]
     watch_buffer_bytes: int
     print_elements: int
     only_kernels: tuple[str, ...]

@@ -519,3 +519,16 @@ def test_stored_nan_of_a_large_launch_is_counted_in_one_program(printer, told):
     (fault,) = faults
     assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 64)
     assert "counted in program (100, 0, 0) alone" in fault.hint
+
+
+def test_access_between_the_elements_of_a_view(printer, told, x):
+    faults, _ = told
+    make_kernel()[(1,)](x[16:96:2], x.clone(), 40, BLOCK=64)
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.tensor, fault.index, fault.count) == (
+        "between-elements",
+        "x_ptr",
+        1,
+        20,
+    )

@@ -175,6 +175,15 @@ def _add_run(add: AddCommand) -> None:
         ":tile records the whole tile; may be repeated",
     )
     run.add_argument(
+        "--timeline",
+        action="append",
+        default=[],
+        dest="timelines",
+        metavar="KERNEL",
+        help="record when each warp of a program was at which line, in the first launches of a "
+        "kernel on the GPU; KERNEL[@PROGRAMS], as in matmul@0:4,17; may be repeated",
+    )
+    run.add_argument(
         "--print-elements",
         type=elements,
         metavar="N|all",

@@ -76,6 +76,7 @@ def check_run(arguments: Arguments) -> None:
         _check_mode(arguments, mode)
     check_target_of_run(arguments, mode)
     _check_watches(arguments)
+    _check_timelines(arguments, mode)
     if arguments.nvtx:
         check_nvtx()
     if arguments.session is not None:
@@ -95,6 +96,15 @@ def _check_watches(arguments: Arguments) -> None:
         except UsageError as error:
             option = "--watch" if arguments.watches else "TKDEBUG_WATCH"
             raise UsageError(f"{option} {text}: {error}") from None
+
+
+def _check_timelines(arguments: Arguments, mode: ModeName) -> None:
+    from tkdebug.timelines.requests import read_request
+
+    if mode == "interpret" and arguments.timelines:
+        raise UsageError("--timeline: kernels are interpreted; it is about those on a GPU")
+    for text in arguments.timelines or KNOBS.timelines:
+        read_request(text)
 
 
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:

@@ -42,6 +42,7 @@ def environment(
         "TKDEBUG_CHECK_LAUNCHES": KNOBS.check_launches,
         "TKDEBUG_PRINT_ELEMENTS": str(KNOBS.print_elements),
         "TKDEBUG_WATCH": ";".join(watch.absolute_text for watch in WATCHES.watches) or None,
+        "TKDEBUG_TIMELINE": ";".join(KNOBS.timelines) or None,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
         "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
         "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),
