@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -200,8 +203,8 @@ def replay_us(graph: Any, count: int) -> float:
     return float(1e3 * begin.elapsed_time(end) / count)
 
 
-def measure(row: Row, rounds: int) -> str:
-    """A line of the table.
+def measure(row: Row, rounds: int, tool: str | None = None) -> str:
+    """A line of the table; `tool` is compute-sanitizer, where that is timed.
 
     Raises:
         AssertionError: the checked build computes something else, or reports a fault.
@@ -241,6 +244,7 @@ def measure(row: Row, rounds: int) -> str:
         "pass" if ratio <= row.limit else "miss",
         f"{kernel.binary.registers} / {checked.registers}",
         f"{checked.compile_ratio:.1f}x",
+        "-" if tool is None else f"{sanitized_us(row, tool) / bare_us:.1f}x",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -283,15 +287,17 @@ def measure_loop(name: str, step: int, rounds: int) -> str:
 HEAD = """# Costs of native checks
 
 Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels of the native
-benchmark, and two gathers, bare and with bounds, assertions and assumptions checked on every
-launch. Device times of launches in CUDA graphs, replayed in turn in one process; medians. Registers
-are those of the two builds. Compile times are of code that is not on the disk.
+benchmark, and two gathers, bare and with bounds, assertions, assumptions, stored NaNs, wrapped
+offsets, divisions and shifts checked on every launch. Device times of launches in CUDA graphs,
+replayed in turn in one process; medians. Registers are those of the two builds. Compile times are
+of code that is not on the disk. Under compute-sanitizer (memcheck, `--sanitizer`) bare launches run
+in a process of their own, timed by events.
 
 - date: {date}
 - machine: {machine}
 
-| work | bare us | checked | target |  | registers | compile |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| work | bare us | checked | target |  | registers | compile | compute-sanitizer |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 LOOPS = """
 Programs of 1,000 vector adds of up to 2^24 elements, the first launches of each kind checked, as
@@ -302,6 +308,43 @@ Programs of 1,000 vector adds of up to 2^24 elements, the first launches of each
 """
 
 
+def sanitizer() -> str | None:
+    """Where compute-sanitizer is; None where it is not."""
+    toolkit = Path("/usr/local/cuda/bin/compute-sanitizer")
+    return shutil.which("compute-sanitizer") or (str(toolkit) if toolkit.exists() else None)
+
+
+def sanitized_us(row: Row, tool: str) -> float:
+    """Time of a bare launch under memcheck, in a process of its own.
+
+    Raises:
+        RuntimeError: the process failed.
+    """
+    command = [tool, "--tool", "memcheck", "--log-file", os.devnull, sys.executable, __file__]
+    done = subprocess.run(
+        [*command, "--bare", row.name], capture_output=True, text=True, timeout=300
+    )
+    if done.returncode:
+        raise RuntimeError(f"{row.name}: under compute-sanitizer: {done.stderr[-500:]}")
+    return float(done.stdout.split()[-1])
+
+
+def launch_us(row: Row) -> float:
+    """Time of a bare launch, by events: a graph is none of the sanitizer's."""
+    run = row.make()
+    run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * begin.elapsed_time(end))
+    return statistics.median(times)
+
+
 def main() -> None:
     """Measure all rows, print them, and put them into a file if asked to."""
     parser = argparse.ArgumentParser()
@@ -309,12 +352,20 @@ def main() -> None:
     parser.add_argument("--only", default="", help="parts of names, by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--sanitizer", action="store_true", help="time compute-sanitizer, too")
+    parser.add_argument("--bare", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.bare is not None:
+        print(launch_us(next(row for row in ROWS if row.name == arguments.bare)))
+        return
+    tool = sanitizer() if arguments.sanitizer else None
+    if arguments.sanitizer and tool is None:
+        parser.error("--sanitizer: compute-sanitizer is not on the path; install the CUDA toolkit")
     spy()
     lines = []
     for row in ROWS:
         if any(part in row.name for part in arguments.only.split(",")):
-            lines.append(measure(row, arguments.rounds))
+            lines.append(measure(row, arguments.rounds, tool))
             print(lines[-1], flush=True)
             torch.cuda.empty_cache()
     loops = []
