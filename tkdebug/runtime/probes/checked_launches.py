@@ -26,6 +26,7 @@ from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.closer_looks import CloserLooks
+from tkdebug.runtime.probes.timelines import tell_timelines
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 
@@ -179,6 +180,9 @@ class CheckedLaunches:
         if found is None:
             return False
         self._pending.popleft()
+        if first.plan.timeline is not None:
+            tell_timelines(first.plan.timeline, found, first.kernel, first.launch_id, first.grid)
+            return True
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
         if reported.count(0) != len(reported) or self._is_for_the_host(first):
