@@ -15,10 +15,13 @@ from tkdebug.errors import instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
+# More than any tile has.
+ALL_ELEMENTS = 1 << 62
 CheckedLaunchesName = Literal["first", "all", "none"]
 CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
+DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 # Fault kinds that are looked for only when asked for.
 CHECK_NAMES = (
     "race",
@@ -41,6 +44,8 @@ NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Who compiles kernels.
+COMPILERS = ("tkdebug", "triton")
 # Versions of Triton's language and the release that each of them is taken from.
 TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
 _TRUE = ("1", "true", "on", "yes", "y")
@@ -68,12 +73,31 @@ def parse_bool(text: str) -> bool:
     return word in _TRUE
 
 
+def parse_dot_precision(text: str) -> str | None:
+    """What fp32 operands of a dot are cut to: `tf32`; none where nothing is said.
+
+    Raises:
+        ValueError: no such precision.
+    """
+    word = text.strip().lower()
+    if word and word not in DOT_PRECISIONS:
+        raise ValueError("one of " + ", ".join(DOT_PRECISIONS))
+    return word or None
+
+
 def parse_mode(text: str) -> ModeName:
     """How kernels run."""
     for name in MODE_NAMES:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def parse_compiler(text: str) -> str:
+    """Who compiles kernels."""
+    if text.strip() not in COMPILERS:
+        raise ValueError("one of " + ", ".join(COMPILERS))
+    return text.strip()
 
 
 def parse_triton_version(text: str) -> str:
@@ -95,6 +119,19 @@ def parse_checked_launches(text: str) -> CheckedLaunchesName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+
+
+def parse_print_elements(text: str) -> int:
+    """A number of elements, or `all`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.strip().lower() == "all":
+        return ALL_ELEMENTS
+    if not text.strip().isdecimal():
+        raise ValueError("a number of elements, or all")
+    return int(text)
 
 
 def parse_watches(text: str) -> tuple[str, ...]:

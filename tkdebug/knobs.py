@@ -24,11 +24,14 @@ from tkdebug.knob_values import (
     parse_bool,
     parse_checked_launches,
     parse_checks,
+    parse_compiler,
+    parse_dot_precision,
     parse_kinds,
     parse_mlir_dump,
     parse_mode,
     parse_names,
     parse_path,
+    parse_print_elements,
     parse_seconds,
     parse_size_bytes,
     parse_target,
@@ -135,6 +138,21 @@ KNOB_TABLE: tuple[Knob, ...] = (
         4 << 20,
         int,
         "memory for what is kept of watched values in one launch",
+    ),
+    Knob(
+        "timelines",
+        {"TKDEBUG_TIMELINE": parse_watches},
+        (),
+        tuple,
+        "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
+    ),
+    Knob(
+        "print_elements",
+        {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
+        256,
+        int,
+        "elements of a tile that `device_print` prints one by one, or all; larger tiles are "
+        "summarised in one line",
     ),
     Knob(
         "only_kernels",
@@ -286,11 +304,28 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
     ),
     Knob(
+        "fp32_default",
+        {
+            "TKDEBUG_FP32_DEFAULT": parse_dot_precision,
+            "TRITON_F32_DEFAULT": parse_dot_precision,
+        },
+        None,
+        (str, type(None)),
+        "input_precision of fp32 dots that name none: tf32, tf32x3, ieee, bf16x3, bf16x6",
+    ),
+    Knob(
         "triton_version",
         {"TKDEBUG_TRITON": parse_triton_version},
         "3.9",
         str,
         "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
+    ),
+    Knob(
+        "compiler",
+        {"TKDEBUG_COMPILER": parse_compiler},
+        "tkdebug",
+        str,
+        "what compiles kernels: tkdebug, or triton for the Triton that is installed",
     ),
     Knob(
         "print_autotuning",
@@ -325,7 +360,9 @@ class Knobs:
     checks: tuple[str, ...]
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
+    timelines: tuple[str, ...]
     watch_buffer_bytes: int
+    print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None
@@ -346,7 +383,9 @@ class Knobs:
     advise: bool
     override_arch: str | None
     default_fp_fusion: bool
+    fp32_default: str | None
     triton_version: str
+    compiler: str
     print_autotuning: bool
     cupti: bool
     recording_process: bool
@@ -365,10 +404,13 @@ class Knobs:
     def read_all(self) -> dict[str, object]:
         """Every knob's value by name, so that a bad variable shows at once.
 
+        What has not been looked at stays so: scripts set variables of upstream's themselves.
+
         Raises:
             UsageError: an environment variable holds something else than expected.
         """
-        return {name: getattr(self, name) for name in _BY_NAME}
+        known = self.__dict__
+        return {n: known[n] if n in known else knob.read() for n, knob in _BY_NAME.items()}
 
     def refresh(self) -> None:
         """Forget all values; the environment is read again when they are next looked at."""

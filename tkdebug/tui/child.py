@@ -124,7 +124,7 @@ class Child:
         if not (isinstance(local, int) and local & termios.ISIG):
             self.write(self._control_character(termios.VINTR, b"\x03"))
             return
-        # Not the character: behind a full queue of unread input it would wait for ever. The
+        # Not the character: behind a full queue of unread input it would wait forever. The
         # terminal knows who is in the foreground.
         with self._lock, contextlib.suppress(OSError):
             # Group 0 stands for nobody there, and for killpg it would be our own.
@@ -170,7 +170,7 @@ class Child:
             if unposted and now_s - posted_s >= POST_INTERVAL_S:
                 on_pause()
                 unposted, posted_s = False, now_s
-            # What it left behind may hold the pty open and even write: not for ever.
+            # What it left behind may hold the pty open and even write: not forever.
             if reads_after_end > (MAX_READS_AFTER_END if data else 2):
                 break
         if unposted:

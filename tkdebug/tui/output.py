@@ -237,6 +237,6 @@ class OutputPane(Pane):
         self.query_one("#output-view").focus()
 
     def action_end_input(self) -> None:
-        """Tell of Ctrl-D."""
+        """Report Ctrl-D."""
         if self._interactive:
             self.post_message(self.InputEnded())
