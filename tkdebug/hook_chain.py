@@ -26,7 +26,7 @@ from tkdebug.forks import renew_after_forks
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.fault_teller import FaultTeller
+    from tkdebug.fault_printing.printer import FaultPrinter
 
 
 class ActivityBuffers(Protocol):
@@ -167,7 +167,7 @@ class HookChain:
         self.recorders: tuple[Hook, ...] = ()
         self.recorder_ids: tuple[int, ...] = ()
         self._reported: set[int] = set()
-        self._teller: FaultTeller | None = None
+        self._teller: FaultPrinter | None = None
         # Who takes over the launches of interpreted kernels.
         self.debugger: LaunchDebugger | None = None
         # Makes the debugger of a kernel that calls `breakpoint()`, None where nobody can be asked.
@@ -289,9 +289,9 @@ class HookChain:
         """Print `fault` the first time that it comes up at its place."""
         if self._teller is None:
             # Printing needs the source text and styles, which a silent run does not load.
-            from tkdebug.fault_teller import FaultTeller
+            from tkdebug.fault_printing.printer import FaultPrinter
 
-            self._teller = FaultTeller()
+            self._teller = FaultPrinter()
         self._teller.on_fault(fault)
 
     def progress(self, event: LaunchProgress) -> None:

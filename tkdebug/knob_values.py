@@ -15,6 +15,8 @@ from tkdebug.errors import instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
 
+# More than any tile has.
+ALL_ELEMENTS = 1 << 62
 CheckedLaunchesName = Literal["first", "all", "none"]
 CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
@@ -42,6 +44,8 @@ NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Who compiles kernels.
+COMPILERS = ("tkdebug", "triton")
 # Versions of Triton's language and the release that each of them is taken from.
 TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
 _TRUE = ("1", "true", "on", "yes", "y")
@@ -89,6 +93,13 @@ def parse_mode(text: str) -> ModeName:
     raise ValueError("one of " + ", ".join(MODE_NAMES))
 
 
+def parse_compiler(text: str) -> str:
+    """Who compiles kernels."""
+    if text.strip() not in COMPILERS:
+        raise ValueError("one of " + ", ".join(COMPILERS))
+    return text.strip()
+
+
 def parse_triton_version(text: str) -> str:
     """`"3.9"`, of `"3.9"` or a release such as `"3.9.0"`: the language that `triton` stands for.
 
@@ -108,6 +119,19 @@ def parse_checked_launches(text: str) -> CheckedLaunchesName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+
+
+def parse_print_elements(text: str) -> int:
+    """A number of elements, or `all`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.strip().lower() == "all":
+        return ALL_ELEMENTS
+    if not text.strip().isdecimal():
+        raise ValueError("a number of elements, or all")
+    return int(text)
 
 
 def parse_watches(text: str) -> tuple[str, ...]:

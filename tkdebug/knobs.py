@@ -24,12 +24,14 @@ from tkdebug.knob_values import (
     parse_bool,
     parse_checked_launches,
     parse_checks,
+    parse_compiler,
     parse_dot_precision,
     parse_kinds,
     parse_mlir_dump,
     parse_mode,
     parse_names,
     parse_path,
+    parse_print_elements,
     parse_seconds,
     parse_size_bytes,
     parse_target,
@@ -136,6 +138,21 @@ KNOB_TABLE: tuple[Knob, ...] = (
         4 << 20,
         int,
         "memory for what is kept of watched values in one launch",
+    ),
+    Knob(
+        "timelines",
+        {"TKDEBUG_TIMELINE": parse_watches},
+        (),
+        tuple,
+        "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
+    ),
+    Knob(
+        "print_elements",
+        {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
+        256,
+        int,
+        "elements of a tile that `device_print` prints one by one, or all; larger tiles are "
+        "summarised in one line",
     ),
     Knob(
         "only_kernels",
@@ -304,6 +321,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
     ),
     Knob(
+        "compiler",
+        {"TKDEBUG_COMPILER": parse_compiler},
+        "tkdebug",
+        str,
+        "what compiles kernels: tkdebug, or triton for the Triton that is installed",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": parse_bool, "TRITON_PRINT_AUTOTUNING": parse_bool},
         False,
@@ -336,7 +360,9 @@ class Knobs:
     checks: tuple[str, ...]
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
+    timelines: tuple[str, ...]
     watch_buffer_bytes: int
+    print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
     baseline: Path | None
@@ -359,6 +385,7 @@ class Knobs:
     default_fp_fusion: bool
     fp32_default: str | None
     triton_version: str
+    compiler: str
     print_autotuning: bool
     cupti: bool
     recording_process: bool

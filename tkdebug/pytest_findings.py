@@ -19,7 +19,7 @@ import pytest
 
 from tkdebug.errors import UsageError
 from tkdebug.events import Fault, LaunchRecord
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, fixed, identity, load, pieces
 from tkdebug.findings.comments import IgnoreComment, problem_lines, unused_lines
 from tkdebug.findings.reporting import unmatched_lines, used_baseline

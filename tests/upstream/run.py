@@ -114,6 +114,8 @@ def run_pytest(
             "PYTHONPATH": os.pathsep.join(_import_path(with_tkdebug=mode is not None)),
             "TKDEBUG_TEST_MODE": mode or "interpret",
             "TKDEBUG_TRITON": options.triton,
+            # Upstream's tests count lines.
+            "TKDEBUG_PRINT_ELEMENTS": "all",
             "TKDEBUG_TEST_CHECKOUT": str(options.checkout.resolve()),
             "TKDEBUG_TEST_RECORD": str(record),
             "TKDEBUG_TEST_ALL": "1" if options.all else "0",

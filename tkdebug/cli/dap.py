@@ -20,7 +20,7 @@ from tkdebug.debugger.dap.listener import LOOPBACK, connection_of, listening_soc
 from tkdebug.debugger.dap.output import ForwardedOutput
 from tkdebug.debugger.dap.wire import Connection, ProtocolError
 from tkdebug.errors import UsageError
-from tkdebug.fault_telling import telling
+from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
@@ -64,7 +64,7 @@ def _run(launch: _Launch, adapter: Adapter) -> int:
     from tkdebug import compat
 
     with ForwardedOutput(adapter.output):
-        with compat.install(mode="interpret"), telling():
+        with compat.install(mode="interpret"), printing_faults():
             status = run_program(launch.program).exit_status
     adapter.ended(status)
     return status

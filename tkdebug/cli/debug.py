@@ -17,7 +17,7 @@ from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.script import Program, find_program, run_program
 from tkdebug.cli.torch_import import import_torch
 from tkdebug.errors import UsageError
-from tkdebug.fault_telling import telling
+from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
@@ -49,7 +49,7 @@ def debug_command(arguments: Arguments) -> int:
     console.attach(debugger)
     with (
         compat.install(mode="interpret"),
-        telling(),
+        printing_faults(),
         _interrupts(debugger),
         _script_output(console.is_json),
     ):

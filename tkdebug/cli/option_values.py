@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 
-from tkdebug.knob_values import parse_kinds, parse_seconds, parse_triton_version
+from tkdebug.knob_values import (
+    parse_kinds,
+    parse_print_elements,
+    parse_seconds,
+    parse_triton_version,
+)
 
 
 def triton_version(text: str) -> str:
@@ -39,5 +44,13 @@ def seconds(text: str) -> float:
     """A time in seconds."""
     try:
         return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None
+
+
+def elements(text: str) -> int:
+    """A number of elements, or `all`."""
+    try:
+        return parse_print_elements(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {error}") from None

@@ -20,7 +20,7 @@ from tkdebug.cli.run_outcome import Outcome, conclude
 from tkdebug.cli.run_recording import run_recorded, session_place
 from tkdebug.cli.script import Program, quotable
 from tkdebug.cli.torch_import import import_torch
-from tkdebug.fault_telling import telling
+from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.runtime.device.torch_package import check_installed
 
@@ -64,7 +64,7 @@ def _run_here(
     owner = os.getpid()
     # The progress line receives a fault first: it makes room for the report of it.
     place = session_place(arguments.session, arguments.temporary)
-    with place as (path, kept), progress_line(), telling() as told:
+    with place as (path, kept), progress_line(), printing_faults() as told:
         recorder = Recorder(
             path,
             script=program.name,

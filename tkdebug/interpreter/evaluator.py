@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
@@ -16,7 +15,6 @@ from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.bulk_copies import BulkLoad
 from tkdebug.interpreter.in_flight import Copy, LandingQueue, blend_pending
@@ -396,46 +394,6 @@ class Evaluator(EvaluatorState):
             self.faults.assertion(view.op, self.offender(bad, None, None), int(bad.sum()))
         return ()
 
-    def device_print(self, view: tt.Print, *operands: TileValue) -> Sequence[TileValue]:
-        """tt.print: a line an element, in program order."""
-        if not self.faults.is_told:
-            return ()
-        count = self.programs
-        tensors = []
-        for value, operand in zip(operands, view.values, strict=True):
-            if isinstance(value, PointerTile | AddressTile):
-                value = byte_addresses(value)
-            tensors.append(self.full(value, operand.type).expand(count, *ir.shape_of(operand.type)))
-        prefix, signed = view.prefix, view.signed
-        for program in range(count):
-            if self.active is not None and not bool(self.active[program]):
-                continue
-            name = "pid ({}, {}, {})".format(*self.program_at(program))
-            if not tensors:
-                print(f"{name} idx (){prefix}")
-            for place, tensor in enumerate(tensors):
-                label = f"(operand {place}) " if len(tensors) > 1 else ""
-                is_signed = signed is None or signed[place]
-                self._print_elements(name, prefix, label, tensor[program], view.hex, is_signed)
-        sys.stdout.flush()
-        return ()
-
-    def _print_elements(
-        self, name: str, prefix: str, label: str, tile: Tensor, hexadecimal: bool, signed: bool
-    ) -> None:
-        shape = tuple(tile.shape)
-        widths = [max(3, len(str(extent))) for extent in shape]
-        for linear, value in enumerate(tile.reshape(-1).tolist()):
-            place, rest = [], linear
-            for extent in reversed(shape):
-                place.append(rest % extent)
-                rest //= extent
-            index = ", ".join(
-                f"{position:{width}d}"
-                for position, width in zip(reversed(place), widths, strict=True)
-            )
-            print(f"{name} idx ({index}){prefix}{label}{_shown(value, tile, hexadecimal, signed)}")
-
 
 def _unchanged(now: Sequence[TileValue], before: Sequence[TileValue]) -> bool:
     for a, b in zip(now, before, strict=True):
@@ -444,14 +402,3 @@ def _unchanged(now: Sequence[TileValue], before: Sequence[TileValue]) -> bool:
         if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)):
             return False
     return True
-
-
-def _shown(value: Any, tile: Tensor, hexadecimal: bool, signed: bool) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, int):
-        bits = 8 * tile.element_size()
-        if hexadecimal:
-            return f"0x{value & ((1 << bits) - 1):0{bits // 4}x}"
-        return str(value if signed else value & ((1 << bits) - 1))
-    return f"{value:f}"

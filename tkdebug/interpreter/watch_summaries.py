@@ -1,6 +1,6 @@
 """Summaries of tiles as watches and prints show them, of many programs at once.
 
-Invariant: bit by bit what `compiler.passes.expand_watches` makes native kernels compute.
+Invariant: bit by bit what `compiler.passes.tile_summaries` makes native kernels compute.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.passes.expand_watches import EXPONENT_BIAS, FRACTION_BITS, scale_of
+from tkdebug.compiler.passes.tile_summaries import EXPONENT_BIAS, FRACTION_BITS, scale_of
 from tkdebug.compiler.probes.watch_sites import BINS, FIRST_EXPONENT
 from tkdebug.interpreter import fp8
 from tkdebug.watches.records import packed_bytes

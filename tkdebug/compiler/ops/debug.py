@@ -82,7 +82,11 @@ def _emit_static_print(emit: Emitter, *values: object, **keywords: object) -> No
 
 
 def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object = False) -> None:
-    """Print `prefix` and the values of each element: `pid (0, 0, 0) idx (  0) x: 0`."""
+    """Print `prefix` and the values of each element: `pid (0, 0, 0) idx (  0) x: 0`.
+
+    Of a tile of more than 256 elements (`TKDEBUG_PRINT_ELEMENTS`) a summary is printed in one line,
+    unless `hex` is true.
+    """
     if not isinstance(prefix, str):
         raise SemanticError(f"device_print: the first argument must be a string, got {prefix!r}")
     values = [conversion.to_tensor(emit, value) for value in args]

@@ -4,18 +4,13 @@ A `tt.watch` becomes ordinary ops: reductions of the tile to a summary, an atomi
 next record of the site, and stores. So layouts, shuffles and barriers are those of any kernel, and
 interpreted GPU IR fills the same records. Where the records lie is said by two parameters, behind
 all others: counters and records, both int64.
-
-Everything is computed in fp64 in a fixed way, so that a summary is the same in whatever order its
-elements are reduced: the mean is a sum of integers, the finite elements times a power of two that
-depends on the largest of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import math, scf, tt
@@ -24,9 +19,9 @@ from tkdebug.compiler.ir.core import Block, Module, Operation, Region
 from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.ops import conversion, operators, table
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
+from tkdebug.compiler.passes.tile_summaries import Code, TileSummary
 from tkdebug.compiler.probes.watch_sites import (
     BINS,
-    FIRST_EXPONENT,
     HEADER_WORDS,
     SUMMARY_WORDS,
     Space,
@@ -48,21 +43,6 @@ from tkdebug.watches.conditions import (
 
 COUNTERS, RECORDS = "watch counters", "watch records"
 ALIGNMENT = 16
-# Of fp64.
-EXPONENT_BIAS = 1023
-FRACTION_BITS = 52
-# Sums of scaled elements stay below 2 ** 62.
-_SUM_BITS = 61
-
-
-def scale_of(biased_exponent: Any, elements: int) -> Any:
-    """Twos by which elements are scaled before they are cut to integers.
-
-    Args:
-        biased_exponent: of the largest finite magnitude.
-        elements: how many are summed up.
-    """
-    return EXPONENT_BIAS + _SUM_BITS - (elements - 1).bit_length() - biased_exponent
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,162 +96,10 @@ def _language_type(op: Operation, site: WatchSite) -> dt.LanguageType:
     return block_type(element, shape) if shape else element
 
 
-class _Code:
-    """Functions of the language, as methods that emit ops."""
-
-    def __init__(self, emit: Emitter) -> None:
-        self.emit = emit
-
-    def call(self, name: str, *arguments: object, **keywords: object) -> tensor:
-        """`tl.name(…)`."""
-        found: tensor = table.LANGUAGE[name].emit(self.emit, *arguments, **keywords)
-        return found
-
-    def binary(self, name: str, left: object, right: object) -> tensor:
-        """A Python operator."""
-        return operators.binary(self.emit, name, left, right)
-
-    def compare(self, name: str, left: object, right: object) -> tensor:
-        """A comparison."""
-        return operators.compare(self.emit, name, left, right)
-
-    def both(self, left: tensor, right: tensor) -> tensor:
-        """Both conditions."""
-        return self.binary("and", left, right)
-
-    def cast(self, value: tensor, element: dt.dtype) -> tensor:
-        """As numbers of another type."""
-        return conversion.cast(self.emit, value, element)
-
-    def bits(self, value: tensor, element: dt.dtype) -> tensor:
-        """The same bits as another type."""
-        return conversion.cast(self.emit, value, element, bitcast=True)
-
-    def number(self, value: float) -> tensor:
-        """An fp64 constant."""
-        return conversion.constant(self.emit, value, dt.float64)
-
-    def power(self, exponent: tensor) -> tensor:
-        """2 to the power of an int64 that fp64 has as a normal number, fp64."""
-        biased = self.binary("add", exponent, EXPONENT_BIAS)
-        return self.bits(self.binary("lshift", biased, FRACTION_BITS), dt.float64)
-
-    def scaled(self, value: tensor, exponent: tensor) -> tensor:
-        """`value` times 2 to the power of `exponent`, in two steps as one may be beyond fp64."""
-        half = self.binary("rshift", exponent, 1)
-        first = self.binary("mul", value, self.power(half))
-        return self.binary("mul", first, self.power(self.binary("sub", exponent, half)))
-
-    def exponents(self, magnitude: tensor) -> tensor:
-        """The biased exponents of fp64 numbers without sign, int64."""
-        return self.binary("rshift", self.bits(magnitude, dt.int64), FRACTION_BITS)
-
-
-class _Summary(_Code):
-    """The fields of a tile's summary, each computed when it is first asked for."""
-
-    def __init__(self, emit: Emitter, value: tensor) -> None:
-        super().__init__(emit)
-        self._value = value
-
-    @cached_property
-    def elements(self) -> tensor:
-        """The tile as one axis of fp64."""
-        value = self._value
-        element = value.type.scalar
-        if isinstance(element, dt.dtype) and element.is_floating():
-            # Through fp32, which holds all that are narrower.
-            value = self.cast(value, dt.float64 if element == dt.float64 else dt.float32)
-        value = self.cast(value, dt.float64)
-        if not value.shape:
-            return conversion.splat(self.emit, value, (1,))
-        return self.call("reshape", value, (value.numel,))
-
-    @cached_property
-    def _is_nan(self) -> tensor:
-        return self.compare("ne", self.elements, self.elements)
-
-    @cached_property
-    def _magnitude(self) -> tensor:
-        return self.call("abs", self.elements)
-
-    @cached_property
-    def _is_inf(self) -> tensor:
-        return self.compare("eq", self._magnitude, float("inf"))
-
-    @cached_property
-    def _is_finite(self) -> tensor:
-        # NaNs are not less than anything.
-        return self.compare("lt", self._magnitude, float("inf"))
-
-    @cached_property
-    def _finite_magnitude(self) -> tensor:
-        return self.call("where", self._is_finite, self._magnitude, 0.0)
-
-    def count(self, flags: tensor) -> tensor:
-        """How many are true, int64."""
-        return self.cast(self.call("sum", self.cast(flags, dt.int32)), dt.int64)
-
-    @cached_property
-    def nan(self) -> tensor:
-        """NaNs, int64."""
-        return self.count(self._is_nan)
-
-    @cached_property
-    def inf(self) -> tensor:
-        """Infinities, int64."""
-        return self.count(self._is_inf)
-
-    @cached_property
-    def zeros(self) -> tensor:
-        """Elements that are 0, int64."""
-        return self.count(self.compare("eq", self.elements, 0.0))
-
-    @cached_property
-    def minimum(self) -> tensor:
-        """Of what is no NaN, fp64; +inf where there is nothing."""
-        return self.call("min", self.call("where", self._is_nan, float("inf"), self.elements))
-
-    @cached_property
-    def maximum(self) -> tensor:
-        """Of what is no NaN, fp64; -inf where there is nothing."""
-        return self.call("max", self.call("where", self._is_nan, float("-inf"), self.elements))
-
-    @cached_property
-    def scale(self) -> tensor:
-        """Twos by which elements are scaled before they are summed up, int64."""
-        largest = self.exponents(self.call("max", self._finite_magnitude))
-        return self.binary("sub", scale_of(0, self._value.numel), largest)
-
-    @cached_property
-    def sum(self) -> tensor:
-        """Of the scaled finite elements, int64."""
-        finite = self.call("where", self._is_finite, self.elements, 0.0)
-        return self.call("sum", self.cast(self.scaled(finite, self.scale), dt.int64))
-
-    @cached_property
-    def mean(self) -> tensor:
-        """Of the finite elements, fp64; NaN where there is none."""
-        total = self.cast(self.sum, dt.float64)
-        count = self.binary("sub", self._value.numel, self.binary("add", self.nan, self.inf))
-        unscaled = self.scaled(total, self.binary("sub", 0, self.scale))
-        return self.binary("truediv", unscaled, self.cast(count, dt.float64))
-
-    @cached_property
-    def histogram(self) -> tensor:
-        """Finite elements other than 0 by their exponent, int64."""
-        first = EXPONENT_BIAS + FIRST_EXPONENT
-        bins = self.binary("sub", self.exponents(self._finite_magnitude), first)
-        bins = self.call("minimum", self.call("maximum", bins, 0), BINS - 1)
-        mask = self.compare("gt", self._finite_magnitude, 0.0)
-        counts = self.call("histogram", self.cast(bins, dt.int32), BINS, mask)
-        return self.cast(counts, dt.int64)
-
-
-class _Algebra(_Code):
+class _Algebra(Code):
     """Conditions as ops."""
 
-    def __init__(self, emit: Emitter, summary: _Summary, visit: tensor) -> None:
+    def __init__(self, emit: Emitter, summary: TileSummary, visit: tensor) -> None:
         super().__init__(emit)
         self._summary = summary
         self._visit = visit
@@ -293,15 +121,11 @@ class _Algebra(_Code):
             return self.number(float(summary.elements.numel))
         if field == "value":
             # One element: whatever it is reduced by.
-            return self._or_nan(summary.minimum, summary)
+            return summary.or_nan(summary.minimum)
         if field in ("minimum", "maximum"):
-            return self._or_nan(getattr(summary, field), summary)
+            return summary.or_nan(getattr(summary, field))
         found: tensor = getattr(summary, field)
         return self.cast(found, dt.float64)
-
-    def _or_nan(self, value: tensor, summary: _Summary) -> tensor:
-        is_any = self.compare("lt", summary.nan, summary.elements.numel)
-        return self.call("where", is_any, value, float("nan"))
 
     def binary(self, operator: str, left: object, right: object) -> tensor:
         """Arithmetic."""
@@ -325,7 +149,7 @@ class _Algebra(_Code):
         return operators.logical_not(self.emit, operand)
 
 
-def linear_program(code: _Code) -> tensor:
+def linear_program(code: Code) -> tensor:
     """The program's number in the grid, x fastest, int64."""
     x, y, z = (code.cast(code.call("program_id", axis), dt.int64) for axis in range(3))
     width, height = (code.cast(code.call("num_programs", axis), dt.int64) for axis in range(2))
@@ -333,7 +157,7 @@ def linear_program(code: _Code) -> tensor:
     return code.binary("add", code.binary("mul", rows, width), x)
 
 
-class _Expansion(_Code):
+class _Expansion(Code):
     """The ops of one watch."""
 
     def __init__(
@@ -358,7 +182,7 @@ class _Expansion(_Code):
         """Build everything at the insertion point; gives what does the watch's work."""
         visit = self.emit.value(tt.Visit, (), dt.int32, watch=self._site.number)
         early, late = _parts(self._site.node)
-        outside = _Algebra(self.emit, _Summary(self.emit, self._value), visit)
+        outside = _Algebra(self.emit, TileSummary(self.emit, self._value), visit)
         wanted = self.compare("ge", visit, 0)
         if self._site.programs:
             wanted = self.both(wanted, self._boxes())
@@ -389,7 +213,7 @@ class _Expansion(_Code):
 
     def _record(self, visit: tensor, conditions: Sequence[Node]) -> None:
         """Take a record where the conditions hold, and fill it if there is one."""
-        summary = _Summary(self.emit, self._value)
+        summary = TileSummary(self.emit, self._value)
         algebra = _Algebra(self.emit, summary, visit)
         wanted: tensor | None = None
         for part in conditions:
@@ -415,7 +239,7 @@ class _Expansion(_Code):
     def _store(self, place: tensor, word: int, value: tensor, mask: tensor) -> None:
         self.call("store", self.binary("add", place, word), value, mask)
 
-    def _store_summary(self, place: tensor, summary: _Summary, mask: tensor) -> None:
+    def _store_summary(self, place: tensor, summary: TileSummary, mask: tensor) -> None:
         fields: dict[Word, Callable[[], tensor]] = {
             Word.NAN: lambda: summary.nan,
             Word.INF: lambda: summary.inf,

@@ -48,6 +48,7 @@ class NativeOptions:
         flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
         host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
         probes: what the kernel checks as it runs; None for nothing.
+        print_elements: elements of a tile that are printed one by one; None for all.
     """
 
     num_warps: int = 4
@@ -58,6 +59,7 @@ class NativeOptions:
     flush_subnormals: bool = True
     host_tma_descriptors: bool = True
     probes: ProbeOptions | None = None
+    print_elements: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.interpreter import elementwise
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.prints import device_print
 from tkdebug.interpreter.rules.types import Rules, nothing, one, unchanged
 from tkdebug.interpreter.values import TileValue
 
@@ -33,7 +34,7 @@ RULES: Rules = {
     nvvm.GridDependencyControl: nothing,
     tt.Barrier: nothing,
     tt.Assert: Evaluator.device_assert,
-    tt.Print: Evaluator.device_print,
+    tt.Print: device_print,
     # What they assume is looked at by `checks.assumptions`.
     tt.Assume: nothing,
     tt.Hint: unchanged,

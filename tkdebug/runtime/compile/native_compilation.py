@@ -172,6 +172,7 @@ class NativeCompilation:
 
         tile = compile_tile_ir(self._src, self._recorder)
         ignore_breakpoints(tile.breakpoints, "this kernel runs on the GPU")
+        _tell_summarised_prints(tile.module)
         # Before GPU passes turn the module into GPU IR.
         tile_ir = print_module(tile.module)
         tile_ops = None if self._recorder is None else op_places(tile.module)
@@ -233,6 +234,19 @@ class _Lowered:
     files: NativeStageFiles
 
 
+def _tell_summarised_prints(module: Module) -> None:
+    """Say of which prints the kernel will print a summary."""
+    from tkdebug.compiler.dialects import tt
+    from tkdebug.compiler.passes.summarise_prints import is_summarised
+
+    most = int(KNOBS.print_elements)
+    for op in module.walk():
+        if tt.Print.matches(op) and any(is_summarised(op, value, most) for value in op.operands):
+            from tkdebug.interpreter.prints import tell_summarised
+
+            tell_summarised(op, most)
+
+
 @cache
 def note_cluster(num_ctas: int) -> None:
     """Say once that programs do not spread over clusters here; what they compute is the same."""
@@ -292,6 +306,7 @@ def native_options(src: Specialization) -> NativeOptions:
         options.enable_reflect_ftz,
         src.host_tma_descriptors,
         src.probes,
+        int(KNOBS.print_elements),
     )
 
 

@@ -260,7 +260,8 @@ class JITFunction(FunctionSource, KernelInterface):
 
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
-            if KNOBS.check_launches == "none" and not (WATCHES and watching(self)):
+            is_watched = KNOBS.timelines or (WATCHES and watching(self))
+            if KNOBS.check_launches == "none" and not is_watched:
                 return (begun or NativeCompilation(src, device)).finish()
             return self._watched_kernels.make(key, src, device, begun, is_warmup)
 

@@ -54,6 +54,8 @@ class Print(OpView):
     prefix = attribute_def("prefix", str, "")
     hex = attribute_def("hex", bool, False)
     signed = optional_attribute_def("signed", tuple[bool, ...])
+    # Of one line for all values, which are scalars, as printf has it.
+    template = optional_attribute_def("template", str)
 
 
 class Barrier(OpView):
@@ -115,6 +117,8 @@ class Func(OpView):
     # Of kernels some of whose values are watched (`compiler.probes.watch_sites`).
     watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
     probe_symptoms = attribute_def("probe_symptoms", tuple[str, ...], ())
+    # Of kernels with timelines: how many marks a warp has room for, then the programs.
+    timeline = attribute_def("timeline", tuple[int, ...], ())
 
     @property
     def body(self) -> Block:

@@ -17,6 +17,8 @@ from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
+from tkdebug.compiler.passes.summarise_prints import SummarisePrints
+from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites
 from tkdebug.compiler.probes.sites import UNWRITTEN, ProbePlan
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
@@ -208,13 +210,19 @@ def lower_to_llvm(
         function.flush_subnormals = False
     probed: tuple[PassRun, ...] = ()
     probes: ProbePlan | None = None
-    if options.probes is not None:
+    timeline = None if options.probes is None else options.probes.timeline
+    if timeline is not None:
+        function.timeline = (timeline.marks, *timeline.programs)
+    elif options.probes is not None:
         insert = (InsertProbes(options.probes),)
         probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
         probes = probe_plan(module, options.probes.watch_bytes)
         if probes is not None and probes.watches:
             expand = (ExpandWatches(probes.watch_bytes),)
             probed = (*probed, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
+    if options.print_elements is not None:
+        summarise = (SummarisePrints(options.print_elements),)
+        probed = (*probed, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
     reports_asserts = options.probes is not None and "assert" in options.probes.kinds
     # What is copied asynchronously passes through no register, where marks are looked for.
     reads_marks = options.probes is not None and UNWRITTEN in options.probes.kinds
@@ -225,6 +233,9 @@ def lower_to_llvm(
         host_tma_descriptors=options.host_tma_descriptors,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
+    if timeline is not None:
+        plan = TimelinePlan(timeline, options.num_warps, described_sites(function.op))
+        probes = ProbePlan((), (), module, timeline=plan)
     shared = function.shared_bytes
     if on_resources is not None:
         on_resources(options.num_warps * target.threads_per_warp, shared)

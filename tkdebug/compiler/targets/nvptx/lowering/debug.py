@@ -93,6 +93,12 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
     prefix = tt.Print(op).prefix.replace("%", "%%")
     program = [emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}") for axis in "xyz"]
     pid, buffer = "pid (%u, %u, %u)", _argument_buffer(ctx)
+    template = tt.Print(op).template
+    if template is not None:
+        with _only(ctx, ctx.is_first_thread):
+            numbers = [value for (value,) in operands]
+            _printf(ctx, buffer, f"{pid}{template}\n", [*program, *numbers])
+        return ()
     if not operands:
         with _only(ctx, ctx.is_first_thread):
             _printf(ctx, buffer, f"{pid} idx (){prefix}\n", program)

@@ -1,0 +1,105 @@
+"""`SummarisePrints`: large tiles are printed as one line, not as one for each element.
+
+It is only for native code: interpreted prints are summarised as they are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dtypes import block_type, describe_type
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.ops import table
+from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
+from tkdebug.compiler.passes.tile_summaries import TileSummary
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.tensor import tensor
+
+
+def is_summarised(op: Operation, value: Value, most: int) -> bool:
+    """Whether `value`, which `op` prints, is shown as a summary.
+
+    Args:
+        op: a `tt.print`; one that shows bits shows those of all elements.
+        value: one of its operands.
+        most: elements of a tile that are printed one by one.
+    """
+    element, count = element_of(value.type), 1
+    for extent in shape_of(value.type):
+        count *= extent
+    return isinstance(element, ScalarType) and count > most and not tt.Print(op).hex
+
+
+def summary_template(prefix: str, type_: str, is_float: bool) -> str:
+    """What `%` and printf make the line of, after the program: of the numbers of a summary."""
+    prefix, number = prefix.replace("%", "%%"), "%g" if is_float else "%.0f"
+    return f"{prefix}{type_}: min {number}, max {number}, mean %g, %d NaN, %d Inf, %d zeros"
+
+
+def printed_type(value: Value, is_signed: bool) -> dt.LanguageType:
+    """The language's type of a printed value."""
+    element, shape = element_of(value.type), shape_of(value.type)
+    names = dt.dtype.SINT_TYPES if is_signed else dt.dtype.UINT_TYPES
+    known = (dt.dtype(name) for name in (*names, *dt.dtype.FP_TYPES))
+    found = next(one for one in known if one.to_ir() == element)
+    return block_type(found, shape) if shape else found
+
+
+@dataclass(frozen=True, slots=True)
+class SummarisePrints:
+    """Prints tiles of more than `most` elements as summaries.
+
+    Args:
+        most: elements that are printed one by one.
+    """
+
+    most: int
+    name: ClassVar[str] = "summarise-prints"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Replace prints with such tiles."""
+        prints = [
+            op
+            for op in module.walk()
+            if tt.Print.matches(op)
+            and any(is_summarised(op, value, self.most) for value in op.operands)
+        ]
+        if not prints:
+            return
+        emit = Emitter(module, CompileOptions(), table.OPS)
+        known = {op.id for op in module.walk()}
+        for op in prints:
+            with emit.builder.before(op), emit.builder.at(op.location):
+                new = [self._printed(emit, op, place) for place in range(len(op.operands))]
+            rewriter.replace_with_ops(op, "summarise-print", new)
+        rewriter.commit()
+        for op in module.walk():
+            if op.id not in known:
+                rewriter.record_new(op, "summarise-print")
+
+    def _printed(self, emit: Emitter, op: Operation, place: int) -> Operation:
+        """The print of one operand."""
+        view = tt.Print(op)
+        value = view.values[place]
+        is_signed = view.signed is None or view.signed[place]
+        prefix = view.prefix + (f"(operand {place}) " if len(view.values) > 1 else "")
+        if not is_summarised(op, value, self.most):
+            return emit.op(tt.Print, [value], prefix=prefix, hex=view.hex, signed=(is_signed,))
+        type_ = printed_type(value, is_signed)
+        summary = TileSummary(emit, tensor(value, type_))
+        counts = (summary.nan, summary.inf, summary.zeros)
+        numbers: Sequence[tensor] = (
+            summary.or_nan(summary.minimum),
+            summary.or_nan(summary.maximum),
+            summary.mean,
+            *(summary.cast(count, dt.int32) for count in counts),
+        )
+        scalar = type_.scalar
+        is_float = isinstance(scalar, dt.dtype) and scalar.is_floating()
+        template = summary_template(prefix, describe_type(type_), is_float)
+        return emit.op(tt.Print, numbers, prefix="", hex=False, template=template)

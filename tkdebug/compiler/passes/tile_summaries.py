@@ -1,0 +1,190 @@
+"""Summaries of tiles as ops of the kernel: what watches record and prints show.
+
+Everything is computed in fp64 in a fixed way, so that a summary is the same in whatever order its
+elements are reduced: the mean is a sum of integers, the finite elements times a power of two that
+depends on the largest of them. `interpreter.watch_summaries` computes the same, bit by bit.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from tkdebug.compiler import dtypes as dt
+from tkdebug.compiler.ops import conversion, operators, table
+from tkdebug.compiler.ops.emitter import Emitter
+from tkdebug.compiler.probes.watch_sites import BINS, FIRST_EXPONENT
+from tkdebug.compiler.tensor import tensor
+
+# Of fp64.
+EXPONENT_BIAS = 1023
+FRACTION_BITS = 52
+# Sums of scaled elements stay below 2 ** 62.
+_SUM_BITS = 61
+
+
+def scale_of(biased_exponent: Any, elements: int) -> Any:
+    """Twos by which elements are scaled before they are cut to integers.
+
+    Args:
+        biased_exponent: of the largest finite magnitude.
+        elements: how many are summed up.
+    """
+    return EXPONENT_BIAS + _SUM_BITS - (elements - 1).bit_length() - biased_exponent
+
+
+class Code:
+    """Functions of the language, as methods that emit ops."""
+
+    def __init__(self, emit: Emitter) -> None:
+        self.emit = emit
+
+    def call(self, name: str, *arguments: object, **keywords: object) -> tensor:
+        """`tl.name(…)`."""
+        found: tensor = table.LANGUAGE[name].emit(self.emit, *arguments, **keywords)
+        return found
+
+    def binary(self, name: str, left: object, right: object) -> tensor:
+        """A Python operator."""
+        return operators.binary(self.emit, name, left, right)
+
+    def compare(self, name: str, left: object, right: object) -> tensor:
+        """A comparison."""
+        return operators.compare(self.emit, name, left, right)
+
+    def both(self, left: tensor, right: tensor) -> tensor:
+        """Both conditions."""
+        return self.binary("and", left, right)
+
+    def cast(self, value: tensor, element: dt.dtype) -> tensor:
+        """As numbers of another type."""
+        return conversion.cast(self.emit, value, element)
+
+    def bits(self, value: tensor, element: dt.dtype) -> tensor:
+        """The same bits as another type."""
+        return conversion.cast(self.emit, value, element, bitcast=True)
+
+    def number(self, value: float) -> tensor:
+        """An fp64 constant."""
+        return conversion.constant(self.emit, value, dt.float64)
+
+    def power(self, exponent: tensor) -> tensor:
+        """2 to the power of an int64 that fp64 has as a normal number, fp64."""
+        biased = self.binary("add", exponent, EXPONENT_BIAS)
+        return self.bits(self.binary("lshift", biased, FRACTION_BITS), dt.float64)
+
+    def scaled(self, value: tensor, exponent: tensor) -> tensor:
+        """`value` times 2 to the power of `exponent`, in two steps as one may be beyond fp64."""
+        half = self.binary("rshift", exponent, 1)
+        first = self.binary("mul", value, self.power(half))
+        return self.binary("mul", first, self.power(self.binary("sub", exponent, half)))
+
+    def exponents(self, magnitude: tensor) -> tensor:
+        """The biased exponents of fp64 numbers without sign, int64."""
+        return self.binary("rshift", self.bits(magnitude, dt.int64), FRACTION_BITS)
+
+
+class TileSummary(Code):
+    """The fields of a tile's summary, each computed when it is first asked for."""
+
+    def __init__(self, emit: Emitter, value: tensor) -> None:
+        super().__init__(emit)
+        self._value = value
+
+    @cached_property
+    def elements(self) -> tensor:
+        """The tile as one axis of fp64."""
+        value = self._value
+        element = value.type.scalar
+        if isinstance(element, dt.dtype) and element.is_floating():
+            # Through fp32, which holds all that are narrower.
+            value = self.cast(value, dt.float64 if element == dt.float64 else dt.float32)
+        value = self.cast(value, dt.float64)
+        if not value.shape:
+            return conversion.splat(self.emit, value, (1,))
+        return self.call("reshape", value, (value.numel,))
+
+    @cached_property
+    def _is_nan(self) -> tensor:
+        return self.compare("ne", self.elements, self.elements)
+
+    @cached_property
+    def _magnitude(self) -> tensor:
+        return self.call("abs", self.elements)
+
+    @cached_property
+    def _is_inf(self) -> tensor:
+        return self.compare("eq", self._magnitude, float("inf"))
+
+    @cached_property
+    def _is_finite(self) -> tensor:
+        # NaNs are not less than anything.
+        return self.compare("lt", self._magnitude, float("inf"))
+
+    @cached_property
+    def _finite_magnitude(self) -> tensor:
+        return self.call("where", self._is_finite, self._magnitude, 0.0)
+
+    def count(self, flags: tensor) -> tensor:
+        """How many are true, int64."""
+        return self.cast(self.call("sum", self.cast(flags, dt.int32)), dt.int64)
+
+    @cached_property
+    def nan(self) -> tensor:
+        """NaNs, int64."""
+        return self.count(self._is_nan)
+
+    @cached_property
+    def inf(self) -> tensor:
+        """Infinities, int64."""
+        return self.count(self._is_inf)
+
+    @cached_property
+    def zeros(self) -> tensor:
+        """Elements that are 0, int64."""
+        return self.count(self.compare("eq", self.elements, 0.0))
+
+    @cached_property
+    def minimum(self) -> tensor:
+        """Of what is no NaN, fp64; +inf where there is nothing."""
+        return self.call("min", self.call("where", self._is_nan, float("inf"), self.elements))
+
+    @cached_property
+    def maximum(self) -> tensor:
+        """Of what is no NaN, fp64; -inf where there is nothing."""
+        return self.call("max", self.call("where", self._is_nan, float("-inf"), self.elements))
+
+    def or_nan(self, extreme: tensor) -> tensor:
+        """A minimum or maximum; NaN where there is nothing."""
+        is_any = self.compare("lt", self.nan, self._value.numel)
+        return self.call("where", is_any, extreme, float("nan"))
+
+    @cached_property
+    def scale(self) -> tensor:
+        """Twos by which elements are scaled before they are summed up, int64."""
+        largest = self.exponents(self.call("max", self._finite_magnitude))
+        return self.binary("sub", scale_of(0, self._value.numel), largest)
+
+    @cached_property
+    def sum(self) -> tensor:
+        """Of the scaled finite elements, int64."""
+        finite = self.call("where", self._is_finite, self.elements, 0.0)
+        return self.call("sum", self.cast(self.scaled(finite, self.scale), dt.int64))
+
+    @cached_property
+    def mean(self) -> tensor:
+        """Of the finite elements, fp64; NaN where there is none."""
+        total = self.cast(self.sum, dt.float64)
+        count = self.binary("sub", self._value.numel, self.binary("add", self.nan, self.inf))
+        unscaled = self.scaled(total, self.binary("sub", 0, self.scale))
+        return self.binary("truediv", unscaled, self.cast(count, dt.float64))
+
+    @cached_property
+    def histogram(self) -> tensor:
+        """Finite elements other than 0 by their exponent, int64."""
+        first = EXPONENT_BIAS + FIRST_EXPONENT
+        bins = self.binary("sub", self.exponents(self._finite_magnitude), first)
+        bins = self.call("minimum", self.call("maximum", bins, 0), BINS - 1)
+        mask = self.compare("gt", self._finite_magnitude, 0.0)
+        counts = self.call("histogram", self.cast(bins, dt.int32), BINS, mask)
+        return self.cast(counts, dt.int64)
