@@ -24,6 +24,7 @@ from tkdebug.knob_values import (
     parse_bool,
     parse_checked_launches,
     parse_checks,
+    parse_compiler,
     parse_dot_precision,
     parse_kinds,
     parse_mlir_dump,
@@ -320,6 +321,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
     ),
     Knob(
+        "compiler",
+        {"TKDEBUG_COMPILER": parse_compiler},
+        "tkdebug",
+        str,
+        "what compiles kernels: tkdebug, or triton for the Triton that is installed",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": parse_bool, "TRITON_PRINT_AUTOTUNING": parse_bool},
         False,
@@ -377,6 +385,7 @@ class Knobs:
     default_fp_fusion: bool
     fp32_default: str | None
     triton_version: str
+    compiler: str
     print_autotuning: bool
     cupti: bool
     recording_process: bool

@@ -18,6 +18,7 @@ from tkdebug.knob_values import CHECK_NAMES, CheckedLaunchesName
 _OPTIONS_WITH_VALUE = (
     "--mode",
     "--triton",
+    "--compiler",
     "-o",
     "--output",
     "--report",
@@ -57,6 +58,7 @@ class Arguments:
         baseline: the file of known faults.
         update_baseline: whether it is to be written anew.
         tui: True or False as asked, None for whatever suits the terminal.
+        compiler: what compiles kernels; None as the knob says.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
         passes: what `passes` is to show.
@@ -109,6 +111,7 @@ class Arguments:
     report_format: str | None = None
     quick: bool = False
     triton: str | None = None
+    compiler: str | None = None
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -208,6 +211,7 @@ def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Argumen
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        compiler=parsed.compiler,
         passes=PassQuery(
             kernel=parsed.kernel,
             pass_name=parsed.pass_name,
@@ -227,6 +231,7 @@ def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Argument
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        compiler=parsed.compiler,
         lines=LinesQuery(parsed.kernel, parsed.line, parsed.ptx, parsed.sass),
     )
 
@@ -279,6 +284,7 @@ def _run_arguments(
         report_format=_report_format(parser, parsed),
         quick=parsed.quick,
         triton=parsed.triton,
+        compiler=parsed.compiler,
         interpret=tuple(parsed.interpret),
         checks=_checks(parsed.check),
         only=tuple(parsed.only),
