@@ -298,6 +298,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "memory for what is kept of watched values in one launch",
     ),
     Knob(
+        "instrumentations",
+        {"TKDEBUG_INSTRUMENT": _parse_names},
+        (),
+        tuple,
+        "plugins that instrument kernels, by name",
+    ),
+    Knob(
         "print_elements",
         {"TKDEBUG_PRINT_ELEMENTS": parse_print_elements},
         256,
@@ -495,6 +502,7 @@ class Knobs:
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
     watch_buffer_bytes: int
+    instrumentations: tuple[str, ...]
     print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]

@@ -26,6 +26,7 @@ _OPTIONS_WITH_VALUE = (
     "--check",
     "--check-launches",
     "--watch",
+    "--instrument",
     "--print-elements",
     "--hang-timeout",
     "--only",
@@ -70,6 +71,7 @@ class Arguments:
         stalls: whether to sample where warps wait.
         check_launches: which launches of native kernels are checked; None as the knob says.
         watches: values of kernels that are recorded.
+        instrumentations: plugins that measure what kernels do.
         print_elements: elements of tiles that are printed one by one; None as the knob says.
         hang_timeout_s: how long a kernel may run on the GPU; None for ever.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
@@ -119,6 +121,7 @@ class Arguments:
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
     watches: tuple[str, ...] = ()
+    instrumentations: tuple[str, ...] = ()
     print_elements: int | None = None
     hang_timeout_s: float | None = None
     coredump: bool = True
@@ -283,6 +286,7 @@ def _run_arguments(
         coredump=not (parsed.no_coredump or parsed.stacks or parsed.stalls),
         check_launches=parsed.check_launches,
         watches=tuple(parsed.watches),
+        instrumentations=tuple(parsed.instrumentations),
         print_elements=parsed.print_elements,
         hang_timeout_s=parsed.hang_timeout,
         stacks=parsed.stacks,

@@ -60,6 +60,7 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
         baseline=path if path is not None and path.exists() else None,
         check_launches=arguments.check_launches or KNOBS.check_launches,
         watches=arguments.watches or KNOBS.watches,
+        instrumentations=arguments.instrumentations or KNOBS.instrumentations,
         print_elements=KNOBS.print_elements
         if arguments.print_elements is None
         else arguments.print_elements,

@@ -73,7 +73,7 @@ class Installed:
             if self.stand_in is None:
                 undo.callback(CompilesNatively().restore)
                 platform_in_force().announce_with_torch()
-                if KNOBS.check_launches != "none" or KNOBS.watches:
+                if KNOBS.check_launches != "none" or KNOBS.watches or KNOBS.instrumentations:
                     from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
 
                     undo.callback(collect_at_synchronisations())

@@ -38,11 +38,13 @@ class ProbeOptions:
         kinds: of faults, some of `KINDS`.
         watches: values that are looked at, of any kernel.
         watch_bytes: memory for what is kept of them in one launch.
+        instrumentations: plugins that look at ops, by name.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
     watches: tuple[Watch, ...] = ()
     watch_bytes: int = 4 << 20
+    instrumentations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,11 @@ from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.data_dependence import depends_on_data
 from tkdebug.runtime.probes.launch_kinds import LaunchKinds
 from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
+from tkdebug.runtime.watched_values import is_looked_at, launched
 from tkdebug.terminal_text import tell
-from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.probes.watch_sites import WatchSite
     from tkdebug.runtime.device.platform import ProbeMemory
     from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -76,7 +77,7 @@ class WatchedKernel(CompiledKernel):
         self._kinds = LaunchKinds()
         self._was_launched = False
         # Of the checked build, once it is there: which watched values it has.
-        self._shows_values: list[str] = []
+        self._shows_values: tuple[WatchSite, ...] = ()
         self.submit: Callable[..., Any] = self._submit_bare
         first = bare.kernel() if bare_first else self._first_builds(checked)
         super().__init__(bare.src, first.used_globals)
@@ -112,7 +113,7 @@ class WatchedKernel(CompiledKernel):
         if plan is None or not (plan.sites or plan.watches):
             self._checked_build = None
             return None
-        self._shows_values = [site.watch for site in plan.watches]
+        self._shows_values = plan.watches
         self._kinds.depends_on_data = depends_on_data(plan.module)
         self._checked = kernel
         return kernel
@@ -194,7 +195,7 @@ class WatchedKernel(CompiledKernel):
         if self._checked_build is None:
             self._retire(self.bare)
             return None
-        if TIMED.get() or (KNOBS.check_launches == "none" and not WATCHES):
+        if TIMED.get() or (KNOBS.check_launches == "none" and not is_looked_at()):
             return None
         if self._memory.is_capturing(stream):
             CHECKED.add_captured()
@@ -204,7 +205,7 @@ class WatchedKernel(CompiledKernel):
             return None
         if self._shows_values:
             # Values may differ in each launch.
-            WATCHES.launched(self._shows_values, grid)
+            launched(self._shows_values, grid)
         elif KNOBS.check_launches == "first" and not self._is_wanted(grid, values):
             return None
         failure = None

@@ -14,8 +14,7 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.timed_launches import TIMED
 from tkdebug.runtime.probes.builds import Build
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
-from tkdebug.runtime.watched_values import watching
-from tkdebug.watches.in_force import WATCHES
+from tkdebug.runtime.watched_values import is_looked_at, watching
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbeOptions
@@ -78,7 +77,7 @@ class WatchedKernels:
         )
 
     def _may_make(self, probes: ProbeOptions) -> bool:
-        return self._made < MOST_CHECKED_BUILDS or bool(probes.watches)
+        return self._made < MOST_CHECKED_BUILDS or bool(probes.watches or probes.instrumentations)
 
     def _retire(self, key: Key, kernel: NativeKernel) -> None:
         """Put the bare build in the place of one whose launches are looked at no more."""
@@ -88,7 +87,7 @@ class WatchedKernels:
 
 def _probes(src: Specialization) -> ProbeOptions | None:
     """What is looked for, and looked at; None for nothing."""
-    watched = watching(src.fn) if WATCHES else None
+    watched = watching(src.fn) if is_looked_at() else None
     if KNOBS.check_launches == "none" or not is_checked(src.fn.__name__):
         return watched
     checked = _checks()
