@@ -55,7 +55,7 @@ ROWS = (
 
 
 def columns() -> tuple[str, ...]:
-    from tkdebug.knobs import CHECK_NAMES
+    from tkdebug.knob_values import CHECK_NAMES
 
     return (BARE, DEFAULT, *CHECK_NAMES, ALL)
 
@@ -68,7 +68,8 @@ def measure(row: Row) -> dict[str, float]:
     import kernels
     import torch
 
-    from tkdebug.knobs import CHECK_NAMES, DEFAULT_CHECKS, scope
+    from tkdebug.knob_values import CHECK_NAMES, DEFAULT_CHECKS
+    from tkdebug.knobs import scope
 
     torch.manual_seed(0)
     torch.set_num_threads(int(THREADS))

@@ -19,13 +19,22 @@ from rich.console import Console
 from rich.text import Text
 from textual.pilot import Pilot
 
+from tkdebug.cli.arguments import parse
+from tkdebug.cli.live import child_command
+from tkdebug.debugger.remote.wire import Wire
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.child import Child
+from tkdebug.tui.debug.link import DebugLink
+from tkdebug.tui.debug.source import DebugSource
+from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.live import DebugEnds
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SIZE = (132, 34)
 FAULTY = "examples/missing_mask.py"
+DEBUGGED = "examples/matmul.py"
 # What is pressed to reach the pane of each picture, and the run that it shows.
 PANES = {
     # The faults, and from the first one to its line in the kernel.
@@ -71,6 +80,29 @@ async def pane(session: Path, keys: Sequence[str], title: str) -> str:
             return app.export_screenshot(title=title)
 
 
+async def debug_pane(folder: Path, keys: Sequence[str], title: str) -> str:
+    """The TUI on a script that is stopped in a kernel, after some keys, as SVG."""
+    session, ends = folder / "debug.tkd", DebugEnds.made()
+    words = [f"--pane-socket={ends.theirs.fileno()}", "--wait-for-pane", "--mode=interpret"]
+    command = child_command(parse(["run", *words, DEBUGGED]), session, temporary=True)
+    child = Child(command, rows=24, columns=80, descriptors=(ends.theirs.fileno(),))
+    ends.theirs.close()
+    link = DebugLink(Wire(ends.ours), ["b 73, k == 96 and program[0] == 1", "c"])
+    app = TkdebugApp(AwaitedSession(session), child, link)
+    try:
+        async with app.run_test(size=(132, 40)) as pilot:
+            while not app.query_one(DebugSource).lit:
+                await pilot.pause(0.1)
+            for key in keys:
+                await pilot.press(key)
+                await settle(pilot)
+            return app.export_screenshot(title=title)
+    finally:
+        child.stop()
+        child.close()
+        app.close_session()
+
+
 async def settle(pilot: Pilot[None]) -> None:
     """Give the threads of the app time to read and the panes time to show."""
     for _ in range(10):
@@ -82,6 +114,7 @@ def write(name: str, svg: str) -> None:
     # The fonts would be fetched from elsewhere; any monospaced one does.
     svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
     svg = svg.replace(str(ROOT).replace("/", "&#x2F;") + "&#x2F;", "").replace(f"{ROOT}/", "")
+    svg = re.sub(r"(process&#160;)\d+", r"\g<1>4711", svg)
     # rich makes the ids of a picture from its content and the time.
     unique = re.search(r"terminal-\d+", svg)
     if unique:
@@ -104,6 +137,8 @@ def main() -> None:
         tkdebug(*interpreted, *to_sass, "-o", str(runs["matmul"]), "examples/matmul.py")
         for name, (run, keys) in PANES.items():
             write(name, asyncio.run(pane(runs[run], keys, f"tkdebug view {run}.tkd")))
+        title = f"tkdebug debug --tui {DEBUGGED}"
+        write("debug.svg", asyncio.run(debug_pane(Path(folder), ["n"], title)))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,12 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the tests marked slow, too")
+    parser.addoption(
+        "--zoo",
+        default="gpu-ir",
+        choices=("gpu-ir", "native", "none"),
+        help="how interpreted launches with faults are run again, as checked kernels",
+    )
 
 
 def pytest_collection_modifyitems(config, items):

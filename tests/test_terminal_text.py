@@ -7,7 +7,7 @@ import pytest
 
 from tkdebug.errors import CompileError, Frame, TkError, shown_path
 from tkdebug.events import Fault
-from tkdebug.fault_text import describe
+from tkdebug.fault_printing.text import describe
 from tkdebug.runtime.errors import PTXASError, UnknownOptionError
 from tkdebug.terminal_text import tell, visible, visible_line
 

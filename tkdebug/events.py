@@ -310,7 +310,7 @@ class AutotuneChoice:
 
     @property
     def ranked(self) -> tuple[tuple[str, float], ...]:
-        """The configurations and their ns, the fastest first; one that failed took for ever."""
+        """The configurations and their ns, the fastest first; one that failed took forever."""
         fastest_first = sorted(self.timings_ms.items(), key=lambda item: item[1])
         return tuple((config, time_ms * 1e6) for config, time_ms in fastest_first)
 

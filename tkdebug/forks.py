@@ -1,7 +1,7 @@
 """Locks across `os.fork`.
 
 A forked child has one thread. A lock that another thread of the parent held at that moment stays
-held in the child for ever, so owners of locks make them anew there. Invariant: no lock of
+held in the child forever, so owners of locks make them anew there. Invariant: no lock of
 tkdebug that a launch may take is inherited.
 """
 

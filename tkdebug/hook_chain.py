@@ -26,7 +26,7 @@ from tkdebug.forks import renew_after_forks
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.fault_teller import FaultTeller
+    from tkdebug.fault_printing.printer import FaultPrinter
 
 
 class ActivityBuffers(Protocol):
@@ -167,7 +167,7 @@ class HookChain:
         self.recorders: tuple[Hook, ...] = ()
         self.recorder_ids: tuple[int, ...] = ()
         self._reported: set[int] = set()
-        self._teller: FaultTeller | None = None
+        self._teller: FaultPrinter | None = None
         # Who takes over the launches of interpreted kernels.
         self.debugger: LaunchDebugger | None = None
         # Makes the debugger of a kernel that calls `breakpoint()`, None where nobody can be asked.
@@ -212,7 +212,7 @@ class HookChain:
             self._set(self._hooks)
 
     def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
-        """Tell that CUDA is in use in this process; only the first time does anything."""
+        """Report that CUDA is in use in this process; only the first time does anything."""
         with self._lock:
             if self._make_buffers is not None:
                 return
@@ -222,7 +222,7 @@ class HookChain:
                 self._guarded(hook.device, make_buffers)
 
     def profiler(self, is_taken: bool) -> None:
-        """Tell that torch's profiler takes CUPTI now, or has given it back."""
+        """Report that torch's profiler takes CUPTI now, or has given it back."""
         self.profiler_has_cupti = is_taken
         for hook in self._hooks:
             if hook.profiler is not None:
@@ -264,19 +264,19 @@ class HookChain:
                     self.report(hook)
 
     def compiled(self, event: KernelCompiled) -> None:
-        """Tell of a compiled kernel."""
+        """Report a compiled kernel."""
         for hook in self._hooks:
             if hook.compiled is not None:
                 self._guarded(hook.compiled, event)
 
     def autotuned(self, event: AutotuneChoice) -> None:
-        """Tell of a tuner's choice."""
+        """Report a tuner's choice."""
         for hook in self._hooks:
             if hook.autotuned is not None:
                 self._guarded(hook.autotuned, event)
 
     def fault(self, event: Fault) -> None:
-        """Tell of a fault: the hooks, or stderr where none of them listens."""
+        """Give a fault to the hooks, or to stderr where none of them listens."""
         heard = False
         for hook in self._hooks:
             if hook.fault is not None:
@@ -289,19 +289,19 @@ class HookChain:
         """Print `fault` the first time that it comes up at its place."""
         if self._teller is None:
             # Printing needs the source text and styles, which a silent run does not load.
-            from tkdebug.fault_teller import FaultTeller
+            from tkdebug.fault_printing.printer import FaultPrinter
 
-            self._teller = FaultTeller()
+            self._teller = FaultPrinter()
         self._teller.on_fault(fault)
 
     def progress(self, event: LaunchProgress) -> None:
-        """Tell how far a long launch is."""
+        """Report how far a long launch is."""
         for hook in self._hooks:
             if hook.progress is not None:
                 self._guarded(hook.progress, event)
 
     def record(self, event: object) -> None:
-        """Tell of a record of any other type, such as a plugin's: a dataclass that is `stored`."""
+        """Report a record of any other type, such as a plugin's: a dataclass that is `stored`."""
         for hook in self.recorders:
             if hook.record is not None:
                 self._guarded(hook.record, event)

@@ -9,193 +9,34 @@ win over them.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from tkdebug.errors import UsageError, instead_of
-from tkdebug.events import IGNORABLE_KINDS
-from tkdebug.plugins import names as plugin_names
-
-CheckedLaunchesName = Literal["first", "all", "none"]
-# More than any tile has.
-ALL_ELEMENTS = 1 << 62
-CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
-ModeName = Literal["auto", "interpret", "native"]
-MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
-# Fault kinds that are looked for only when asked for.
-CHECK_NAMES = (
-    "race",
-    "uninitialised-read",
-    "unwritten-output",
-    "nan",
-    "inf",
-    "padding",
-    "narrowing",
-    "undefined-value",
-    "coverage",
-    "row-overrun",
+from tkdebug.errors import UsageError
+from tkdebug.knob_values import (
+    CheckedLaunchesName,
+    ModeName,
+    directory_flag,
+    interpret_flag,
+    parse_absolute,
+    parse_bool,
+    parse_checked_launches,
+    parse_checks,
+    parse_dot_precision,
+    parse_kinds,
+    parse_mlir_dump,
+    parse_mode,
+    parse_names,
+    parse_path,
+    parse_print_elements,
+    parse_seconds,
+    parse_size_bytes,
+    parse_target,
+    parse_triton_version,
+    parse_watches,
 )
-# Looked for without being asked: what each costs is in bench/RESULTS.md.
-DEFAULT_CHECKS = ("unwritten-output", "nan", "padding", "row-overrun")
-# Those that checked native launches look for.
-NATIVE_CHECKS = ("nan", "inf", "uninitialised-read")
-# Asks for none of these, but for what is asked for beside it.
-NO_CHECKS = "none"
-CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
-# Those of `CHECK_NAMES` for which fresh memory is marked.
-MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
-# Versions of Triton's language and the release that each of them is taken from.
-TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
-_TRUE = ("1", "true", "on", "yes", "y")
-_FALSE = ("", "0", "false", "off", "no", "n")
-_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def parse_size_bytes(text: str) -> int:
-    """`"512M"`, `"1GiB"`, `"2.5g"` or a plain number of bytes, as bytes; units are powers of 1024.
-
-    Raises:
-        ValueError: `text` is no positive size.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    if match is None or float(match[1]) <= 0:
-        raise ValueError("a positive size such as 512M, 1.5G or a number of bytes")
-    return int(float(match[1]) * _SIZE_UNITS[match[2]])
-
-
-def _parse_bool(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in _TRUE + _FALSE:
-        raise ValueError("1 or 0 (also true/false, on/off, yes/no)")
-    return word in _TRUE
-
-
-def _parse_mode(text: str) -> ModeName:
-    for name in MODE_NAMES:
-        if text.strip().lower() == name:
-            return name
-    raise ValueError("one of " + ", ".join(MODE_NAMES))
-
-
-def parse_triton_version(text: str) -> str:
-    """`"3.9"`, of `"3.9"` or a release such as `"3.9.0"`: the language that `triton` stands for.
-
-    Raises:
-        ValueError: a version that tkdebug does not know.
-    """
-    words = text.strip().split(".")
-    version = ".".join(words[:2])
-    if version not in TRITON_RELEASES or not all(word.isdecimal() for word in words):
-        raise ValueError("one of " + ", ".join(TRITON_RELEASES))
-    return version
-
-
-def _parse_checked_launches(text: str) -> CheckedLaunchesName:
-    for name in CHECKED_LAUNCHES:
-        if text.strip().lower() == name:
-            return name
-    raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
-
-
-def parse_print_elements(text: str) -> int:
-    """A number of elements, or `all`.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if text.strip().lower() == "all":
-        return ALL_ELEMENTS
-    if not text.strip().isdecimal():
-        raise ValueError("a number of elements, or all")
-    return int(text)
-
-
-def _parse_watches(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(";") if part.strip())
-
-
-def _parse_names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _parse_checks(text: str) -> tuple[str, ...]:
-    names = _parse_names(text)
-    if names == ("all",):
-        return CHECK_NAMES
-    own = {*CHECK_NAMES, NO_CHECKS}
-    if not set(names) <= own:
-        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks"), NO_CHECKS))
-        if not set(names) <= known.keys():
-            raise ValueError("names out of " + ", ".join((*known, "all")) + ", with commas")
-    return names
-
-
-def parse_kinds(text: str) -> tuple[str, ...]:
-    """Kinds of faults with commas between them.
-
-    Raises:
-        ValueError: one of them is none, or none that can be ignored.
-    """
-    names = _parse_names(text)
-    for name in names:
-        if name not in IGNORABLE_KINDS:
-            raise ValueError(
-                f"kinds of faults; {name!r} is none{instead_of(name, IGNORABLE_KINDS)}"
-            )
-    return names
-
-
-def parse_seconds(text: str) -> float:
-    """A length of time.
-
-    Raises:
-        ValueError: `text` is no positive number.
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError("a positive number of seconds")
-    return seconds
-
-
-def _parse_target(text: str) -> str | None:
-    return text.strip() or None
-
-
-def _parse_path(text: str) -> Path | None:
-    return Path(text).expanduser() if text else None
-
-
-def _parse_absolute(text: str) -> Path | None:
-    # A script may go elsewhere while it runs.
-    return Path(text).expanduser().absolute() if text else None
-
-
-def _interpret_flag(text: str) -> ModeName:
-    return "interpret" if _parse_bool(text) else "auto"
-
-
-def _directory_flag(variable: str, folder: str) -> Callable[[str], Path | None]:
-    # Upstream splits each of these in two: a flag, and a directory with a default.
-    def parse(text: str) -> Path | None:
-        if not _parse_bool(text):
-            return None
-        chosen = os.environ.get(variable)
-        return Path(chosen).expanduser() if chosen else Path.home() / ".triton" / folder
-
-    return parse
-
-
-def _mlir_dump(text: str) -> tuple[str, ...]:
-    # Upstream takes 1 or a kernel's name here; either way every pass is printed.
-    return () if text.strip().lower() in _FALSE else ("all",)
-
 
 Parser = Callable[[str], object]
 
@@ -255,21 +96,21 @@ _NO_PATH = (Path, type(None))
 KNOB_TABLE: tuple[Knob, ...] = (
     Knob(
         "mode",
-        {"TKDEBUG_MODE": _parse_mode, "TRITON_INTERPRET": _interpret_flag},
+        {"TKDEBUG_MODE": parse_mode, "TRITON_INTERPRET": interpret_flag},
         "auto",
         str,
         "how kernels run: auto, interpret or native",
     ),
     Knob(
         "interpret_kernels",
-        {"TKDEBUG_INTERPRET": _parse_names},
+        {"TKDEBUG_INTERPRET": parse_names},
         (),
         tuple,
         "patterns of kernel names that are interpreted whatever the mode",
     ),
     Knob(
         "checks",
-        {"TKDEBUG_CHECKS": _parse_checks},
+        {"TKDEBUG_CHECKS": parse_checks},
         (),
         tuple,
         "further faults to look for under interpret: race, uninitialised-read, "
@@ -278,14 +119,14 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "check_launches",
-        {"TKDEBUG_CHECK_LAUNCHES": _parse_checked_launches},
+        {"TKDEBUG_CHECK_LAUNCHES": parse_checked_launches},
         "none",
         str,
         "which launches of native kernels are checked: first (of each kind), all or none",
     ),
     Knob(
         "watches",
-        {"TKDEBUG_WATCH": _parse_watches},
+        {"TKDEBUG_WATCH": parse_watches},
         (),
         tuple,
         "values of kernels to look at, FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], between ;",
@@ -314,7 +155,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "only_kernels",
-        {"TKDEBUG_ONLY": _parse_names},
+        {"TKDEBUG_ONLY": parse_names},
         (),
         tuple,
         "patterns of the names of the kernels that are checked; none for all kernels",
@@ -328,7 +169,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "baseline",
-        {"TKDEBUG_BASELINE": _parse_absolute},
+        {"TKDEBUG_BASELINE": parse_absolute},
         None,
         _NO_PATH,
         "file of known faults, which do not fail a run",
@@ -342,28 +183,28 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "strict_ieee",
-        {"TKDEBUG_STRICT_IEEE": _parse_bool},
+        {"TKDEBUG_STRICT_IEEE": parse_bool},
         False,
         bool,
         "interpret with IEEE arithmetic (no tf32, exact division) instead of the GPU's",
     ),
     Knob(
         "quick",
-        {"TKDEBUG_QUICK": _parse_bool},
+        {"TKDEBUG_QUICK": parse_bool},
         False,
         bool,
         "do_bench runs once, sweeps take their first x value",
     ),
     Knob(
         "debug",
-        {"TKDEBUG_DEBUG": _parse_bool, "TRITON_DEBUG": _parse_bool},
+        {"TKDEBUG_DEBUG": parse_bool, "TRITON_DEBUG": parse_bool},
         False,
         bool,
         "kernels are compiled with device_assert and overflow checks",
     ),
     Knob(
         "debug_info",
-        {"TKDEBUG_DEBUG_INFO": _parse_bool},
+        {"TKDEBUG_DEBUG_INFO": parse_bool},
         False,
         bool,
         "cubins tell cuda-gdb which function is inlined where; compute-sanitizer wants it off",
@@ -371,8 +212,8 @@ KNOB_TABLE: tuple[Knob, ...] = (
     Knob(
         "dump_dir",
         {
-            "TKDEBUG_DUMP": _parse_path,
-            "TRITON_KERNEL_DUMP": _directory_flag("TRITON_DUMP_DIR", "dump"),
+            "TKDEBUG_DUMP": parse_path,
+            "TRITON_KERNEL_DUMP": directory_flag("TRITON_DUMP_DIR", "dump"),
         },
         None,
         _NO_PATH,
@@ -381,8 +222,8 @@ KNOB_TABLE: tuple[Knob, ...] = (
     Knob(
         "override_dir",
         {
-            "TKDEBUG_OVERRIDE": _parse_path,
-            "TRITON_KERNEL_OVERRIDE": _directory_flag("TRITON_OVERRIDE_DIR", "override"),
+            "TKDEBUG_OVERRIDE": parse_path,
+            "TRITON_KERNEL_OVERRIDE": directory_flag("TRITON_OVERRIDE_DIR", "override"),
         },
         None,
         _NO_PATH,
@@ -390,28 +231,28 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "print_after",
-        {"TKDEBUG_PRINT_AFTER": _parse_names, "MLIR_ENABLE_DUMP": _mlir_dump},
+        {"TKDEBUG_PRINT_AFTER": parse_names, "MLIR_ENABLE_DUMP": parse_mlir_dump},
         (),
         tuple,
         "passes after which the IR is printed on stderr; all for every pass",
     ),
     Knob(
         "verify_each",
-        {"TKDEBUG_VERIFY_EACH": _parse_bool},
+        {"TKDEBUG_VERIFY_EACH": parse_bool},
         False,
         bool,
         "verify the IR after each pass",
     ),
     Knob(
         "always_compile",
-        {"TKDEBUG_ALWAYS_COMPILE": _parse_bool, "TRITON_ALWAYS_COMPILE": _parse_bool},
+        {"TKDEBUG_ALWAYS_COMPILE": parse_bool, "TRITON_ALWAYS_COMPILE": parse_bool},
         False,
         bool,
         "ignore compiled kernels found on disk",
     ),
     Knob(
         "cache_dir",
-        {"TKDEBUG_CACHE_DIR": _parse_path, "TRITON_CACHE_DIR": _parse_path},
+        {"TKDEBUG_CACHE_DIR": parse_path, "TRITON_CACHE_DIR": parse_path},
         None,
         _NO_PATH,
         "directory of compiled kernels; None for ~/.cache/tkdebug",
@@ -432,21 +273,21 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "cross_compile",
-        {"TKDEBUG_CROSS_COMPILE": _parse_target},
+        {"TKDEBUG_CROSS_COMPILE": parse_target},
         None,
         (str, type(None)),
         "architecture that interpreted kernels are compiled for besides, such as sm_90a",
     ),
     Knob(
         "advise",
-        {"TKDEBUG_ADVISE": _parse_bool},
+        {"TKDEBUG_ADVISE": parse_bool},
         False,
         bool,
         "with cross_compile: interpreted launches are looked at for what would make them faster",
     ),
     Knob(
         "override_arch",
-        {"TKDEBUG_OVERRIDE_ARCH": _parse_target, "TRITON_OVERRIDE_ARCH": _parse_target},
+        {"TKDEBUG_OVERRIDE_ARCH": parse_target, "TRITON_OVERRIDE_ARCH": parse_target},
         None,
         (str, type(None)),
         "architecture that kernels are compiled for where a launch does not name one",
@@ -454,12 +295,22 @@ KNOB_TABLE: tuple[Knob, ...] = (
     Knob(
         "default_fp_fusion",
         {
-            "TKDEBUG_DEFAULT_FP_FUSION": _parse_bool,
-            "TRITON_DEFAULT_FP_FUSION": _parse_bool,
+            "TKDEBUG_DEFAULT_FP_FUSION": parse_bool,
+            "TRITON_DEFAULT_FP_FUSION": parse_bool,
         },
         True,
         bool,
         "native products and sums become FMA where a launch does not say enable_fp_fusion",
+    ),
+    Knob(
+        "fp32_default",
+        {
+            "TKDEBUG_FP32_DEFAULT": parse_dot_precision,
+            "TRITON_F32_DEFAULT": parse_dot_precision,
+        },
+        None,
+        (str, type(None)),
+        "input_precision of fp32 dots that name none: tf32, tf32x3, ieee, bf16x3, bf16x6",
     ),
     Knob(
         "triton_version",
@@ -470,21 +321,21 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "print_autotuning",
-        {"TKDEBUG_PRINT_AUTOTUNING": _parse_bool, "TRITON_PRINT_AUTOTUNING": _parse_bool},
+        {"TKDEBUG_PRINT_AUTOTUNING": parse_bool, "TRITON_PRINT_AUTOTUNING": parse_bool},
         False,
         bool,
         "print each tuner's timings and choice",
     ),
     Knob(
         "cupti",
-        {"TKDEBUG_CUPTI": _parse_bool},
+        {"TKDEBUG_CUPTI": parse_bool},
         True,
         bool,
         "recorded runs take the GPU's times, and what others run there, from CUPTI",
     ),
     Knob(
         "recording_process",
-        {"TKDEBUG_RECORDING_PROCESS": _parse_bool},
+        {"TKDEBUG_RECORDING_PROCESS": parse_bool},
         True,
         bool,
         "long recorded runs, and those that use a GPU, are stored by a process of their own",
@@ -524,6 +375,7 @@ class Knobs:
     advise: bool
     override_arch: str | None
     default_fp_fusion: bool
+    fp32_default: str | None
     triton_version: str
     print_autotuning: bool
     cupti: bool
@@ -543,10 +395,13 @@ class Knobs:
     def read_all(self) -> dict[str, object]:
         """Every knob's value by name, so that a bad variable shows at once.
 
+        What has not been looked at stays so: scripts set variables of upstream's themselves.
+
         Raises:
             UsageError: an environment variable holds something else than expected.
         """
-        return {name: getattr(self, name) for name in _BY_NAME}
+        known = self.__dict__
+        return {n: known[n] if n in known else knob.read() for n, knob in _BY_NAME.items()}
 
     def refresh(self) -> None:
         """Forget all values; the environment is read again when they are next looked at."""

@@ -19,14 +19,15 @@ import pytest
 
 from tkdebug.errors import UsageError
 from tkdebug.events import Fault, LaunchRecord
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, fixed, identity, load, pieces
 from tkdebug.findings.comments import IgnoreComment, problem_lines, unused_lines
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.records import FaultKey, fault_key
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.knobs import KNOBS, parse_kinds
+from tkdebug.knob_values import parse_kinds
+from tkdebug.knobs import KNOBS
 
 _SENT = "tkdebug_faults"
 

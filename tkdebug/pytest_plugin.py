@@ -16,17 +16,17 @@ from tkdebug.compat import Installed, install
 from tkdebug.compat.checked_synchronisations import conclude_checked_launches
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import Fault
-from tkdebug.fault_text import describe
+from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knobs import (
+from tkdebug.knob_values import (
     CHECK_CHOICES,
     CHECK_NAMES,
     DEFAULT_CHECKS,
-    KNOBS,
     MODE_NAMES,
     TRITON_RELEASES,
 )
+from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 

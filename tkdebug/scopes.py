@@ -147,7 +147,7 @@ class Scopes:
         return scope
 
     def measure(self, scope: Scope, metrics: Metrics) -> None:
-        """Tell of `metrics` of an entered scope.
+        """Report `metrics` of an entered scope.
 
         Raises:
             TkError: a watcher does not take them.

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from cli_scripts import ENVIRONMENT, python, tkdebug
 
-from tkdebug.knobs import CHECK_NAMES
+from tkdebug.knob_values import CHECK_NAMES
 
 KERNEL = """\
 import torch, triton

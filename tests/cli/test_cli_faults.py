@@ -6,7 +6,7 @@ import pytest
 from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
 from tkdebug.events import Fault
-from tkdebug.fault_teller import MAX_TOLD, FaultTeller
+from tkdebug.fault_printing.printer import MAX_PRINTED, FaultPrinter
 
 
 def test_fault_is_told_before_what_the_script_does_next(write_script, run_main):
@@ -76,11 +76,11 @@ def test_compile_error_that_the_script_catches_is_told_at_the_end(write_script, 
 
 
 def test_teller_stops_after_many_and_begins_anew_after_a_reset(capsys):
-    teller = FaultTeller(end="no more")
-    for number in range(MAX_TOLD + 3):
+    teller = FaultPrinter(end="no more")
+    for number in range(MAX_PRINTED + 3):
         teller.on_fault(Fault("nan", f"kernel{number}", (), "made"))
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == MAX_TOLD + 1
+    assert len(lines) == MAX_PRINTED + 1
     assert lines[-1] == "tkdebug: no more"
     teller.reset()
     teller.on_fault(Fault("nan", "kernel0", (), "made"))
@@ -91,15 +91,15 @@ def test_teller_stops_after_many_and_begins_anew_after_a_reset(capsys):
 
 def test_teller_claims_no_fault_that_it_does_not_tell(capsys):
     claimed = []
-    teller = FaultTeller(lambda fault: claimed.append(fault.kernel) or True)
-    for number in range(MAX_TOLD + 3):
+    teller = FaultPrinter(lambda fault: claimed.append(fault.kernel) or True)
+    for number in range(MAX_PRINTED + 3):
         teller.on_fault(Fault("nan", f"kernel{number}", (), "made"))
-    assert len(claimed) == MAX_TOLD
+    assert len(claimed) == MAX_PRINTED
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_child_tells_a_fault_though_its_parent_was_telling_one(capfd):
-    teller = FaultTeller()
+    teller = FaultPrinter()
     teller.on_fault(Fault("nan", "first", (), "made"))
     with teller._lock:  # as another thread would hold it
         child = os.fork()

@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
+from tkdebug.cli import torch_import
 from tkdebug.cli.summary import print_last_words
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output
@@ -326,3 +328,14 @@ def test_run_does_not_name_a_session_that_will_be_deleted(write_script, run_main
     assert status == 0
     assert err.splitlines()[-1] == f"tkdebug: 1 launch of 1 kernel, no faults{NOT_LOOKED_FOR}"
     assert "r.tkd" not in err
+
+
+def test_torch_is_imported_without_collections_and_left_out_of_later_ones(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch_import, "check_importable", lambda: seen.append(gc.isenabled()))
+    monkeypatch.setattr(gc, "freeze", lambda: seen.append("frozen"))
+    torch_import.import_torch()  # which this process has imported
+    assert (seen, gc.isenabled()) == ([True], True)
+    monkeypatch.delitem(sys.modules, "torch")
+    torch_import.import_torch()
+    assert (seen, gc.isenabled()) == ([True, False, "frozen"], True)

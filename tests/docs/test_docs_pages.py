@@ -16,7 +16,8 @@ import pytest
 from tkdebug.cli.arguments import parse
 from tkdebug.cli.parser import REPORT_FORMATS
 from tkdebug.instrument.report import SUFFIXES
-from tkdebug.knobs import CHECK_NAMES, KNOB_TABLE
+from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.knobs import KNOB_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -15,7 +15,8 @@ from tkdebug.findings.baseline import identity, pieces
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.findings.reporting import kinds_looked_for, report
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knobs import CHECK_NAMES, KNOBS, scope
+from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.knobs import KNOBS, scope
 
 
 @tkdebug.jit

@@ -4,7 +4,7 @@ from launching import fault, launch
 
 from tkdebug.errors import Frame
 from tkdebug.events import AutotuneChoice, LaunchProgress
-from tkdebug.fault_teller import MAX_TOLD
+from tkdebug.fault_printing.printer import MAX_PRINTED
 from tkdebug.hook_chain import HOOKS, Hook, HookChain
 from tkdebug.instrument import add_hook
 
@@ -122,5 +122,5 @@ def test_unheard_faults_have_a_limit(capsys):
     for number in range(1, 200):
         chain.fault(fault(line=number))
     told = capsys.readouterr().err
-    assert told.count("oob-load in add_kernel") == MAX_TOLD
+    assert told.count("oob-load in add_kernel") == MAX_PRINTED
     assert told.endswith("tkdebug: further faults are not shown here; `tkdebug run` has all\n")

@@ -8,7 +8,7 @@ from launching import compiled, enter, fault, launch
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import Frame, TkError
 from tkdebug.events import AutotuneChoice
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.durations import format_ns

@@ -206,3 +206,19 @@ def test_rows_that_are_summed_up_in_blocks(shown):
     faults = run(weight_gradient, (1,), x, dy, out, 7, 5, BUG=True, R=4, C=8)
     assert {fault.kind for fault in faults} == {"padding"}
     assert shown == [True, False]
+
+
+@tkdebug.jit
+def halves(x_ptr, out_ptr, n, NEUTRAL: tl.constexpr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + cols, mask=cols < n, other=float("-inf") if NEUTRAL else 0.0)
+    even, odd = tl.split(tl.reshape(x, [BLOCK // 2, 2]))
+    tl.store(out_ptr, tl.max(even, 0))
+    tl.store(out_ptr + 1, tl.max(odd, 0))
+
+
+def test_tiles_that_are_taken_apart(shown):
+    x, out = -torch.rand(11), torch.zeros(2)
+    assert not run(halves, (1,), x, out, 11, NEUTRAL=True, BLOCK=16)
+    assert {f.kind for f in run(halves, (1,), x, out, 11, NEUTRAL=False, BLOCK=16)} == {"padding"}
+    assert shown == [True, False]

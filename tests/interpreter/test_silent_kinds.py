@@ -13,7 +13,8 @@ from marked_lines import line_of
 from tkdebug.compat.marked_empties import mark_empties
 from tkdebug.compat.watched_gaps import watch_gaps
 from tkdebug.instrument import add_hook
-from tkdebug.knobs import CHECK_NAMES, scope
+from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 line = partial(line_of, kernels)

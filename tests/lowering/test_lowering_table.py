@@ -14,7 +14,7 @@ STRUCTURAL = {
     "scf.condition",
     "scf.yield",
 }
-# LowerDescriptors and LowerScaledDot make others of these; they have tests of their own.
+# LowerDescriptors, LowerScaledDot and ExpandWatches make others of these, and have their own tests.
 REPLACED = {
     "tt.descriptor_load",
     "tt.descriptor_store",
@@ -22,6 +22,7 @@ REPLACED = {
     "tt.descriptor_scatter",
     "tt.descriptor_reduce",
     "tt.dot_scaled",
+    "tt.watch",
 }
 
 

@@ -99,9 +99,16 @@ def gpu_ir(module: Module, target: str, stages: int = 3) -> Module:
 
 
 def reported(
-    launch: Launch, target: str, options: ProbeOptions = ALWAYS
+    launch: Launch, target: str, options: ProbeOptions = ALWAYS, is_all: bool = True
 ) -> tuple[list[Fault], list[Any]]:
-    """The faults that the launch's GPU IR reports by its probes, and what it leaves in memory."""
+    """The faults that the launch's GPU IR reports by its probes, and what it leaves in memory.
+
+    Args:
+        launch: the launch.
+        target: whose GPU IR.
+        options: what is looked for.
+        is_all: whether there are no other faults than those.
+    """
     module, plan = with_probes(launch, options)
     module = gpu_ir(module, target)
     arguments = copy.deepcopy(launch.values)
@@ -109,7 +116,7 @@ def reported(
     looking = [ProbeObserver(module, recorder)]
     with knobs.scope(checks=("none",)):
         other = run_module(module, arguments, launch.grid, log=recorder, observers=looking)
-    assert other == []
+    assert not (is_all and other)
     names = module.function.attributes["arg_names"]
     tensors = {
         name: PassedTensor.of(value)

@@ -20,6 +20,7 @@ from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.prints import tell_once
+from tkdebug.knob_values import parse_print_elements
 
 
 @tkdebug.jit
@@ -83,14 +84,14 @@ def test_native_code_prints_few_lines() -> None:
 
 @pytest.mark.parametrize("most", ["all", "512"])
 def test_all_elements_are_printed_on_demand(most: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with tkdebug.mode("interpret"), knobs.scope(print_elements=knobs.parse_print_elements(most)):
+    with tkdebug.mode("interpret"), knobs.scope(print_elements=parse_print_elements(most)):
         run()
     assert len(capsys.readouterr().out.splitlines()) == 2 * (512 + 1 + 512)
 
 
 def test_number_of_elements_is_read() -> None:
     with pytest.raises(ValueError, match="a number of elements, or all"):
-        knobs.parse_print_elements("-3")
+        parse_print_elements("-3")
     with pytest.raises(UsageError), knobs.scope(print_elements="many"):
         pass
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
+from native_launches import natively
 from probe_kernels import (
     add,
     asserting,
@@ -17,88 +17,13 @@ from probe_kernels import (
     neighbours,
     unmasked,
 )
-from probe_support import Launch, copy_of, faults_found, launches
+from probe_support import launches
 from test_probe_symptoms import RUNS as SYMPTOMATIC
 
 from tkdebug import knobs
-from tkdebug.compiler.ir import PointerType
-from tkdebug.compiler.ir.types import ScalarType
-from tkdebug.compiler.probes.bounds import byte_bounds
-from tkdebug.compiler.probes.sites import ProbeOptions
-from tkdebug.compiler.probes.table import table_bytes
-from tkdebug.compiler.targets.backend import NativeOptions
-from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.events import Fault
-from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor
 
 pytestmark = pytest.mark.gpu
-
-
-def on_gpu(tensor: torch.Tensor) -> torch.Tensor:
-    """The same view of a copy of its allocation, within memory that is filled all around."""
-    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-    margin = 4096
-    whole = torch.zeros(storage.numel() + 2 * margin, dtype=torch.uint8, device="cuda")
-    whole[margin : margin + storage.numel()] = storage.cuda()
-    count = whole.numel() // tensor.element_size()
-    elements = whole[: count * tensor.element_size()].view(tensor.dtype)
-    offset = margin // tensor.element_size() + int(tensor.storage_offset())
-    return elements.as_strided(tensor.shape, tensor.stride(), offset)
-
-
-def natively(launch: Launch) -> tuple[list[Fault], list[Any]]:
-    """The faults that a checked native launch reports, and what it leaves in memory."""
-    import ctypes
-    import struct
-
-    from tkdebug.compiler.targets.backend import target_of
-    from tkdebug.runtime.cuda import driver_api
-    from tkdebug.runtime.cuda.device import device
-    from tkdebug.runtime.cuda.module import load_kernel
-
-    torch.zeros(1, device="cuda")
-    module = copy_of(launch)
-    target = target_of(torch.cuda.get_device_capability())
-    binary = compile_module(
-        module, NativeOptions(host_tma_descriptors=False, probes=ProbeOptions()), target
-    ).binary()
-    plan = binary.probes
-    assert plan is not None
-    loaded = load_kernel(device(0), binary.cubin, binary.entry, binary.threads, binary.shared_bytes)
-    values = [
-        on_gpu(value) if isinstance(value, torch.Tensor) else value for value in launch.values
-    ]
-    names = module.function.attributes["arg_names"]
-    tensors = {
-        name: value
-        for name, value in zip(names, values, strict=True)
-        if isinstance(value, torch.Tensor)
-    }
-    table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
-    packed = []
-    for argument, value in zip(
-        plan.module.function.regions[0].block.arguments, values, strict=True
-    ):
-        if isinstance(argument.type, PointerType):
-            packed.append(struct.pack("=Q", value.data_ptr()))
-        else:
-            assert isinstance(argument.type, ScalarType)
-            code = {"i32": "i", "i64": "q", "f32": "f"}[argument.type.name]
-            packed.append(struct.pack(f"={code}", value))
-    packed.append(struct.pack("=Q", table.data_ptr()))
-    for name in plan.bounds:
-        packed += [struct.pack("=Q", end) for end in byte_bounds(tensors[name])]
-    memory = [ctypes.create_string_buffer(value, 8) for value in packed]
-    pointers = (ctypes.c_void_p * len(memory))(*map(ctypes.addressof, memory))
-    driver_api.call(
-        "cuLaunchKernel", loaded.function, *launch.grid, binary.threads, 1, 1, binary.shared_bytes,
-        0, ctypes.addressof(pointers), 0,
-    )  # fmt: skip
-    torch.cuda.synchronize()
-    passed = {name: PassedTensor.of(tensor) for name, tensor in tensors.items()}
-    checked = CheckedLaunch(module.name, 0, launch.grid, passed, launch.arguments)
-    after = [v.cpu() if isinstance(v, torch.Tensor) else v for v in values]
-    return faults_found(plan, bytes(table.cpu().numpy()), checked, launch), after
 
 
 def check(run: Callable[[], object]) -> list[Fault]:

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from tkdebug import compat
-from tkdebug.knobs import DEFAULT_CHECKS, KNOBS, scope
+from tkdebug.knob_values import DEFAULT_CHECKS
+from tkdebug.knobs import KNOBS, scope
 from tkdebug.runtime.device.default_checks import with_defaults
 
 

@@ -1,9 +1,13 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+import tkdebug
+import tkdebug.language as tl
 from tkdebug.errors import UsageError
-from tkdebug.knobs import KNOB_TABLE, Knobs, parse_size_bytes, scope
+from tkdebug.knob_values import parse_size_bytes
+from tkdebug.knobs import KNOB_TABLE, Knobs, scope
 
 
 @pytest.fixture
@@ -98,3 +102,28 @@ def test_scope_refuses(change):
 
 def test_table_covers_annotations():
     assert {knob.name for knob in KNOB_TABLE} == set(Knobs.__annotations__)
+
+
+def test_a_look_at_all_knobs_keeps_none(knobs, monkeypatch):
+    knobs.read_all()
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
+    assert knobs.fp32_default == "ieee"
+    with pytest.raises(UsageError, match="got 'fp16', expected one of tf32"):
+        knobs.fp32_default = "fp16"
+
+
+@pytest.mark.parametrize(
+    ("default", "allows", "precision"),
+    [("ieee", None, "ieee"), ("ieee", True, "ieee"), (None, False, "ieee"), (None, None, "tf32")],
+)
+def test_precision_of_fp32_dots_that_name_none(default, allows, precision):
+    @tkdebug.jit
+    def fp32_product(a_ptr, b_ptr, out_ptr, ALLOWS: tl.constexpr, B: tl.constexpr):
+        at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+        out = tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at), allow_tf32=ALLOWS)
+        tl.store(out_ptr + at, out)
+
+    x = torch.zeros(16, 16)
+    with scope(fp32_default=default, mode="interpret"):
+        kernel = fp32_product.warmup(x, x, x, allows, 16, grid=(1,))
+    assert f'input_precision = "{precision}"' in kernel.asm["ttir"]

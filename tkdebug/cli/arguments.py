@@ -13,7 +13,7 @@ from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.parser import build_parser
 from tkdebug.instrument.pass_query import PassQuery
-from tkdebug.knobs import CHECK_NAMES, CheckedLaunchesName
+from tkdebug.knob_values import CHECK_NAMES, CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (
     "--mode",
@@ -73,11 +73,13 @@ class Arguments:
         watches: values of kernels that are recorded.
         instrumentations: plugins that measure what kernels do.
         print_elements: elements of tiles that are printed one by one; None as the knob says.
-        hang_timeout_s: how long a kernel may run on the GPU; None for ever.
+        hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
         port: at which `dap` listens, 0 for any; None for stdin and stdout.
+        pane_socket: the descriptor of the socket to the TUI's Debug pane.
+        waits_for_pane: whether the pane is asked before the script runs.
     """
 
     command: Literal[
@@ -135,6 +137,8 @@ class Arguments:
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
     port: int | None = None
+    pane_socket: int | None = None
+    waits_for_pane: bool = False
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -293,6 +297,8 @@ def _run_arguments(
         stalls=parsed.stalls,
         advise=parsed.advise,
         nvtx=parsed.nvtx,
+        pane_socket=parsed.pane_socket,
+        waits_for_pane=parsed.wait_for_pane,
     )
 
 
@@ -303,6 +309,8 @@ def _debug_arguments(
     words = program[1:] if program[:1] in (["-m"], ["--"]) else program
     if not words:
         parser.error("give a script.py or -m module to debug")
+    if parsed.json and parsed.tui:
+        parser.error("--json: the TUI answers on the screen; leave --tui out")
     return Arguments(
         "debug",
         target=words[0],
@@ -311,6 +319,7 @@ def _debug_arguments(
         commands=tuple(parsed.commands),
         commands_file=parsed.commands_file,
         format="json" if parsed.json else "text",
+        tui=parsed.tui,
     )
 
 

@@ -21,11 +21,11 @@ from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
+from tkdebug.cli.torch_import import import_torch
 from tkdebug.errors import UsageError
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
-from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
@@ -79,7 +79,7 @@ def compiled_run(
         return
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     check_variables()
-    check_importable()
+    import_torch()
     target = _native_target(arguments.native_target, needs_code, advises)
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"
@@ -173,7 +173,8 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
 def _record(program: Program, path: Path, target: str | None, advises: bool = False) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
-    from tkdebug.knobs import KNOBS, NO_CHECKS
+    from tkdebug.knob_values import NO_CHECKS
+    from tkdebug.knobs import KNOBS
 
     recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
     knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)

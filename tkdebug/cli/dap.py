@@ -13,14 +13,15 @@ from typing import Any
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.script import Program, find_program, run_program
+from tkdebug.cli.torch_import import import_torch
 from tkdebug.debugger.dap.adapter import Adapter
 from tkdebug.debugger.dap.arguments import optional, texts
 from tkdebug.debugger.dap.listener import LOOPBACK, connection_of, listening_socket
 from tkdebug.debugger.dap.output import ForwardedOutput
 from tkdebug.debugger.dap.wire import Connection, ProtocolError
 from tkdebug.errors import UsageError
-from tkdebug.fault_telling import telling
-from tkdebug.runtime.device.torch_package import check_importable, check_installed
+from tkdebug.fault_printing.processes import printing_faults
+from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
 # For a script to end after `terminate`, and for a client to disconnect.
@@ -63,7 +64,7 @@ def _run(launch: _Launch, adapter: Adapter) -> int:
     from tkdebug import compat
 
     with ForwardedOutput(adapter.output):
-        with compat.install(mode="interpret"), telling():
+        with compat.install(mode="interpret"), printing_faults():
             status = run_program(launch.program).exit_status
     adapter.ended(status)
     return status
@@ -120,7 +121,7 @@ class _Launch:
         if folder := optional(arguments, "cwd", ""):
             _enter(folder)
         self.program = find_program(target, tuple(texts(arguments, "args")), bool(module))
-        check_importable()
+        import_torch()
         os.environ.update(_environment(arguments))
 
     def begin(self) -> None:

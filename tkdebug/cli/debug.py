@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.script import Program, find_program, run_program
+from tkdebug.cli.torch_import import import_torch
 from tkdebug.errors import UsageError
-from tkdebug.fault_telling import telling
-from tkdebug.runtime.device.torch_package import check_importable, check_installed
+from tkdebug.fault_printing.processes import printing_faults
+from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ def debug_command(arguments: Arguments) -> int:
     check_variables()
     check_installed()
     commands = _commands(arguments)
-    check_importable()
+    if arguments.tui:
+        return _debug_in_tui(arguments, commands)
+    import_torch()
     from tkdebug import compat
     from tkdebug.debugger.engine import Debugger
 
@@ -45,7 +49,7 @@ def debug_command(arguments: Arguments) -> int:
     console.attach(debugger)
     with (
         compat.install(mode="interpret"),
-        telling(),
+        printing_faults(),
         _interrupts(debugger),
         _script_output(console.is_json),
     ):
@@ -54,9 +58,21 @@ def debug_command(arguments: Arguments) -> int:
             status = _run(program, console)
         finally:
             debugger.detach()
-            _tell_of_unmet(debugger, console)
+            for line in () if console.is_over else debugger.unmet():
+                tell(line)
         console.script_ended(status)
         return status
+
+
+def _debug_in_tui(arguments: Arguments, commands: list[str]) -> int:
+    """The same as a run in the TUI, whose Debug pane is asked before the script runs."""
+    from tkdebug.cli.live import run_in_tui
+    from tkdebug.cli.run_checks import check_run, wants_tui
+
+    asked = replace(arguments, command="run", mode="interpret", waits_for_pane=True)
+    wants_tui(asked)
+    check_run(asked)
+    return run_in_tui(asked, commands)
 
 
 def _run(program: Program, console: Console) -> int:
@@ -129,12 +145,3 @@ def _script_output(is_json: bool) -> Iterator[None]:
     """Where stdout is the answers', what the script prints goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext():
         yield
-
-
-def _tell_of_unmet(debugger: Debugger, console: Console) -> None:
-    if not debugger.launches and not console.is_over:
-        tell("the script has launched no kernel")
-    unmet = [one for one in debugger.breakpoints if not one.hits and one.is_enabled]
-    if not console.is_over:
-        for one in unmet:
-            tell(f"breakpoint {one.number} was never met: {one.describe()}")

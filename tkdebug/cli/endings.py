@@ -69,7 +69,7 @@ class _Handlers:
         """Give forked children the default handlers, and lose no signal on the way."""
         if not hasattr(os, "register_at_fork"):
             return
-        # Fork hooks stay for ever; these are then about nothing.
+        # Fork hooks stay forever; these are then about nothing.
         reference = weakref.ref(self)
 
         def before() -> None:

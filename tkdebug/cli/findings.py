@@ -10,7 +10,7 @@ from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.kernel_checks import checks_of
 from tkdebug.cli.places import check_writable
 from tkdebug.errors import TkError, UsageError
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, load, pieces
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.hook_chain import HOOKS
@@ -18,7 +18,8 @@ from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.knobs import CHECK_NAMES, KNOBS
+from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tkdebug.cli.arguments import Arguments
-from tkdebug.knobs import KNOBS, NO_CHECKS, ModeName
+from tkdebug.knob_values import NO_CHECKS, ModeName
+from tkdebug.knobs import KNOBS
 
 
 def mode_of(arguments: Arguments) -> ModeName:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
@@ -18,9 +20,14 @@ from tkdebug.instrument.session_creation import file_behind
 from tkdebug.terminal_text import tell
 
 
-def run_in_tui(arguments: Arguments) -> int:
-    """Open the TUI over a child process; the result is the child's exit status."""
-    from tkdebug.tui.live import run_live
+def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
+    """Open the TUI over a child process; the result is the child's exit status.
+
+    Args:
+        arguments: of `run`.
+        commands: what the script's debugger is to do first.
+    """
+    from tkdebug.tui.live import DebugEnds, run_live
 
     owns_session = arguments.session is None
     if arguments.session is not None:
@@ -32,8 +39,10 @@ def run_in_tui(arguments: Arguments) -> int:
     ended = False
     try:
         # Ours to delete, since the summary is read from it first.
-        command = child_command(arguments, path, temporary=owns_session)
-        status = run_live(command, path, owns_session=False)
+        ends = DebugEnds.made()
+        asked = replace(arguments, pane_socket=ends.theirs.fileno())
+        command = child_command(asked, path, temporary=owns_session)
+        status = run_live(command, path, owns_session=False, debugged=ends, commands=commands)
         ended = _print_outcome(path, owns_session, status, not_looked_for(arguments))
     finally:
         if owns_session and (ended or not path.exists()):
@@ -46,6 +55,10 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
     command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", str(session)]
     if temporary:
         command.append("--temporary")
+    if arguments.pane_socket is not None:
+        command.append(f"--pane-socket={arguments.pane_socket}")
+    if arguments.waits_for_pane:
+        command.append("--wait-for-pane")
     if arguments.mode is not None:
         command += ["--mode", arguments.mode]
     if arguments.report is not None:

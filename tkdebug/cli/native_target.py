@@ -11,9 +11,10 @@ from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.session import Session
-from tkdebug.knobs import KNOBS, ModeName
+from tkdebug.knob_values import ModeName
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 VARIABLE = "TKDEBUG_CROSS_COMPILE"

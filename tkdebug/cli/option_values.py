@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from tkdebug.knobs import (
+from tkdebug.knob_values import (
     parse_kinds,
     parse_print_elements,
     parse_seconds,

@@ -10,12 +10,7 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.cli.option_values import elements, kinds, percent, seconds, triton_version
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
-from tkdebug.knobs import (
-    CHECK_CHOICES,
-    CHECKED_LAUNCHES,
-    DEFAULT_CHECKS,
-    TRITON_RELEASES,
-)
+from tkdebug.knob_values import CHECK_CHOICES, CHECKED_LAUNCHES, DEFAULT_CHECKS, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -214,6 +209,8 @@ def _add_run(add: AddCommand) -> None:
         "implies --no-coredump",
     )
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
+    run.add_argument("--pane-socket", type=int, help=argparse.SUPPRESS)
+    run.add_argument("--wait-for-pane", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("-m", metavar="module", help="run a module, as python -m does")
     run.add_argument("-c", metavar="code", help="run that code, as python -c does")
 
@@ -250,6 +247,11 @@ def _add_debug(add: AddCommand) -> None:
         "--json",
         action="store_true",
         help="stops and answers as JSON objects, one a line; stops in kernels only",
+    )
+    debug.add_argument(
+        "--tui",
+        action=argparse.BooleanOptionalAction,
+        help="in the Debug pane of the TUI, which stops in kernels only; by default at a console",
     )
 
 
@@ -445,7 +447,7 @@ def _add_doctor(add: AddCommand) -> None:
     add(
         "doctor",
         help="what this machine can do, and what is missing",
-        description="Tell what this machine can do, and what is missing. The exit status is 1 when "
+        description="Show what this machine can do, and what is missing. The exit status is 1 when "
         "something needed is missing.",
         allow_abbrev=False,
     )

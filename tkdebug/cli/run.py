@@ -19,9 +19,10 @@ from tkdebug.cli.run_checks import check_run, program_of, reads_stdin, wants_tui
 from tkdebug.cli.run_outcome import Outcome, conclude
 from tkdebug.cli.run_recording import run_recorded, session_place
 from tkdebug.cli.script import Program, quotable
-from tkdebug.fault_telling import telling
+from tkdebug.cli.torch_import import import_torch
+from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.runtime.device.torch_package import check_importable, check_installed
+from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_crashes import ArmedCoreDumps
@@ -44,7 +45,7 @@ def run_command(arguments: Arguments) -> int:
     from tkdebug.compat.gpu_crashes import armed
 
     mode = mode_of(arguments)
-    check_importable()
+    import_torch()
     # Before the checks, which start CUDA.
     with armed(mode != "interpret", arguments.coredump, arguments.hang_timeout_s) as crashes:
         check_run(arguments)
@@ -63,7 +64,7 @@ def _run_here(
     owner = os.getpid()
     # The progress line receives a fault first: it makes room for the report of it.
     place = session_place(arguments.session, arguments.temporary)
-    with place as (path, kept), progress_line(), telling() as told:
+    with place as (path, kept), progress_line(), printing_faults() as told:
         recorder = Recorder(
             path,
             script=program.name,

@@ -16,7 +16,8 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knobs import KNOBS, NATIVE_CHECKS, NO_CHECKS, ModeName
+from tkdebug.knob_values import NATIVE_CHECKS, NO_CHECKS, ModeName
+from tkdebug.knobs import KNOBS
 
 
 def program_of(arguments: Arguments) -> Program:

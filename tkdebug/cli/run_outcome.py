@@ -16,7 +16,7 @@ from tkdebug.cli.statuses import FAULT_STATUS, USAGE_STATUS
 from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError
 from tkdebug.events import Fault
-from tkdebug.fault_telling import ToldFaults
+from tkdebug.fault_printing.processes import PrintedFaults
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
@@ -39,7 +39,7 @@ class Outcome:
     path: Path
     kept: bool
     stopped: str | None
-    told: ToldFaults
+    told: PrintedFaults
 
     def has_told(self, fault: Fault) -> bool:
         """Whether stderr has had all that there is to say of `fault`."""
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def conclude(arguments: Arguments, outcome: Outcome) -> int:
-    """Tell what was recorded and write the report; the result is the exit status."""
+    """Print what was recorded and write the report; the result is the exit status."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             stream.flush()

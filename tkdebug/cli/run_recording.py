@@ -64,15 +64,30 @@ def run_recorded(
         ranges = nvtx_ranges() if arguments.nvtx else contextlib.nullcontext()
         with installed, compiling, ranges, _origins(arguments, recorder):
             record_baseline()
-            if arguments.temporary:
-                HOOKS.break_into = None  # the terminal is the TUI's
-            ending = run_program(program)
+            if arguments.pane_socket is not None:
+                ending = _run_beside_pane(arguments, program, arguments.pane_socket)
+            else:
+                ending = run_program(program)
             conclude_checked_launches()
             WATCHES.conclude()
             crashes.conclude()
     finally:
         os.environ.pop(SESSION_VARIABLE, None)
         recorder.stop(ending.exit_status)
+    return ending
+
+
+def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) -> Ending:
+    """Run it; its kernels stop in the Debug pane of the TUI, which has the terminal."""
+    from tkdebug.debugger.remote.front import front_over
+
+    is_file = program.text is None and not program.is_module
+    front = front_over(descriptor, os.path.abspath(program.name) if is_file else "")
+    HOOKS.break_into = front.break_into
+    if arguments.waits_for_pane and not front.begin():
+        return Ending(0)
+    ending = run_program(program)
+    front.ended()
     return ending
 
 

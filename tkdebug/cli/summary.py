@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tkdebug.events import Fault
-from tkdebug.fault_text import counted, counted_line
+from tkdebug.fault_printing.text import counted, counted_line
 from tkdebug.findings.launch_counts import LaunchCounts, total_counts
 from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output

@@ -22,5 +22,5 @@ def has_textual() -> bool:
 
 
 def opens_tui_by_default() -> bool:
-    """In a terminal that somebody looks at, with the library there, and on a system with ptys."""
+    """In a terminal, with the library there, and on a system with ptys."""
     return os.name == "posix" and not os.environ.get("CI") and has_terminal() and has_textual()

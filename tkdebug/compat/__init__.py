@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import UsageError
-from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, ModeName
+from tkdebug.knob_values import MARKING_CHECKS, MODE_NAMES, ModeName
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
-from tkdebug.knobs import KNOBS, MARKING_CHECKS, MODE_NAMES, NO_CHECKS, ModeName
+from tkdebug.knob_values import MARKING_CHECKS, MODE_NAMES, NO_CHECKS, ModeName
+from tkdebug.knobs import KNOBS
 from tkdebug.watches.in_force import WATCHES
 
 VARIABLE = "TKDEBUG_COMPAT"
@@ -66,9 +67,9 @@ def arm() -> None:
 
         join_from_environment()
     if os.environ.get("TKDEBUG_TOLD_FAULTS"):
-        from tkdebug.fault_telling import tell_from_environment
+        from tkdebug.fault_printing.processes import print_from_environment
 
-        tell_from_environment()
+        print_from_environment()
     if os.environ.get(COREDUMP_VARIABLE):
         from tkdebug.compat.gpu_crashes import watch_from_environment
 

@@ -17,7 +17,8 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from tkdebug.knobs import KNOBS, TRITON_RELEASES
+from tkdebug.knob_values import TRITON_RELEASES
+from tkdebug.knobs import KNOBS
 
 _PACKAGE = "triton"
 _FOLDER = Path(__file__).parent / "triton_modules"

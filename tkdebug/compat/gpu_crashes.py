@@ -126,7 +126,7 @@ class CrashWatch:
             report(_crash_dumps().without_dump(error, IN_FLIGHT), is_end=True)
 
     def conclude_children(self) -> None:
-        """Tell of dumps that child processes left and did not read themselves."""
+        """Report dumps that child processes left and did not read themselves."""
         if self.pattern and self.owned and os.getpid() == self._process:
             folder, suffix = os.path.dirname(self.pattern), os.path.splitext(self.pattern)[1]
             for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"*{suffix}"))):
@@ -207,7 +207,7 @@ class ArmedCoreDumps:
 
         Args:
             coredump: whether dumps are wanted; without, a crash names what was in flight.
-            hang_timeout_s: how long a kernel may run; None for ever.
+            hang_timeout_s: how long a kernel may run; None for no limit.
         """
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
@@ -243,7 +243,7 @@ class ArmedCoreDumps:
         return self._folder
 
     def conclude(self) -> None:
-        """Tell what crashed, here and in child processes."""
+        """Report what crashed, here and in child processes."""
         if self._hangs is not None:
             self._hangs.wait()
         if self.watch is not None:

@@ -43,7 +43,7 @@ class HangWatch:
         pipe: what the driver reads a request for a dump from.
         dumps: the dumps that nobody has read.
         asking: a `with` block in which dumps are of no crash.
-        timeout_s: how long a kernel may run; None for ever.
+        timeout_s: how long a kernel may run; None for no limit.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class HangWatch:
         return None if frame is None else (id(frame), frame.f_lasti)
 
     def _dump(self, waited: str) -> None:
-        """Have the driver write a dump, and tell what it says."""
+        """Have the driver write a dump, and report what it says."""
         if not os.path.exists(self._pipe):
             tell(f"a kernel has not ended {waited}; this driver writes no core dumps on request")
             return

@@ -19,10 +19,11 @@ from typing import Any, Protocol
 from tkdebug import compat
 from tkdebug.compat.finder import TritonFinder, TritonLoader
 from tkdebug.errors import TkError, UsageError, instead_of
-from tkdebug.fault_teller import FaultTeller
+from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.findings.baseline import load
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knobs import CHECK_CHOICES, CHECK_NAMES, KNOBS, NO_CHECKS, ModeName, parse_kinds
+from tkdebug.knob_values import CHECK_CHOICES, CHECK_NAMES, NO_CHECKS, ModeName, parse_kinds
+from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell
@@ -69,7 +70,7 @@ class Installation:
             undo.enter_context(KNOBS.scope(**knobs))
             installed = compat.install(mode or KNOBS.mode, quick=quick, checks=checks)
             undo.callback(installed.uninstall)
-            teller = FaultTeller()
+            teller = FaultPrinter()
             hook = Hook(fault=teller.on_fault)
             HOOKS.add(hook)
             undo.callback(HOOKS.remove, hook)
@@ -214,7 +215,7 @@ def _shell() -> Any:
     return None if get_shell is None else get_shell()
 
 
-def _by_cell(shell: _Shell, teller: FaultTeller) -> ExitStack:
+def _by_cell(shell: _Shell, teller: FaultPrinter) -> ExitStack:
     """Tell the faults of each cell anew: one that is run again must not pass for mended."""
 
     def begin(info: object) -> None:

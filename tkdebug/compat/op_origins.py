@@ -1,4 +1,4 @@
-"""Tells which line of the script each operation of torch was called from, while it runs.
+"""Finds which line of the script each operation of torch was called from, while it runs.
 
 Responsible for noticing operations and the scopes around them: modules whose `forward` runs, and
 `torch.profiler.record_function`. Operations are those that Python calls; what they call themselves
@@ -88,7 +88,7 @@ class _ModuleScopes:
 
 @contextmanager
 def op_origins(told: OperationNote) -> Iterator[None]:
-    """Tell of the operations of this thread, and follow scopes, inside the `with` block."""
+    """Report the operations of this thread, and follow scopes, inside the `with` block."""
     import torch
     from torch.nn.modules import module as modules
     from torch.overrides import TorchFunctionMode

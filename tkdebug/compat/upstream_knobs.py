@@ -236,7 +236,6 @@ class LanguageKnobs(KnobGroup):
     """`triton.knobs.language`."""
 
     _group = "language"
-    _inert: ClassVar[dict[str, Any]] = {"fp32_default": None}
 
     @property
     def default_fp_fusion(self) -> bool:
@@ -246,6 +245,15 @@ class LanguageKnobs(KnobGroup):
     @default_fp_fusion.setter
     def default_fp_fusion(self, value: bool) -> None:
         KNOBS.default_fp_fusion = bool(value)
+
+    @property
+    def fp32_default(self) -> str | None:
+        """The `input_precision` of fp32 dots that name none; None for tf32."""
+        return KNOBS.fp32_default
+
+    @fp32_default.setter
+    def fp32_default(self, value: str | None) -> None:
+        KNOBS.fp32_default = value
 
 
 class AutotuningKnobs(KnobGroup):

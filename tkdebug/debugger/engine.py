@@ -162,6 +162,12 @@ class Debugger:
                 return one
         raise UsageError(f"there is no breakpoint {number}")
 
+    def unmet(self) -> list[str]:
+        """At the end of the script: what it was stopped for, and that did not happen."""
+        told = [] if self.launches else ["the script has launched no kernel"]
+        unmet = (one for one in self.breakpoints if not one.hits and one.is_enabled)
+        return told + [f"breakpoint {one.number} was never met: {one.describe()}" for one in unmet]
+
     def _changed(self) -> None:
         session = self._session
         if session is not None:

@@ -349,7 +349,7 @@ class Execution(Observer):
         self.entered.setdefault(run, []).append((region.parent, run.active))
 
     def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
-        """Note that nobody is in it."""
+        """Note that no program is in it."""
         stack = self.entered[run]
         stack.pop()
         if not stack:

@@ -219,7 +219,7 @@ class Finder:
             return
         self._faulted.add(key)
         self._count(matching)
-        from tkdebug.fault_text import describe
+        from tkdebug.fault_printing.text import describe
 
         detail = tuple(describe(fault).splitlines())
         self.pending = Hit(Reason.FAULT, tuple(one.number for one in matching), detail)

@@ -1,4 +1,4 @@
-"""What variables hold at a stop, for some programs: tensors that nobody changes any more.
+"""What variables hold at a stop, for some programs: tensors that do not change any more.
 
 The values are copies. Their first axis is that of the programs, in the order in which they were
 asked for.

@@ -8,57 +8,26 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.tensor import tensor
+from tkdebug.debugger.access_finders import MissFinder, SourceFinder, WriteFinder, bit_mask
 from tkdebug.debugger.elements import Element, argument_named, parse_element
 from tkdebug.debugger.moments import Moment
-from tkdebug.debugger.slices import operand_masks
-from tkdebug.debugger.tracing import (
-    Instance,
-    MissFinder,
-    SourceFinder,
-    Tracer,
-    WriteFinder,
-    bit_mask,
-)
+from tkdebug.debugger.slice_lines import Line, Slice, is_nan
+from tkdebug.debugger.tracing import Tracer
+from tkdebug.debugger.value_text import number_text
 from tkdebug.debugger.values import Pointers
-from tkdebug.errors import Frame, UsageError
-from tkdebug.interpreter.buffers import Buffer
+from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
-
-
-@dataclass(slots=True, eq=False)
-class Line:
-    """A line that took part.
-
-    Attributes:
-        frames: the chain of calls, outermost first.
-        values: for each variable or op of it, the elements that took part, one tensor for each time
-            that it ran, the last time first.
-        loads: the elements that it loaded, by the name of the tensor: offsets and values.
-        last: how many ops had begun when it ran last.
-        births: the ops of it whose result is NaN though no operand is.
-    """
-
-    frames: tuple[Frame, ...]
-    values: dict[str, list[Tensor]] = field(default_factory=dict)
-    loads: dict[str, tuple[Buffer, list[Tensor], list[Tensor]]] = field(default_factory=dict)
-    last: int = 0
-    births: list[str] = field(default_factory=list)
-
-    @property
-    def place(self) -> Frame:
-        """The innermost."""
-        return self.frames[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +164,7 @@ def _of_variable(
     mask = torch.zeros(instance.data.shape, dtype=torch.bool)
     mask[index] = True
     shown = instance.data[index].item()
-    what = f"{text} is {_number(shown)} in program {inspection.program_text(programs[0])}"
+    what = f"{text} is {number_text(shown)} in program {inspection.program_text(programs[0])}"
     starts = [(number, mask)]
     return _sliced(inspection, here.moment, tracer, what, programs[0], starts, [], only_nan)
 
@@ -260,13 +229,13 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     value = _memory_of(inspection, element)
     write = finder.found
     if write is None:
-        what = f"{element} is {_number(value)}: no program of this launch has written it"
+        what = f"{element} is {number_text(value)}: no program of this launch has written it"
         return Why(what, None)
     tracer = _traced(inspection, write.program, Moment(write.time + 1, 0))
     op, operands = tracer.stores.get(write.time, (write.op, ()))
     line = op.location.primary.line
     who = inspection.program_text(write.program)
-    what = f"{element} is {_number(value)}: written by program {who} at line {line}"
+    what = f"{element} is {number_text(value)}: written by program {who} at line {line}"
     if tt.AtomicRmw.matches(write.op) and tt.AtomicRmw(write.op).kind not in ("xchg", "store"):
         what += ", which combined it atomically with the value before; that one is not followed"
     starts: list[tuple[int, Tensor]] = []
@@ -306,14 +275,14 @@ def _sliced(
     store: Operation | None = None,
 ) -> Why:
     if only_nan and not any(
-        bool(_is_nan(tracer.instances[number].data)[mask].any()) for number, mask in starts
+        bool(is_nan(tracer.instances[number].data)[mask].any()) for number, mask in starts
     ):
         raise UsageError(f"why-nan: {what}, which is no NaN")
-    values = _Slice(tracer, only_nan)
+    values = Slice(tracer, only_nan)
     values.follow(starts)
     if store is not None:
         values.line(store, 1 << 62)
-    places = _Slice(tracer, False)
+    places = Slice(tracer, False)
     if not only_nan:
         places.follow([*addresses, *values.addresses])
     computed = values.sorted()
@@ -349,134 +318,3 @@ def _sources(inspection: Inspection, lines: Iterable[Line], until: Moment) -> li
         elif key in inspection.launch.written_before:
             said.append(f"{name}: {inspection.launch.written_before[key]} has written it")
     return said
-
-
-class _Slice:
-    """The elements that took part, gathered from the last instance to the first."""
-
-    def __init__(self, tracer: Tracer, only_nan: bool) -> None:
-        self._instances = tracer.instances
-        self._only_nan = only_nan
-        self._lines: dict[tuple[Frame, ...], Line] = {}
-        self.addresses: list[tuple[int, Tensor]] = []
-        self.inputs: list[str] = []
-
-    def line(self, op: Operation, time: int) -> Line:
-        """The line of an op."""
-        frames = op.location.frames
-        found = self._lines.setdefault(frames, Line(frames))
-        found.last = max(found.last, time)
-        return found
-
-    def sorted(self) -> list[Line]:
-        """The lines, those that ran last first."""
-        return sorted(self._lines.values(), key=lambda line: -line.last)
-
-    def follow(self, starts: Iterable[tuple[int, Tensor]]) -> None:
-        """Gather what the elements at some masks of instances were computed from."""
-        masks: dict[int, Tensor] = {}
-        for number, mask in starts:
-            masks[number] = masks[number] | mask if number in masks else mask
-        while masks:
-            number = max(masks)
-            mask = masks.pop(number)
-            if not bool(mask.any()):
-                continue
-            for operand, part in self._operands(self._instances[number], mask):
-                masks[operand] = masks[operand] | part if operand in masks else part
-
-    def _operands(self, instance: Instance, mask: Tensor) -> list[tuple[int, Tensor]]:
-        op = instance.op
-        if op is None:
-            self._note_input(instance)
-            return []
-        if arith.Constant.matches(op):
-            return []
-        tiles = [self._instances[n].data if n >= 0 else None for n in instance.operands]
-        self._note(instance, mask)
-        if scf.For.matches(op):
-            return []  # a loop's variable: its bounds are no part of what it counts
-        assert instance.value is not None
-        parts = operand_masks(op, mask, instance.value.index, tiles)
-        found = []
-        is_load = tt.Load.matches(op)
-        for place, (number, part) in enumerate(zip(instance.operands, parts, strict=False)):
-            if number < 0 or part is None or tiles[place] is None:
-                continue
-            is_mask = arith.Select.matches(op) and place == 0
-            if is_mask or (is_load and place < 2 and not self._is_other(op, place)):
-                self.addresses.append((number, part))
-                continue
-            if self._only_nan:
-                part = part & _is_nan(tiles[place])
-            if bool(part.any()):
-                found.append((number, part))
-        if self._only_nan and not found and not is_load:
-            self.line(op, instance.time).births.append(_birth(op, instance, mask, tiles, parts))
-        return found
-
-    @staticmethod
-    def _is_other(op: Operation, place: int) -> bool:
-        view = tt.Load(op)
-        return place == 1 and view.mask is None
-
-    def _note_input(self, instance: Instance) -> None:
-        value, data = instance.value, instance.data
-        if value is not None and data is not None and instance.buffer is None and value.name:
-            self.inputs.append(f"{value.name} = {_number(data.reshape(-1)[0].item())}")
-
-    def _note(self, instance: Instance, mask: Tensor) -> None:
-        op, value, data = instance.op, instance.value, instance.data
-        assert op is not None
-        assert value is not None
-        line = self.line(op, instance.time)
-        if data is None:
-            return
-        if tt.Load.matches(op):
-            place, *masks = instance.operands
-            pointer = self._instances[place]
-            if pointer.buffer is not None and pointer.data is not None:
-                keeps = mask
-                if tt.Load(op).mask is not None:
-                    test = self._instances[masks[0]].data
-                    keeps = mask if test is None else mask & test.bool()
-                name = pointer.buffer.name or "memory"
-                _, offsets, values = line.loads.setdefault(name, (pointer.buffer, [], []))
-                offsets.append(pointer.data[keeps])
-                values.append(data[keeps])
-        if value.name is not None and instance.buffer is None:
-            line.values.setdefault(value.name, []).append(data[mask])
-
-
-def _is_nan(data: Tensor | None) -> Tensor:
-    assert data is not None
-    if not data.dtype.is_floating_point:
-        return torch.zeros(data.shape, dtype=torch.bool)
-    return (data.float() if data.element_size() < 2 else data).isnan()
-
-
-def _birth(
-    op: Operation,
-    instance: Instance,
-    mask: Tensor,
-    tiles: list[Tensor | None],
-    parts: list[Tensor | None],
-) -> str:
-    """The first NaN of an op without one among its operands: what they were there."""
-    given = []
-    for operand, tile, part in zip(op.operands, tiles, parts, strict=False):
-        if tile is None or part is None or not bool(part.any()):
-            continue
-        picked = tile[part].reshape(-1)
-        name = operand.name or "an operand"
-        if picked.numel() == 1:
-            given.append(f"{name} = {_number(picked[0].item())}")
-        else:
-            wide = picked.double()
-            bad = int((~wide.isfinite()).sum())
-            given.append(f"{name}: {picked.numel()} elements, {bad} of them not finite")
-    return f"{op.name.rpartition('.')[2]} of {', '.join(given) or 'constants'}"
-
-
-def _number(value: float | int | bool) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

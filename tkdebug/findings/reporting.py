@@ -17,7 +17,8 @@ from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
 from tkdebug.findings import baseline
 from tkdebug.findings.comments import is_ignored
 from tkdebug.hook_chain import HOOKS
-from tkdebug.knobs import CHECK_NAMES, KNOBS, NO_CHECKS
+from tkdebug.knob_values import CHECK_NAMES, NO_CHECKS
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 # What knows more of a fault's place, in order: each gives the fault with what it adds.

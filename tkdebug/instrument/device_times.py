@@ -72,7 +72,7 @@ class DeviceTimes:
             time.sleep(_POLL_S)
 
     def _settle(self, wait: bool) -> None:
-        """Tell of the launches that have ended, up to the first that has not."""
+        """Report the launches that have ended, up to the first that has not."""
         with self._lock:
             while self._pending:
                 launch, device_ns = self._pending[0]

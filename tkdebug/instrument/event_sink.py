@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.instrument.store import Event
+from tkdebug.instrument.queued_events import Event
 from tkdebug.instrument.writer import SessionWriter, flush_at_process_exit
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell

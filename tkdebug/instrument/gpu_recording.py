@@ -36,7 +36,7 @@ TRIAL_S = 0.3
 SILENCE_S = 1.0
 _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
-# synchronisation wait for each other for ever, and no dump is written.
+# synchronisation wait for each other forever, and no dump is written.
 _BESIDE_CORE_DUMPS = (
     "with CUPTI no core dump of a crash could be written; tkdebug run --no-coredump has CUPTI"
 )
@@ -155,7 +155,7 @@ class GpuRecording:
         elif profiler_has_cupti:
             self._tell_of_profiler()
         else:
-            # It stays a subscriber of CUPTI for ever, which keeps nobody from recording; but on an
+            # It stays a subscriber of CUPTI forever, which keeps nobody from recording; but on an
             # H200 (torch 2.11) half of the kernels of a training loop had no record behind it.
             self._told(LostActivities(0, "torch.profiler was used before; kernels may be missing"))
             self._try_again(self._recording)

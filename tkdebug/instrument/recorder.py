@@ -23,12 +23,12 @@ from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.event_sink import EventSink
 from tkdebug.instrument.gpu_recording import GpuRecording
 from tkdebug.instrument.output import OutputTee
+from tkdebug.instrument.queued_events import Event, LaunchEnded, LaunchStarted, RunEnded, Stamped
 from tkdebug.instrument.recording_process.packing import LaunchPacker
 from tkdebug.instrument.recording_process.ring import JOINED, TIMED
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.store import Event, LaunchEnded, LaunchStarted, RunEnded, Stamped
 from tkdebug.instrument.stored_times import StoredTime
 from tkdebug.instrument.tables import BUSY_TIMEOUT_S
 from tkdebug.scopes import SCOPES, Metrics, Scope

@@ -27,7 +27,7 @@ _POLL_S = 0.01
 
 
 class SessionLock:
-    """The lock of the session at `path`, held by nobody yet."""
+    """The lock of the session at `path`, not held yet."""
 
     def __init__(self, path: Path) -> None:
         self._session = path
@@ -36,7 +36,7 @@ class SessionLock:
         renew_after_forks(self)
 
     def take_alone(self) -> bool:
-        """Take the lock where nobody has it; whether that is so."""
+        """Take the lock if it is free; whether it was."""
         taken = self._take("LOCK_EX")
         if taken and self._handle is not None:
             os.ftruncate(self._handle, 0)
@@ -53,7 +53,7 @@ class SessionLock:
         return True
 
     def in_use(self) -> SessionError:
-        """What to raise where somebody has it."""
+        """What to raise where it is held."""
         pid = ""
         with contextlib.suppress(OSError, ValueError):
             pid = f" of process {int(self._path.read_text())}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tkdebug.errors import Frame, shown_path
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
 from tkdebug.watches.records import WatchCount, WatchedValue, program_text, summary_text

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tkdebug.instrument.child_ends import store_before_ending
-from tkdebug.instrument.store import Event, SessionStore
+from tkdebug.instrument.queued_events import Event
+from tkdebug.instrument.store import SessionStore
 from tkdebug.terminal_text import tell
 
 # Half of what may be lost, so that the commit itself is within the promise.

@@ -1,7 +1,7 @@
 """Atomics of the whole batch, as if the programs had come one after the other.
 
 Elements that share an address are taken in rounds: the k-th visitor of every address in round k.
-Additions whose old values nobody reads are one index_add.
+Additions whose old values are unused are one index_add.
 """
 
 from __future__ import annotations

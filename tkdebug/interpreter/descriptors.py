@@ -102,7 +102,7 @@ def descriptor_reduce(
     value: TileValue,
     *offsets: TileValue,
 ) -> Sequence[TileValue]:
-    """tt.descriptor_reduce: a combination in memory whose old values nobody sees."""
+    """tt.descriptor_reduce: a combination in memory whose old values are unused."""
     assert isinstance(descriptor, DescriptorTile)
     block, kind = view.value.type, view.kind
     assert isinstance(block, ir.TensorType)

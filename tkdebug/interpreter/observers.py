@@ -1,7 +1,7 @@
 """What looks on while programs run: checks, and tools such as a debugger.
 
 An observer is made for one launch. When a plan is built it is asked for each op what it wants
-to see of it; a step that nobody asked for costs nothing. Observers are called in the order in which
+to see of it; a step without observers costs nothing. Observers are called in the order in which
 the launch has them, in the thread that runs the program.
 """
 
@@ -95,7 +95,7 @@ class Observer:
         return self
 
     def replay(self) -> Observer | None:
-        """After a batch: who is to see it once more, None for nobody.
+        """After a batch: who is to see it once more, None for no one.
 
         Asked of who looked on at the batch, in launches that can replay. Memory that the batch
         reads is as it was before; only those that were given here look on, and what programs print

@@ -74,7 +74,7 @@ class Plan:
     def run_alone(
         self, run: Evaluator, op: Operation, operands: Sequence[TileValue]
     ) -> Sequence[TileValue]:
-        """What `op` gives for `operands`, seen by nobody."""
+        """What `op` gives for `operands`, without observers."""
         return RULES[op.name](run, OpView(op), *operands)
 
 

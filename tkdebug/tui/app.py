@@ -14,12 +14,15 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Input, Static
 
+from tkdebug.debugger.remote.records import View
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import visible
 from tkdebug.tui import display
+from tkdebug.tui.debug.link import Begins, DebugAsked, DebugLink, DebugSaid, Gone, Runs
+from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.dialogs import QuitChoice, QuitScreen
 from tkdebug.tui.faults import FaultsPane
 from tkdebug.tui.feed import Feed, child_state
@@ -41,7 +44,7 @@ from tkdebug.tui.messages import (
 )
 from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputPane
-from tkdebug.tui.pane import Pane
+from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.panes import PANES
 from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.saving import unused_path
@@ -61,6 +64,7 @@ class TkdebugApp(App[None]):
     Args:
         session: a recorded session, or one still to be created by `child`.
         child: the script, when it is this app that started it.
+        link: to the debugger of `child`.
     """
 
     CSS_PATH = "tkdebug.tcss"
@@ -84,20 +88,26 @@ class TkdebugApp(App[None]):
         Binding("q", "ask_quit", "Quit"),
     ]
 
-    def __init__(self, session: Session | AwaitedSession, child: Child | None = None) -> None:
+    def __init__(
+        self,
+        session: Session | AwaitedSession,
+        child: Child | None = None,
+        link: DebugLink | None = None,
+    ) -> None:
         super().__init__()
-        self._child = child
-        self._feed = Feed(session, child, self.post_message)
+        self._child, self._link = child, link
+        self._feed = Feed(session, child, link, self.post_message)
         self._snapshot: Snapshot | None = None
         self._script = ScriptState("starting" if child is None else "running")
         self._failure = ""
         self._waits = False
+        self._is_stopped = False
         self.runs_on = False
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
         yield Static(id="status")
-        yield PaneTabs(PANES, self._child is not None)
+        yield PaneTabs(PANES, ScriptTraits(self._child is not None, self._link is not None))
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -107,6 +117,8 @@ class TkdebugApp(App[None]):
         self.run_worker(self._feed.follow, thread=True, group="follow", exit_on_error=True)
         if self._child is not None:
             self.run_worker(self._feed.pump, thread=True, group="pump", exit_on_error=True)
+        if self._link is not None:
+            self.run_worker(self._feed.listen, thread=True, group="listen", exit_on_error=True)
         self.query_one(LaunchesPane).focus_main()
 
     def on_unmount(self) -> None:
@@ -149,6 +161,34 @@ class TkdebugApp(App[None]):
         if self._snapshot is None or not self._snapshot.launch_count:
             if not self._tabs.user_chose and self._script.number:
                 self._tabs.open(OutputPane.TAB)
+
+    def on_debug_said(self, event: DebugSaid) -> None:
+        """Hand it to the panes; a stop is shown, but not to who types to the script."""
+        if self._ending:
+            return
+        for pane in self.query(Pane):
+            pane.hear(event.said)
+        self._tabs.show_marks()
+        is_stop = isinstance(event.said, View | Begins) and not self._is_stopped
+        if isinstance(event.said, View | Begins | Runs | Gone):
+            self._is_stopped = isinstance(event.said, View | Begins)
+        if is_stop and not isinstance(self.focused, Input):
+            self._tabs.open(DebugPane.TAB)
+
+    def on_debug_asked(self, event: DebugAsked) -> None:
+        """Ask the debugger."""
+        if self._link is None:
+            self.notify("a recorded run cannot be stopped; tkdebug debug --tui script.py can")
+        elif not self._link.send(event.message):
+            self.notify("the script's debugger does not answer", severity="error")
+        elif event.message["do"] == "break" and self._mode == "native":
+            self.notify(
+                "kernels run on the GPU, where breakpoints do not stop; --mode interpret does"
+            )
+
+    @property
+    def _mode(self) -> str:
+        return "" if self._snapshot is None else self._snapshot.run.mode
 
     @property
     def _ending(self) -> bool:

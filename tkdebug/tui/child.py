@@ -51,12 +51,15 @@ class Child:
         argv: program and arguments.
         rows: height of the terminal it sees.
         columns: width of it.
+        descriptors: files that it inherits besides.
 
     Raises:
         UsageError: the program cannot be started.
     """
 
-    def __init__(self, argv: Sequence[str], rows: int, columns: int) -> None:
+    def __init__(
+        self, argv: Sequence[str], rows: int, columns: int, descriptors: Sequence[int] = ()
+    ) -> None:
         self._master, slave = pty.openpty()
         self._terminal = os.ttyname(slave)
         try:
@@ -69,6 +72,7 @@ class Child:
                 stderr=slave,
                 start_new_session=True,
                 preexec_fn=_take_terminal,
+                pass_fds=descriptors,
             )
         except OSError as error:
             os.close(self._master)
@@ -120,7 +124,7 @@ class Child:
         if not (isinstance(local, int) and local & termios.ISIG):
             self.write(self._control_character(termios.VINTR, b"\x03"))
             return
-        # Not the character: behind a full queue of unread input it would wait for ever. The
+        # Not the character: behind a full queue of unread input it would wait forever. The
         # terminal knows who is in the foreground.
         with self._lock, contextlib.suppress(OSError):
             # Group 0 stands for nobody there, and for killpg it would be our own.
@@ -166,7 +170,7 @@ class Child:
             if unposted and now_s - posted_s >= POST_INTERVAL_S:
                 on_pause()
                 unposted, posted_s = False, now_s
-            # What it left behind may hold the pty open and even write: not for ever.
+            # What it left behind may hold the pty open and even write: not forever.
             if reads_after_end > (MAX_READS_AFTER_END if data else 2):
                 break
         if unposted:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
@@ -32,6 +33,12 @@ class CodeView(LineList):
         & > .code--lit-gutter { color: $warning; text-style: bold; }
     }
     """
+
+    # Beside the number of a line that is lit.
+    LIT_SIGN: ClassVar[str] = "▌"
+
+    class GutterClicked(LineList.Moved):
+        """The gutter was clicked, beside a line."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -113,6 +120,18 @@ class CodeView(LineList):
     def _gutter_width(self) -> int:
         return len(str(self._code.first_line + max(0, self.line_count - 1))) + 4
 
+    def on_click(self, event: events.Click) -> None:
+        """Move to the line clicked; tell of clicks beside it."""
+        place = event.get_content_offset(self)
+        if place is None or place.x >= self._gutter_width:
+            super().on_click(event)
+            return
+        event.prevent_default()
+        index = place.y + self.scroll_offset.y
+        if 0 <= index < self.line_count:
+            self.move_cursor(index, announce=True)
+            self.post_message(self.GutterClicked(self, index))
+
     def render_item(self, index: int, width: int, left: int) -> Strip:
         """Mark, bar, number and code."""
         number = index + self._code.first_line
@@ -124,7 +143,7 @@ class CodeView(LineList):
         digits = self._gutter_width - 4
         gutter = [
             Segment(mark, Style.parse(mark_style)),
-            Segment("▌" if lit else " ", gutter_style),
+            Segment(self.LIT_SIGN if lit else " ", gutter_style),
             Segment(f"{number:>{digits}}  ", gutter_style),
         ]
         code = self._code_strip(index).crop(left, left + max(0, width - self._gutter_width))

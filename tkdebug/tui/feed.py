@@ -1,4 +1,4 @@
-"""The threads of the app: one follows the session, one the script's output; both only post."""
+"""The threads of the app, which follow session, output and debugger; they only post."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from textual.message import Message
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
+from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.follow import AwaitedSession, Follower
 from tkdebug.tui.messages import OutputChanged, ScriptEnded, SessionFailed, SnapshotTaken
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -28,6 +29,7 @@ class Feed:
     Args:
         session: a recorded one, or one still to be created by `child`.
         child: the script, when it is the app that started it.
+        link: to the debugger of the script, where there is one.
         post: takes messages, from any thread.
 
     Attributes:
@@ -39,12 +41,13 @@ class Feed:
         self,
         session: Session | AwaitedSession,
         child: Child | None,
+        link: DebugLink | None,
         post: Callable[[Message], object],
     ) -> None:
         self._awaited = session if isinstance(session, AwaitedSession) else None
         self.session = None if isinstance(session, AwaitedSession) else session
         self.terminal = Terminal()
-        self._child = child
+        self._child, self._link = child, link
         self._post = post
         self._quitting = threading.Event()
 
@@ -53,6 +56,8 @@ class Feed:
         self._quitting.set()
         if self._child is not None:
             self._child.stop_pump()
+        if self._link is not None:
+            self._link.close()
 
     def follow(self) -> None:
         """Post what is new in the session, until `stop`. In a thread."""
@@ -87,6 +92,11 @@ class Feed:
         child.pump(self.terminal.feed, self._post_output)
         if child.status is not None:
             self._post(ScriptEnded())
+
+    def listen(self) -> None:
+        """Post what the debugger says, until it has gone. In a thread."""
+        if self._link is not None:
+            self._link.read(self._post)
 
     def _open(self) -> Follower | None:
         if self.session is None and self._awaited is not None:

@@ -10,13 +10,15 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.widgets import Static
 
+from tkdebug.debugger.remote.records import SetBreakpoint
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
-from tkdebug.linemap.line_columns import resources_short
 from tkdebug.tui import display, palette
 from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices, kernel_title
+from tkdebug.tui.debug.link import Breakpoints, DebugAsked, Said
+from tkdebug.tui.debug.source import breakpoint_marks
+from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.kernel_text import (
     FIRST_STAGE,
@@ -25,6 +27,14 @@ from tkdebug.tui.kernel_text import (
     first_to_show,
     load_kernel_text,
     nothing_compiled,
+)
+from tkdebug.tui.kernel_titles import (
+    chain_text,
+    fault_note,
+    source_title,
+    stage_title,
+    stages_elsewhere,
+    title_text,
 )
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.pane import Pane
@@ -44,6 +54,7 @@ class KernelPane(Pane):
         ("p n N", "pick a kernel, next, previous"),
         ("s S t", "next stage of the compiler, previous, pick one"),
         ("l", "follow the source line through every pass"),
+        ("b", "a breakpoint at the source line, for this launch or the next; or none"),
         ("f", "next source file"),
         ("x", "next faulting line"),
         ("v", "sides beside or above each other"),
@@ -56,6 +67,7 @@ class KernelPane(Pane):
         Binding("S", "stage(-1)", "Previous stage", show=False),
         Binding("t", "pick_stage", "Pick stage", show=False),
         Binding("l", "follow", "Follow"),
+        Binding("b", "toggle_breakpoint", "Breakpoint", show=False),
         Binding("n", "kernel(1)", "Next kernel", show=False),
         Binding("N", "kernel(-1)", "Previous kernel", show=False),
         Binding("f", "file", "File", show=False),
@@ -70,6 +82,7 @@ class KernelPane(Pane):
         self._session: Session | None = None
         self._kernels: tuple[RecordedKernel, ...] = ()
         self._faults: tuple[FaultGroup, ...] = ()
+        self._breakpoints: tuple[SetBreakpoint, ...] = ()
         self._stage = FIRST_STAGE
         self._text: KernelText | None = None
         self._wanted: tuple[str | None, str] | None = None
@@ -156,7 +169,7 @@ class KernelPane(Pane):
             return
         self._text = text
         source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
-        marks = text.source_marks(self._faults)
+        marks = self._source_marks(text)
         if source.code is not text.source:
             source.show_code(text.source, marks)
         stage.show_code(text.stage_code, text.stage_marks(self._faults))
@@ -193,59 +206,40 @@ class KernelPane(Pane):
         shown = self._text
         if shown is None:
             return
-        title = Text(no_wrap=True, overflow="ellipsis")
-        kernel = shown.kernel
-        if kernel is None:
-            title.append("not compiled", style=palette.FAULT)
-        else:
-            title = kernel_title(self._kernels, kernel)
-            table = shown.table
-            if table is not None and table.resources is not None:
-                title.append(f"  {resources_short(table.resources)}", style=palette.GOOD)
-            for note in table.notes if table is not None else ():
-                title.append(f"  {note.code}: {display.shown(note.message, 100)}", palette.WARNING)
-            title.append(f"  {display.shown(kernel.signature, 300)}", style=palette.MUTED)
-            if kernel.error is not None:
-                error = display.shown(kernel.error, 300)
-                title.append(f"  did not compile: {error}", style=palette.FAULT)
-            else:
-                cached = "from the cache" if kernel.cache_hit else "compiled"
-                time = display.duration(kernel.compile_ns)
-                title.append(f"  {cached} in {time}", style=palette.MUTED)
-        self.query_one("#kernel-title", Static).update(title)
-        source_title = Text(no_wrap=True, overflow="ellipsis")
-        source_title.append(display.file_name(shown.file))
-        if len(shown.files) > 1:
-            source_title.append(f"  f: {len(shown.files)} files", style=palette.MUTED)
-        self.query_one("#source-title", Static).update(source_title)
-        stage_title = Text(no_wrap=True, overflow="ellipsis")
-        if kernel is not None and shown.stage is not None:
-            at = shown.stages.index(shown.stage)
-            stage_title.append(f"{at + 1}/{len(shown.stages)} ", style=palette.MUTED)
-            stage_title.append(display.shown(shown.stage, 60))
-            stage_title.append(self._elsewhere(kernel), style=palette.GOOD)
-            if len(shown.stages) > 1:
-                stage_title.append("   s: next, S: previous, t: pick", style=palette.MUTED)
-            if shown.note:
-                stage_title.append(f"   {display.shown(shown.note, 200)}", style=palette.WARNING)
-        else:
-            stage_title.append("no stage", style=palette.MUTED)
-        self.query_one("#stage-title", Static).update(stage_title)
-
-    def _elsewhere(self, kernel: RecordedKernel) -> str:
-        """Where more stages are: the same kernel may have been compiled for a GPU besides."""
-        if kernel.options.get("arch") or any(s.startswith("gpu-ir") for s in kernel.stages):
-            return ""
-        others = (k.options.get("arch") for k in self._kernels if k.name == kernel.name)
-        arch = next(filter(None, others), None)
-        if arch is not None:
-            return f"   n: PTX, SASS for {display.shown(str(arch), 20)}"
-        return "" if kernel.error else "   for PTX, SASS: tkdebug run --target sm_90a"
+        kernels = self._kernels
+        for name, text in (
+            ("#kernel-title", title_text(kernels, shown)),
+            ("#source-title", source_title(shown)),
+            ("#stage-title", stage_title(kernels, shown)),
+        ):
+            self.query_one(name, Static).update(text)
 
     def _show_marks(self) -> None:
         if self._text is not None:
-            self.query_one("#source", CodeView).show_marks(self._text.source_marks(self._faults))
+            self.query_one("#source", CodeView).show_marks(self._source_marks(self._text))
             self.query_one("#stage", CodeView).show_marks(self._text.stage_marks(self._faults))
+
+    def _source_marks(self, text: KernelText) -> dict[int, str]:
+        marks = breakpoint_marks(self._breakpoints, text.file)
+        return {**text.source_marks(self._faults), **marks}
+
+    def hear(self, said: Said) -> None:
+        """Show breakpoints in the gutter."""
+        if isinstance(said, Breakpoints):
+            self._breakpoints = said.all
+            self._show_marks()
+
+    def action_toggle_breakpoint(self) -> None:
+        """A breakpoint at the source line at the cursor, or none."""
+        if self._text is not None and self._text.file:
+            line = self.query_one("#source", CodeView).line
+            self.post_message(DebugAsked.to_toggle(self._text.file, line))
+
+    def on_code_view_gutter_clicked(self, event: CodeView.GutterClicked) -> None:
+        """A breakpoint beside the source line clicked, or none."""
+        event.stop()
+        if event.line_list.id == "source":
+            self.action_toggle_breakpoint()
 
     def on_line_list_moved(self, event: CodeView.Moved) -> None:
         """Light on the other side what belongs to the line at the cursor."""
@@ -271,18 +265,8 @@ class KernelPane(Pane):
             cost = self._text.costs.get(line)
             if cost is not None:
                 chain.append(f"   {cost}", style=palette.GOOD)
-        chain.append_text(self._fault_note(line))
+        chain.append_text(fault_note(self._text.file, line, self._faults))
         self.query_one("#kernel-chain", Static).update(chain)
-
-    def _fault_note(self, line: int) -> Text:
-        note = Text()
-        for group in self._faults:
-            fault = group.first.event
-            if self._text is not None and (fault.file, fault.line) == (self._text.file, line):
-                mark, style = palette.mark_of(fault)
-                note.append(f"   {mark} {display.shown(fault.message, 200)}", style=style)
-                break
-        return note
 
     def _light_source(self, stage_line: int) -> None:
         if self._text is None:
@@ -294,14 +278,7 @@ class KernelPane(Pane):
         if lines:
             source.go_to(lines[0])
         frames = self._text.frames(stage_line)
-        chain = Text(no_wrap=True, overflow="ellipsis")
-        if not frames:
-            chain.append("this line comes from no source line", style=palette.MUTED)
-        for depth, frame in enumerate(list(reversed(frames))[:20]):
-            chain.append(" ← " if depth else "from ", style=palette.MUTED)
-            chain.append(f"{display.place(frame)} {display.shown(frame.function, 60)}")
-        if frames and frames[-1].file != self._text.file:
-            chain.append("   Enter: open that file", style=palette.GOOD)
+        chain = chain_text(frames, self._text.file)
         self.query_one("#kernel-chain", Static).update(chain)
 
     def on_line_list_chosen(self, event: CodeView.Chosen) -> None:
@@ -329,7 +306,8 @@ class KernelPane(Pane):
             return
         stages = self._text.stages
         if len(stages) == 1:
-            more = self._elsewhere(self._text.kernel).strip() if self._text.kernel else ""
+            kernel = self._text.kernel
+            more = stages_elsewhere(self._kernels, kernel).strip() if kernel else ""
             said = f"{display.shown(stages[0], 60)} is the only stage"
             self.app.notify(f"{said}; {more}" if more else said, markup=False)
             return

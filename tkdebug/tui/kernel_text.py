@@ -206,7 +206,7 @@ def load_kernel_text(
     if stage not in stages:
         stage = FIRST_STAGE if FIRST_STAGE in stages else stages[0]
     loaded = load_stage(session, kernel, stage, table)
-    lines = _lines(loaded.text)
+    lines = lines_of(loaded.text)
     spans = highlight_sass(lines) if stage == SASS_STAGE else highlight_ir(lines)
     if shown is not None and same_kernel and shown.file == file:
         costs = shown.costs
@@ -252,10 +252,11 @@ def read_source(session: Session, kernel: RecordedKernel | None, file: str) -> C
     first_line = 1
     if text is None and kernel is not None and kernel.file == file:
         text, first_line = kernel.source, kernel.line
-    return Code(_lines(text or ""), first_line)
+    return Code(lines_of(text or ""), first_line)
 
 
-def _lines(text: str) -> tuple[str, ...]:
+def lines_of(text: str) -> tuple[str, ...]:
+    """The lines of a source or a stage; of a very long one the first."""
     # Not splitlines: a form feed or U+2028 ends no line where lines are counted.
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n", MAX_LINES)

@@ -228,7 +228,7 @@ class LineList(ScrollView, can_focus=True):
         self.move_cursor(self.line_count - 1 if last else 0, announce=True)
 
     def action_choose(self) -> None:
-        """Tell that the line at the cursor was chosen."""
+        """Report that the line at the cursor was chosen."""
         if self.line_count:
             self.post_message(self.Chosen(self, self.cursor))
 

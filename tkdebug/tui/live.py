@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tkdebug.debugger.remote.wire import Wire
 from tkdebug.errors import UnsupportedError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import tell
 from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.follow import AwaitedSession
 
 if TYPE_CHECKING:
     from tkdebug.tui.child import Child
+
+
+@dataclass(frozen=True, slots=True)
+class DebugEnds:
+    """A connected pair of sockets, for the TUI and for the script's process."""
+
+    ours: socket.socket
+    theirs: socket.socket
+
+    @classmethod
+    def made(cls) -> DebugEnds:
+        """A new pair."""
+        return cls(*socket.socketpair())
 
 
 def view(session_path: Path) -> int:
@@ -33,13 +51,21 @@ def view(session_path: Path) -> int:
     return app.return_code or 0
 
 
-def run_live(argv: list[str], session_path: Path, owns_session: bool) -> int:
+def run_live(
+    argv: list[str],
+    session_path: Path,
+    owns_session: bool,
+    debugged: DebugEnds | None = None,
+    commands: Sequence[str] = (),
+) -> int:
     """Start a script on a pty of its own and show its session while it is recorded.
 
     Args:
         argv: the command; it creates the session at `session_path` and records to it.
         session_path: where.
         owns_session: delete the session at the end, unless the script runs on without the TUI.
+        debugged: the socket to the debugger in the command's process; both ends are closed.
+        commands: what the debugger is to do first.
 
     Returns:
         The command's own exit status (3 where faults were recorded), 128 + N when signal N ended
@@ -58,8 +84,13 @@ def run_live(argv: list[str], session_path: Path, owns_session: bool) -> int:
         ) from error
     session_path = session_path.absolute()
     awaited = AwaitedSession(session_path)
-    child = Child(argv, rows=24, columns=80)
-    app = TkdebugApp(awaited, child)
+    inherited = () if debugged is None else (debugged.theirs.fileno(),)
+    child = Child(argv, rows=24, columns=80, descriptors=inherited)
+    link = None
+    if debugged is not None:
+        debugged.theirs.close()
+        link = DebugLink(Wire(debugged.ours), commands)
+    app = TkdebugApp(awaited, child, link)
     try:
         app.run()
         if app.runs_on and child.status is None:

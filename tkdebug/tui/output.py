@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from tkdebug.instrument.session import Session
 from tkdebug.tui import palette
-from tkdebug.tui.pane import Pane
+from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.terminal import OutputSnapshot
 
@@ -132,9 +132,9 @@ class OutputPane(Pane):
         self._asked_to_type = False
 
     @classmethod
-    def make(cls, has_script: bool) -> Pane:
+    def make(cls, script: ScriptTraits) -> Pane:
         """One that takes input where there is a script to take it."""
-        return cls(has_script)
+        return cls(script.takes_input)
 
     def compose(self) -> ComposeResult:
         """Output above, input below."""
@@ -237,6 +237,6 @@ class OutputPane(Pane):
         self.query_one("#output-view").focus()
 
     def action_end_input(self) -> None:
-        """Tell of Ctrl-D."""
+        """Report Ctrl-D."""
         if self._interactive:
             self.post_message(self.InputEnded())

@@ -42,6 +42,8 @@ MARKS: dict[str, tuple[str, str]] = {
     "fault": ("✖", FAULT),
     "warning": ("▲", WARNING),
     "call": ("↳", WARNING),
+    "breakpoint": ("●", FAULT),
+    "disabled": ("○", MUTED),
     # Of those that do not count.
     "ignored": ("◦", MUTED),
     "known": ("◦", MUTED),

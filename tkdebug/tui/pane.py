@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
 from textual.containers import Container
 
 from tkdebug.instrument.session import Session
+from tkdebug.tui.debug.link import Said
 from tkdebug.tui.snapshot import ScriptState, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTraits:
+    """What can be done with the script of the run.
+
+    Attributes:
+        takes_input: whether it is this app's own, to be typed to.
+        can_stop: whether a debugger is in its process.
+    """
+
+    takes_input: bool = False
+    can_stop: bool = False
+
 
 Keys = tuple[tuple[str, str], ...]
 
@@ -26,12 +42,8 @@ class Pane(Container):
     KEYS: ClassVar[Keys] = ()
 
     @classmethod
-    def make(cls, has_script: bool) -> Pane:
-        """A new one.
-
-        Args:
-            has_script: whether there is a script of this app's own, to type to.
-        """
+    def make(cls, script: ScriptTraits) -> Pane:
+        """A new one, for a run of that script."""
         return cls()
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
@@ -45,6 +57,9 @@ class Pane(Container):
     def copied_text(self) -> str:
         """What the clipboard gets of the pane; "" where there is nothing to copy."""
         return ""
+
+    def hear(self, said: Said) -> None:
+        """The debugger of the script has news."""
 
     def came_in_sight(self) -> None:
         """Its tab was opened."""

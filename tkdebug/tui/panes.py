@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.tui.advice import AdvicePane
+from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.faults import FaultsPane
 from tkdebug.tui.kernel import KernelPane
 from tkdebug.tui.launches import LaunchesPane
@@ -17,6 +18,7 @@ PANES: tuple[type[Pane], ...] = (
     KernelPane,
     OutputPane,
     PassesPane,
+    DebugPane,
     AdvicePane,
     WatchesPane,
 )

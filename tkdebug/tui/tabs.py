@@ -9,7 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.widgets import Tab, TabbedContent, TabPane, Tabs
 
-from tkdebug.tui.pane import Pane
+from tkdebug.tui.pane import Pane, ScriptTraits
 
 
 class PaneTabs(TabbedContent):
@@ -17,22 +17,24 @@ class PaneTabs(TabbedContent):
 
     Args:
         panes: in their order, which is that of the digit keys.
-        has_script: whether there is a script to type to.
+        script: what can be done with the run's script.
 
     Attributes:
         user_chose: whether a tab was chosen by the user.
     """
 
+    SCOPED_CSS = False
     DEFAULT_CSS = """
     PaneTabs { height: 1fr; }
     PaneTabs > ContentSwitcher { height: 1fr; }
     PaneTabs TabPane { padding: 0; height: 1fr; }
+    .-narrow PaneTabs Tab { padding: 0 1 0 0; }
     """
 
-    def __init__(self, panes: Sequence[type[Pane]], has_script: bool) -> None:
+    def __init__(self, panes: Sequence[type[Pane]], script: ScriptTraits) -> None:
         super().__init__(initial=panes[0].TAB)
         self._panes = panes
-        self._has_script = has_script
+        self._script = script
         self._asked = panes[0].TAB
         self._is_clicked = False
         self._marks: dict[str, Text] = {}
@@ -41,7 +43,7 @@ class PaneTabs(TabbedContent):
     def compose(self) -> ComposeResult:
         """The panes, each under its tab."""
         for number, pane in enumerate(self._panes, 1):
-            under = TabPane(f"{number} {pane.TAB.title()}", pane.make(self._has_script))
+            under = TabPane(f"{number} {pane.TAB.title()}", pane.make(self._script))
             under.id = pane.TAB
             self.compose_add_child(under)
         yield from super().compose()

@@ -19,7 +19,7 @@ class ShuffleRound:
     """One shuffle; every tuple is indexed by lane.
 
     Args:
-        source_register: register that the lane offers; None when nobody reads it.
+        source_register: register that the lane offers; None when it is not read.
         source_lane: lane that the lane reads from.
         target_register: register that the lane puts what it read into; None for nowhere.
     """

@@ -119,7 +119,7 @@ class Rewriter:
             operands: of the new op.
             attributes: of the new op.
             result_types: of the new op; those of `op` when None. An op without results may be
-                replaced by one with results, which nobody uses.
+                replaced by one with results, which are unused.
             absorbed: ops whose work the new op does too; they stay, but their locations are
                 fused into its own.
         """
@@ -199,7 +199,7 @@ class Rewriter:
         self._record(rule, (op.id,), (kept.id,))
 
     def erase(self, op: Operation, rule: str) -> None:
-        """Erase an effect-free op that nobody uses."""
+        """Erase an unused effect-free op."""
         self._require_effect_free(op, rule)
         self._require_unused(op, rule)
         self._drop(op, rule)

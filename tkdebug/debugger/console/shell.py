@@ -212,7 +212,7 @@ class Console:
                 }
             )
             return
-        for line in (*stop.notes, *_reasons(stop), *stop.detail):
+        for line in (*stop.notes, *reasons(stop), *stop.detail):
             self.write(visible(short(line)))
         if stop.reason is Reason.END:
             self.write(f"launch {stop.launch} of {stop.kernel} has ended")
@@ -297,7 +297,8 @@ class Console:
         self.write(json.dumps(record))
 
 
-def _reasons(stop: Stop) -> Iterable[str]:
+def reasons(stop: Stop) -> Iterable[str]:
+    """Why a launch is stopped, where its place does not say it."""
     if stop.breakpoints:
         numbers = " and ".join(map(str, stop.breakpoints))
         yield f"breakpoint{'s' if len(stop.breakpoints) > 1 else ''} {numbers}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.debugger.slice_lines import Line
 from tkdebug.debugger.value_text import number_text, summary, truths_text
-from tkdebug.debugger.why import Line, Why, why, why_not_written
+from tkdebug.debugger.why import Why, why, why_not_written
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.buffers import Buffer
 

@@ -198,7 +198,7 @@ class ActivityJoin:
         clock: Clock,
         is_last: bool,
     ) -> list[Part]:
-        """Tell of what is known to be ours or others'; the result is what may still be ours."""
+        """Report what is known to be ours or others'; the result is what may still be ours."""
         import numpy as np
 
         left: list[Part] = []

@@ -45,7 +45,7 @@ class Collection:
 
         Args:
             is_ours: whether it is known that no other profiler is active; torch's stays a
-                subscriber of CUPTI for ever once it was used.
+                subscriber of CUPTI forever once it was used.
 
         Raises:
             CuptiError: CUPTI refuses, as where another profiler has it; nothing is recorded then.

@@ -107,7 +107,7 @@ class RingWriter:
             time.sleep(_POLL_S)
 
     def tell_end(self, launch: int, duration_ns: int, source: str) -> bool:
-        """Tell how a launch ended; False where there is no slot for that."""
+        """Report how a launch ended; False where there is no slot for that."""
         number = self.next_number()
         if number >= self.limit and not self.await_room(number):
             return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.comparison import Comparison, KernelChange
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import KernelSummary

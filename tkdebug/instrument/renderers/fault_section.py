@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tkdebug import fault_text
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing import text as fault_text
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import PLAIN, Style

@@ -216,7 +216,7 @@ def _tuning(recorded: Recorded[AutotuneChoice]) -> dict[str, object]:
         "kernel": tuning.kernel,
         "key": tuning.key,
         "config": tuning.config,
-        # A configuration that failed took for ever, for which JSON has no number.
+        # A configuration that failed took forever, for which JSON has no number.
         "timings_ms": {
             config: time_ms if math.isfinite(time_ms) else None
             for config, time_ms in tuning.timings_ms.items()

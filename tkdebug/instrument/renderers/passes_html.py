@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
 from tkdebug.instrument.line_runs import LineRun, run_text, runs_of

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from tkdebug.errors import shown_path
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.kernel_passes import LifeStep
 from tkdebug.instrument.line_runs import run_text, runs_of

@@ -9,9 +9,9 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 
-from tkdebug import fault_text
 from tkdebug.events import AutotuneChoice
-from tkdebug.fault_text import counted
+from tkdebug.fault_printing import text as fault_text
+from tkdebug.fault_printing.text import counted
 from tkdebug.instrument import gpu_health
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns

@@ -1,6 +1,6 @@
 """Follows each Inf that a kernel makes of finite values, and stores, back to the op that made it.
 
-Batches run as if nobody looked on, and only what they store is looked at; one that stores what is
+Batches run unobserved, and only what they store is looked at; one that stores what is
 not finite is run again, op by op. Where batches cannot be run again, ops are looked at from the
 start.
 

@@ -1,6 +1,6 @@
 """Follows each NaN that a kernel stores back to the op that made it.
 
-Batches run as if nobody looked on, and only what they store is looked at. A batch that stores a NaN
+Batches run unobserved, and only what they store is looked at. A batch that stores a NaN
 is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
 operand that has one. NaNs that a kernel loads are its input's, those that it writes down are meant,
 and those that `tl.where` drops end there, so that rows that are masked off later are of no concern.

@@ -1,4 +1,4 @@
-"""Tells of accesses that stay inside their tensor, but leave their row for the next one.
+"""Reports accesses that stay inside their tensor, but leave their row for the next one.
 
 Two shapes of this are certain; memory that is read as another shape than the tensor's looks like
 neither:
@@ -213,7 +213,7 @@ class RowOverruns(Observer):
             known.count += found.count
 
     def launch_ends(self) -> None:
-        """Tell of them, but where the end of the tensor was left, too."""
+        """Report them, but where the end of the tensor was left, too."""
         for op, (buffer, axis, extent, rounds) in self._rounds.items():
             if len(rounds) > 1:
                 self._look_at_rounds(op, buffer, axis, extent, rounds)

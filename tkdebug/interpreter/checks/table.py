@@ -15,7 +15,7 @@ from tkdebug.interpreter.checks.undefined.check import UndefinedValues
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Observer
 
-# Module (in this package) and class by the name that asks for it (`tkdebug.knobs.CHECK_NAMES`).
+# Module (in this package) and class by the name that asks for it, one of `CHECK_NAMES`.
 CHECKS: dict[str, tuple[str, str]] = {
     "uninitialised-read": ("unwritten.uninitialised_reads", "UninitialisedReads"),
     "unwritten-output": ("unwritten.unwritten_outputs", "UnwrittenOutputs"),

@@ -93,11 +93,14 @@ def parse_options(
         OptionValueError: a value an option cannot have.
     """
     if not keywords:
-        return _unasked(debug, KNOBS.override_arch, bool(KNOBS.default_fp_fusion))
+        return _unasked(
+            debug, KNOBS.override_arch, bool(KNOBS.default_fp_fusion), KNOBS.fp32_default
+        )
     values = {
         "debug": debug,
         "arch": KNOBS.override_arch,
         "enable_fp_fusion": KNOBS.default_fp_fusion,
+        "default_dot_input_precision": KNOBS.fp32_default or "tf32",
         **{name: v for name, v in keywords.items() if v is not None},
     }
     for name in keywords:
@@ -121,6 +124,13 @@ def parse_options(
 
 
 @lru_cache(maxsize=16)
-def _unasked(debug: bool, arch: str | None, enable_fp_fusion: bool) -> LaunchOptions:
+def _unasked(
+    debug: bool, arch: str | None, enable_fp_fusion: bool, precision: str | None
+) -> LaunchOptions:
     """The options of a launch that names none."""
-    return LaunchOptions(debug=debug, arch=arch, enable_fp_fusion=enable_fp_fusion)
+    return LaunchOptions(
+        debug=debug,
+        arch=arch,
+        enable_fp_fusion=enable_fp_fusion,
+        default_dot_input_precision=precision or "tf32",
+    )

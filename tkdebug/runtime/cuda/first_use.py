@@ -2,7 +2,7 @@
 
 Not earlier: CUPTI starts the driver, and a process that forks after that has no CUDA in its
 children. CUPTI has one client at a time, and where two take turns without knowing of each other,
-torch's profiler waits for ever for buffers that went to the other one (seen with torch 2.11).
+torch's profiler waits forever for buffers that went to the other one (seen with torch 2.11).
 """
 
 from __future__ import annotations

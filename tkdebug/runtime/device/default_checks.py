@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.knobs import DEFAULT_CHECKS, NO_CHECKS, ModeName
+from tkdebug.knob_values import DEFAULT_CHECKS, NO_CHECKS, ModeName
 from tkdebug.runtime.device.platform import platform_in_force
 
 

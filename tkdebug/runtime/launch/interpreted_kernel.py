@@ -131,7 +131,7 @@ class InterpretedKernel(CompiledKernel):
             HOOKS.exit(hooks, self, record)
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
-        """Tell of what a grid with an axis of 0 leaves unwritten, where that is asked for."""
+        """Report what a grid with an axis of 0 leaves unwritten, where that is asked for."""
         from tkdebug.interpreter import look_at_empty_launch
 
         look_at_empty_launch(self.module, runtime_values(self.src.specs, values), grid, self.name)

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tkdebug.findings.reporting import checks_in_force, is_checked
-from tkdebug.knobs import KNOBS, NO_CHECKS
+from tkdebug.knob_values import NO_CHECKS
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.timed_launches import TIMED

@@ -252,7 +252,7 @@ class LayoutAssignment:
                     yield result, None
 
     def _demand(self, value: Value, seen: set[Value]) -> LinearLayout | None:
-        """The layout in which somebody wants `value`, if anybody does."""
+        """The layout that a user of `value` wants it in, if one does."""
         if value in seen:
             return None
         seen.add(value)

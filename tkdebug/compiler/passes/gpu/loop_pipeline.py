@@ -24,7 +24,7 @@ barrier an iteration, for the reuse of buffers. The phase to wait for alternates
 the ring.
 
 Where an address depends on another load (a page table), that one runs one iteration further ahead,
-into registers, so that nobody waits for it.
+into registers, so that nothing waits for it.
 
 Copies past the last iteration are masked but still commit a group, so any trip count is right.
 Addresses are computed ahead from what the loop carries; the body's own carried values are often

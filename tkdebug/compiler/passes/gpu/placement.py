@@ -72,7 +72,7 @@ class Placement:
             value.type = with_encoding(value.type, self.layouts.of_value(value))
 
     def settle_unused(self, op: Operation) -> None:
-        """Give a flexible op that nobody asked for some layout: it is dead, the module is whole."""
+        """Give an unused flexible op some layout: it is dead, the module stays valid."""
         if op in self._placed:
             return
         for result in op.results:

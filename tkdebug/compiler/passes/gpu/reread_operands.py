@@ -44,7 +44,7 @@ class RereadOperands:
 
 
 def _lasts(operand: Value, loop: Operation) -> bool:
-    """Whether `operand` was read before `loop`, from a buffer that nobody writes again."""
+    """Whether `operand` was read before `loop`, from a buffer that is not written again."""
     load = operand.defining_op
     if load is None or not ttg.LocalLoad.matches(load) or load.block is loop.regions[0].block:
         return False

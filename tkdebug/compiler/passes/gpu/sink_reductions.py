@@ -151,7 +151,7 @@ def _chain(value: Value, user: Operation) -> list[Operation]:
 
 
 def _only_user(value: Value) -> Operation | None:
-    """The op that uses a value, if it does so once and nobody else does."""
+    """The only user of a value, if it uses it once."""
     return next(iter(value.uses)) if list(value.uses.values()) == [1] else None
 
 

@@ -155,7 +155,7 @@ def ptxas_complaint(log: str, ptx: str) -> tuple[str, int | None]:
 
 
 def unknown_functions(ptx: str) -> list[str]:
-    """Functions that the PTX calls and nobody provides: misspelt intrinsics end so."""
+    """Functions that the PTX calls and nothing defines, such as misspelt intrinsics."""
     return [name for name in _EXTERN.findall(ptx) if name not in _PROVIDED]
 
 

@@ -1,4 +1,4 @@
-"""Tells of inputs that a launch means to read in full and does not, or whose parts it sums twice.
+"""Reports inputs that a launch means to read in full and does not, or whose parts it sums twice.
 
 What is read is worked out when the launch ends, and only where something points to a gap: a mask
 whose bound no program reaches, a loop whose blocks do not divide what it walks along, programs that
@@ -97,7 +97,7 @@ class CoverageCheck(Observer):
             reading.reads.setdefault(op, []).append(read)
 
     def launch_ends(self) -> None:
-        """Tell of what was left out, or read twice."""
+        """Report what was left out, or read twice."""
         if self._reading is not None:
             for gap in Gaps(self._reading, self._facts.loads).find():
                 text = coverage_text(gap, self._faults.grid)

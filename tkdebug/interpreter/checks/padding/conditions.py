@@ -84,8 +84,8 @@ def _key(value: Value, places: Mapping[int, int], left: list[int]) -> _Key:
         if not op.regions and not OPS[op.name].effects and (is_elementwise(op) or not op.operands):
             parts = [_key(operand, places, left) for operand in op.operands]
             attributes = tuple(sorted((name, repr(at)) for name, at in op.attributes.items()))
-            element = str(ir.element_of(op.result.type))
-            text = (op.name, element, attributes, *(part.text for part in parts))
+            element = str(ir.element_of(value.type))
+            text = (op.name, value.index, element, attributes, *(part.text for part in parts))
             axes = frozenset[int]().union(*(part.axes for part in parts))
             return _Key(text, axes, frozenset[Block]().union(*(part.blocks for part in parts)))
     block = value.owner.block if isinstance(value.owner, Operation) else value.owner

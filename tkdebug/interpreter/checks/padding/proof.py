@@ -140,7 +140,7 @@ class _Proof(ForwardAnalysis[Padding]):
         if any(view.matches(op) for view in MOVED):
             return _moved(op, each[0])
         if op.name in MOVES:
-            return {Condition((op.result,), _axes(op.result)): _one_number(each)}
+            return {Condition((op,), _axes(op.results[0])): _one_number(each)}
         if not is_elementwise(op):
             return {}  # nobody follows it further
         return self._combined(op, each)

@@ -1,4 +1,4 @@
-"""Tells of programs of one launch that touch the same memory in no certain order."""
+"""Reports programs of one launch that touch the same memory in no certain order."""
 
 from __future__ import annotations
 

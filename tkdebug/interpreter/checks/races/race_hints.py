@@ -11,7 +11,7 @@ from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 
 APART = "programs of a launch run in any order and at once: make it two launches"
-POLLED = "a loop may see the old value for ever: wait with an atomic, or with volatile=True"
+POLLED = "a loop may see the old value forever: wait with an atomic, or with volatile=True"
 _ALL_STORE = "give every program elements of its own, or combine them with atomics"
 _BOTH_ATOMIC = "use an atomic in both places, or make it two launches"
 

@@ -134,7 +134,7 @@ class _Sources:
 
 
 class UndefinedValues(Observer):
-    """Tells where undefined values, and offsets that wrapped, are used.
+    """Reports where undefined values, and offsets that wrapped, are used.
 
     Args:
         module: what is launched.
@@ -352,7 +352,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
     # Uses
 
     def _accessed(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Tell of undefined elements that an access stores, goes by, or is masked by."""
+        """Report undefined elements that an access stores, goes by, or is masked by."""
         mask = mask_of(op)
         allowed = self._allowed(op, operands, mask)
         for place, value in enumerate(op.operands):

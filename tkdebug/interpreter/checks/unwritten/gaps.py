@@ -108,7 +108,7 @@ class HeldGaps:
         return bool(gaps)
 
     def end(self) -> None:
-        """Tell of tensors that are still there, and that nothing has read."""
+        """Report tensors that are still there, and that nothing has read."""
         for gap in [gap for gaps in self._gaps.values() for gap in gaps]:
             tensor = gap.tensor()
             if not gap.is_used and tensor is not None and _has_gap(tensor):

@@ -1,4 +1,4 @@
-"""Tells of memory that is read before anything has written it.
+"""Reports memory that is read before anything has written it.
 
 What marks such memory is in memory itself (`patterns`), so nothing is kept of accesses: what a
 load gave shows whether it read any. The elements are listed only where it did.

@@ -1,6 +1,6 @@
-"""Tells of fresh tensors that a launch stores to and leaves with gaps that somebody reads.
+"""Reports fresh tensors that a launch stores to and leaves with gaps that are read.
 
-Whether somebody does shows later: `gaps` holds the fault back until then.
+Whether they are shows later: `gaps` holds the fault back until then.
 """
 
 from __future__ import annotations

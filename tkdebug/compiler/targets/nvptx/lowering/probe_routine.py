@@ -19,7 +19,7 @@ NAME: Final = "tkdebug_report"
 # report where one of them has bad elements.
 PARAMETERS: Final = ("i64", "i64", "i32", "i32", "i32", "i64", "i32")
 
-# A lock that is never given back was not free before the launch; nobody waits for it for ever.
+# A lock that is never given back was not free before the launch; nobody waits for it forever.
 _MOST_TRIES: Final = 1 << 24
 
 # $0 slot, $1 program, $2 time, $3 count, $4 element, $5 masked, $6 payload, $7 complete.

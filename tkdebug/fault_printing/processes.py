@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tkdebug.events import Fault
-from tkdebug.fault_teller import FaultTeller
+from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.hook_chain import HOOKS, Hook
 
-# Names the folder of `ToldFaults` for child processes, and the file that stderr is.
+# Names the folder of `PrintedFaults` for child processes, and the file that stderr is.
 VARIABLE = "TKDEBUG_TOLD_FAULTS"
 
 
-class ToldFaults:
+class PrintedFaults:
     """Which faults the processes of a run have told: an empty file for each, in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -48,14 +48,14 @@ class ToldFaults:
 
 
 @contextlib.contextmanager
-def telling() -> Iterator[ToldFaults]:
+def printing_faults() -> Iterator[PrintedFaults]:
     """Tell faults of this process and of those that it starts while the block lasts.
 
     What it gives can be asked for them until the block ends.
     """
     owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
     folder = tempfile.mkdtemp(prefix="tkdebug-told-")
-    told = ToldFaults(Path(folder))
+    told = PrintedFaults(Path(folder))
 
     def claims(fault: Fault) -> bool:
         # Forked children come here, too. A script may have led its stderr elsewhere.
@@ -64,7 +64,7 @@ def telling() -> Iterator[ToldFaults]:
             is_seen = True
         return is_seen and told.claim(fault)
 
-    teller = FaultTeller(claims, "further faults are reported at the end")
+    teller = FaultPrinter(claims, "further faults are reported at the end")
     hook = Hook(fault=teller.on_fault)
     os.environ[VARIABLE] = f"{file or ''}:{folder}"
     HOOKS.add(hook)
@@ -77,13 +77,13 @@ def telling() -> Iterator[ToldFaults]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def tell_from_environment() -> None:
-    """Tell faults in this process, a child of one that is `telling`, where stderr is the same."""
+def print_from_environment() -> None:
+    """Print faults in this process, a child of one that prints them, where stderr is the same."""
     file, _, folder = os.environ.get(VARIABLE, "").partition(":")
     if not file or not folder:
         return
-    told = ToldFaults(Path(folder))
-    teller = FaultTeller(
+    told = PrintedFaults(Path(folder))
+    teller = FaultPrinter(
         lambda fault: _stderr_file() == file and told.claim(fault),
         "further faults are reported at the end",
     )

@@ -2,7 +2,7 @@
 
 Responsible for what is printed while a script runs; the summary at its end is its caller's. Compile
 errors are left out: callers of the compiler get them as exceptions. Which process of a run prints a
-fault is `fault_telling`'s.
+fault is `processes`'s.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tkdebug.fault_text import counted_line, describe
+from tkdebug.fault_printing.text import counted_line, describe
 from tkdebug.terminal_style import style_of
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.events import Fault
 
-MAX_TOLD = 50
+MAX_PRINTED = 50
 
 
 @dataclass(slots=True)
@@ -33,12 +33,12 @@ class _Count:
     launches: int = 0
 
 
-class FaultTeller:
+class FaultPrinter:
     """A subscriber that prints faults when they happen.
 
     Args:
         claims: whether this process prints a fault that it has not printed; asked once for each.
-        end: the line instead of further faults once there were `MAX_TOLD`.
+        end: the line instead of further faults once there were `MAX_PRINTED`.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class FaultTeller:
     ) -> None:
         self._claims = claims
         self._end = end
-        self._told = 0
+        self._printed = 0
         self._counts: dict[tuple[object, ...], _Count] = {}
         # Worker threads of a script launch, too.
         self._lock = threading.Lock()
         self._owner = self._process = os.getpid()
 
     def on_fault(self, fault: Fault) -> None:
-        """Count `fault`, and tell it if it is new; one that does not count is passed over."""
+        """Count `fault`, and print it if it is new; one that does not count is passed over."""
         if fault.kind == "compile-error" or not fault.is_open:
             return
         place = (fault.kind, fault.kernel, fault.frames, fault.tensor)
@@ -67,22 +67,22 @@ class FaultTeller:
             is_new = known.launches == 0
             known.count += fault.count
             known.launches += 1
-            if not is_new or self._told > MAX_TOLD:
+            if not is_new or self._printed > MAX_PRINTED:
                 return
-            if self._told == MAX_TOLD:
-                self._told += 1
+            if self._printed == MAX_PRINTED:
+                self._printed += 1
                 tell(self._end)
                 return
             if not self._claims(fault):
                 return
-            self._told += 1
+            self._printed += 1
         tell(describe(fault, style_of(sys.stderr)), styled=True)
 
     def reset(self) -> None:
         """Forget what was printed and counted, so that it is printed again."""
         with self._lock:
             self._counts.clear()
-            self._told = 0
+            self._printed = 0
 
     def tell_counts(self) -> None:
         """Tell each fault in a line with its counts, unless there was but one, once.
@@ -96,5 +96,5 @@ class FaultTeller:
         if sum(known.launches for known in counts) < 2:
             return
         style = style_of(sys.stderr)
-        for known in counts[:MAX_TOLD]:
+        for known in counts[:MAX_PRINTED]:
             tell(counted_line(known.fault, known.count, known.launches, style), styled=True)

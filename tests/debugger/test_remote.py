@@ -1,0 +1,238 @@
+"""The Debug pane's other side: what a front over a socket shows of stops, and bears of its user."""
+
+import math
+import queue
+import socket
+import threading
+
+import debugged_kernels as kernels
+import pytest
+import torch
+from debugged_kernels import line
+
+from tkdebug.debugger.remote.front import RemoteFront
+from tkdebug.debugger.remote.heat import heat_map
+from tkdebug.debugger.remote.records import Look, View, record_of
+from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.session import Ended
+from tkdebug.hook_chain import HOOKS
+
+WAIT_S = 20
+
+
+class Pane:
+    """The other end of the socket: sends, and waits for what comes."""
+
+    def __init__(self):
+        ours, theirs = socket.socketpair()
+        self.wire = Wire(ours)
+        self.front = RemoteFront(Wire(theirs), kernels.FILE)
+        self.came = queue.Queue()
+        self._threads = [
+            threading.Thread(target=self.front.serve, daemon=True),
+            threading.Thread(target=self._read, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self):
+        for message in self.wire.messages():
+            self.came.put(message)
+
+    def say(self, **message):
+        assert self.wire.send(message)
+
+    def type(self, *lines):
+        for each in lines:
+            self.say(do="command", line=each)
+
+    def wait(self, event):
+        while True:
+            message = self.came.get(timeout=WAIT_S)
+            if message["event"] == event:
+                return message
+
+    def view(self):
+        return record_of(View, self.wait("view")["view"])
+
+    def answer(self):
+        return self.wait("answer")["lines"]
+
+    def launch(self, kernel, grid, *arguments, **options):
+        """Launch in a thread of its own, as the pane is in one, too."""
+        self.failed = None
+
+        def run():
+            try:
+                kernel[grid](*arguments, **options)
+            except BaseException as error:
+                self.failed = error
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self._threads.append(thread)
+        return thread
+
+    def close(self):
+        self.wire.close()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        HOOKS.debugger = None
+
+
+@pytest.fixture
+def pane():
+    made = Pane()
+    yield made
+    made.close()
+
+
+def stop_at(pane, name, kernel, grid, *arguments, **options):
+    pane.type(f"b {line(name)}")
+    assert pane.answer()[0].startswith("breakpoint 1 at")
+    pane.launch(kernel, grid, *arguments, **options)
+    return pane.view()
+
+
+def test_a_stop_shows_variables_programs_and_the_lines_passed(pane):
+    x, out = torch.tensor([3.0, -1.0, 4.0, 0.0]), torch.zeros(4)
+    view = stop_at(pane, "negative", kernels.divergent, (4,), x, out)
+    assert view.reasons == ("breakpoint 1",)
+    assert (view.place.line, view.place.function) == (line("negative"), "divergent")
+    assert {each.name: each.text for each in view.variables}["x"] == "-1"
+    assert view.census.startswith("2 of 4 programs are here")
+    programs = view.programs
+    assert programs.states == "a≠a#" if programs.shown == 3 else "a#a≠"
+    assert [group.text for group in programs.groups if group.sign == "a"] == [
+        f"in the other branch of the `if` at line {line('test')}"
+    ]
+    timeline = view.timeline
+    assert timeline.lines[timeline.now - timeline.first].place.line == line("negative")
+    # The other branch ran before, without the program that is shown.
+    before = [each for each in timeline.lines if each.place.line == line("positive")]
+    assert [(each.programs, each.is_of_shown) for each in before] == [(2, False)]
+
+
+def test_steps_go_both_ways_and_a_moment_passed_can_be_gone_to(pane):
+    x, out = torch.arange(8.0), torch.zeros(8)
+    first = stop_at(pane, "first call", kernels.twice_called, (2,), x, out, BLOCK=4)
+    pane.type("s")
+    inside = pane.view()
+    assert [each.function for each in inside.frames] == ["twice_called", "scaled"]
+    pane.type("u")
+    assert pane.view().place.line == line("first call")
+    pane.type("r", "n")
+    pane.view()
+    assert pane.view().place.line == line("second call")
+    pane.type(f"moment {inside.timeline.lines[inside.timeline.now].moment}")
+    again = pane.view()
+    assert (again.place, again.variables) == (inside.place, inside.variables)
+    pane.type("rn")
+    assert pane.view().place == first.place
+
+
+def test_what_is_looked_at_follows_the_pane(pane):
+    x, out = torch.arange(8.0), torch.zeros(8)
+    stop_at(pane, "second call", kernels.twice_called, (2,), x, out, BLOCK=4)
+    pane.say(do="look", look={**look(), "variable": "a", "program": 1})
+    view = pane.view()
+    assert view.heat.cells == ((8.0, 10.0, 12.0, 14.0),)
+    assert (view.heat.program, view.programs.shown, view.programs.compared) == ("1", 1, "a")
+    assert view.programs.states == "≠#"
+    pane.say(do="look", look={**look(), "variable": "a", "begin": [1], "end": [3]})
+    assert pane.view().heat.cells == ((2.0, 4.0),)
+    pane.type("pid 1", "a = a * 0", "n")
+    assert pane.view().selection == "program 1"
+    pane.type("c")
+    pane.wait("running")
+
+
+def look():
+    return {
+        **{"variable": "", "program": None, "begin": [], "end": [], "plane": 0},
+        **{"cells": [8, 8], "around": None},
+    }
+
+
+def test_expressions_that_raise_and_commands_while_nothing_is_stopped_are_told(pane):
+    pane.type("n", "p x", "b 1")
+    assert pane.answer() == ["*** no kernel is stopped"]
+    assert pane.answer() == ["*** no kernel is stopped"]
+    assert "no statement of a function begins at this line" in pane.answer()[0]
+    x, out = torch.arange(8.0), torch.zeros(8)
+    stop_at(pane, "store", kernels.twice_called, (2,), x, out, BLOCK=4)
+    pane.type("1 / 0", "p '\x1b[2J'", "foo bar")
+    assert pane.answer() == ["*** 1 / 0: ZeroDivisionError: division by zero"]
+    assert pane.answer() == ["'\\x1b[2J' = '\\x1b[2J'"]
+    assert pane.answer()[0].startswith("*** foo bar: no command")
+
+
+def test_breakpoints_are_toggled_at_lines_and_shown(pane):
+    where = {"do": "break", "file": kernels.FILE}
+    pane.say(**where, line=line("store"))
+    shown = pane.wait("breakpoints")["breakpoints"]
+    assert [(one["number"], one["line"]) for one in shown] == [(1, line("store"))]
+    pane.say(**where, line=line("store"))
+    assert pane.wait("breakpoints")["breakpoints"] == []
+    pane.say(**where, line=1)
+    assert "no statement" in pane.answer()[0]
+
+
+def test_a_pane_that_goes_lets_the_launch_go_on(pane):
+    x, out = torch.arange(8.0), torch.zeros(8)
+    stop_at(pane, "store", kernels.twice_called, (2,), x, out, BLOCK=4)
+    pane.close()
+    assert torch.equal(out, 8 * torch.arange(8.0))
+    assert HOOKS.debugger is None
+
+
+def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
+    pane.say(do="commands", lines=[f"b {line('load')}", "n", "p offs", "q"])
+    began = queue.Queue()
+    threading.Thread(target=lambda: began.put(pane.front.begin())).start()
+    assert began.get(timeout=WAIT_S)
+    thread = pane.launch(kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), BLOCK=4)
+    assert pane.view().frames
+    thread.join(WAIT_S)
+    assert isinstance(pane.failed, Ended)
+
+
+# Tiles as cells
+
+
+def drawn(data, **asked):
+    return heat_map("x", "", "", torch.as_tensor(data), Look(**asked))
+
+
+def test_cells_have_the_element_of_the_largest_magnitude_and_nan_wins():
+    data = torch.zeros(4, 4)
+    data[0, 1], data[1, 0], data[3, 3], data[2, 0] = 2.0, -3.0, math.nan, math.inf
+    found = drawn(data, cells=(2, 2))
+    assert found.cells[0] == (-3.0, 0.0)
+    assert found.cells[1][0] == math.inf
+    assert math.isnan(found.cells[1][1])
+    assert (found.step, found.largest) == ((2, 2), 3.0)
+    assert found.counts == (1, 12, 1, 1, 1)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 33, 1000, 100_000])
+def test_one_axis_fits_its_room_and_loses_no_element(count):
+    data = torch.zeros(count)
+    data[-1] = 5.0
+    found = drawn(data, cells=(6, 10))
+    assert len(found.cells) <= 6
+    assert max(map(len, found.cells)) <= 10
+    cells = [cell for row in found.cells for cell in row]
+    last = (count - 1) // found.step[0]
+    assert cells[last] == 5.0
+    assert cells[last + 1 :] == [None] * (len(cells) - last - 1)
+
+
+def test_planes_of_more_axes_and_regions_beyond_the_tile():
+    data = torch.arange(24.0).reshape(2, 3, 4)
+    assert drawn(data, plane=1, cells=(9, 9)).cells[0] == (12.0, 13.0, 14.0, 15.0)
+    assert drawn(data, plane=3).plane == (1,)
+    assert drawn(data[0], begin=(5, 0), end=(9, 2)).end == (3, 4)
+    assert drawn(torch.tensor([True, False])).cells == ((1.0, 0.0),)
+    assert drawn(torch.zeros(0)).cells == ()

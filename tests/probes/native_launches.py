@@ -1,0 +1,118 @@
+"""Launches of checked kernels on a GPU, made by hand, in memory that is filled all around."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import torch
+from probe_support import ALWAYS, Launch, copy_of, faults_found
+
+from tkdebug.compiler.ir import PointerType
+from tkdebug.compiler.ir.types import ScalarType
+from tkdebug.compiler.probes.bounds import byte_bounds
+from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.nvptx.compile import compile_module
+from tkdebug.events import Fault
+from tkdebug.interpreter.launch import Prepared
+from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor
+
+
+def on_gpu(tensor: torch.Tensor) -> torch.Tensor:
+    """The same view of a copy of its allocation, within memory that is filled all around."""
+    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    margin = 4096
+    whole = torch.zeros(storage.numel() + 2 * margin, dtype=torch.uint8, device="cuda")
+    whole[margin : margin + storage.numel()] = storage.cuda()
+    count = whole.numel() // tensor.element_size()
+    elements = whole[: count * tensor.element_size()].view(tensor.dtype)
+    offset = margin // tensor.element_size() + int(tensor.storage_offset())
+    return elements.as_strided(tensor.shape, tensor.stride(), offset)
+
+
+class NotByHandError(Exception):
+    """What is not launched here: it could hang or crash the GPU, or takes other arguments."""
+
+
+_CODES = {"i1": "B", "i8": "B", "i16": "H", "i32": "I", "i64": "Q", "f32": "f", "f64": "d"}
+
+
+def packed_scalar(type_: ScalarType, value: Any) -> bytes:
+    """A number as a kernel takes it."""
+    code = _CODES.get(type_.name)
+    if code is None:
+        raise NotByHandError(f"an argument of type {type_.name}")
+    if type_.is_integer:
+        return struct.pack(f"={code}", int(value) & (1 << max(8, type_.bits)) - 1)
+    return struct.pack(f"={code}", float(value))
+
+
+def require_harmless(launch: Launch, plan: ProbePlan) -> None:
+    """See that a kernel ends, and that all that it accesses is tested.
+
+    Raises:
+        NotByHandError: it does not.
+    """
+    if Prepared.of(launch.module).spin_loops:
+        raise NotByHandError("programs that wait for each other")
+    if any(site.tensor is None and site.element_bytes for site in plan.sites):
+        raise NotByHandError("addresses that are not tested")
+    tensors = (torch.Tensor, bool, int, float)
+    if not all(isinstance(value, tensors) for value in launch.values):
+        raise NotByHandError("a descriptor")
+
+
+def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault], list[Any]]:
+    """The faults that a checked native launch reports, and what it leaves in memory."""
+    from tkdebug.compiler.targets.backend import target_of
+    from tkdebug.runtime.cuda import driver_api
+    from tkdebug.runtime.cuda.device import device
+    from tkdebug.runtime.cuda.module import load_kernel
+
+    torch.zeros(1, device="cuda")
+    module = copy_of(launch)
+    target = target_of(torch.cuda.get_device_capability())
+    binary = compile_module(
+        module, NativeOptions(host_tma_descriptors=False, probes=options), target
+    ).binary()
+    plan = binary.probes
+    if plan is None:
+        return [], launch.values
+    require_harmless(launch, plan)
+    loaded = load_kernel(device(0), binary.cubin, binary.entry, binary.threads, binary.shared_bytes)
+    values = [
+        on_gpu(value) if isinstance(value, torch.Tensor) else value for value in launch.values
+    ]
+    names = module.function.attributes["arg_names"]
+    tensors = {
+        name: value
+        for name, value in zip(names, values, strict=True)
+        if isinstance(value, torch.Tensor)
+    }
+    table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
+    packed = []
+    for argument, value in zip(
+        plan.module.function.regions[0].block.arguments, values, strict=True
+    ):
+        if isinstance(argument.type, PointerType):
+            packed.append(struct.pack("=Q", value.data_ptr()))
+        else:
+            assert isinstance(argument.type, ScalarType)
+            packed.append(packed_scalar(argument.type, value))
+    packed.append(struct.pack("=Q", table.data_ptr()))
+    for name in plan.bounds:
+        packed += [struct.pack("=Q", end) for end in byte_bounds(tensors[name])]
+    memory = [ctypes.create_string_buffer(value, 8) for value in packed]
+    pointers = (ctypes.c_void_p * len(memory))(*map(ctypes.addressof, memory))
+    driver_api.call(
+        "cuLaunchKernel", loaded.function, *launch.grid, binary.threads, 1, 1, binary.shared_bytes,
+        0, ctypes.addressof(pointers), 0,
+    )  # fmt: skip
+    torch.cuda.synchronize()
+    passed = {name: PassedTensor.of(tensor) for name, tensor in tensors.items()}
+    checked = CheckedLaunch(module.name, 0, launch.grid, passed, launch.arguments)
+    after = [v.cpu() if isinstance(v, torch.Tensor) else v for v in values]
+    return faults_found(plan, bytes(table.cpu().numpy()), checked, launch), after

@@ -1,0 +1,139 @@
+"""The interpreter's tests, as a zoo: each launch that has faults is run as a checked kernel, too.
+
+Its faults have to be the interpreted ones, field by field. A kernel is run as instrumented GPU IR,
+which takes no GPU, or natively. What may differ is in `DIFFERENT`, with its reason.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from probe_support import Launch, reported
+
+import tkdebug.interpreter
+from tkdebug.compiler.ir import Module
+from tkdebug.compiler.ir.parser import parse_module
+from tkdebug.compiler.ir.printer import print_module
+from tkdebug.compiler.probes.sites import ALL_KINDS, UNWRITTEN, ProbeOptions
+from tkdebug.events import Fault
+from tkdebug.interpreter.launch import run_module
+from tkdebug.knobs import KNOBS
+
+# The modules of tests/interpreter whose launches are compared.
+MODULES = (
+    "test_faults",
+    "test_checks",
+    "test_offset_overflow",
+    "test_undefined_values",
+    "test_assumptions",
+    "test_check_inf",
+)
+# Those that checked kernels look for.
+KINDS = {
+    *ALL_KINDS,
+    *("between-elements", "misaligned-descriptor", "negative-remainder"),
+}
+_BETWEEN = "elements are tested against the hull of a view alone"
+_LOADED = "addresses from memory have no bounds"
+_ATOMIC = "atomics are not tested for marks of unwritten memory"
+_IN_PLACE = "the kernel writes into what it reads, so it cannot be looked at again"
+# By test: why its faults are others.
+DIFFERENT = {
+    "test_access_between_elements_names_the_strides": _BETWEEN,
+    "test_address_of_a_tensor_that_is_gone": _LOADED,
+    "test_atomic_on_what_nothing_has_written": _ATOMIC,
+    "test_lock_that_nothing_has_written": _ATOMIC,
+    "test_a_kernel_that_works_in_place": _IN_PLACE,
+}
+
+
+class SkippedError(Exception):
+    """Why a launch is not run again."""
+
+
+Run = Callable[[Launch, ProbeOptions], list[Fault]]
+
+
+def as_gpu_ir(launch: Launch, options: ProbeOptions) -> list[Fault]:
+    """What the launch's instrumented GPU IR reports."""
+    return reported(launch, "sm_80", options, is_all=False)[0]
+
+
+def natively(launch: Launch, options: ProbeOptions) -> list[Fault]:
+    """What the launch's checked kernel reports on a GPU."""
+    import native_launches
+
+    try:
+        return native_launches.natively(launch, options)[0]
+    except native_launches.NotByHandError as error:
+        raise SkippedError(str(error)) from error
+
+
+RUNS: dict[str, Run] = {"gpu-ir": as_gpu_ir, "native": natively}
+
+
+class Zoo:
+    """Compares launches as they come by.
+
+    Attributes:
+        compared: how many were.
+        differences: what was not the same.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._is_busy = False
+        self.compared = 0
+        self.differences: list[str] = []
+
+    def interpreted(self, module: Module, values: Any, grid: Any, *rest: Any, **told: Any) -> Any:
+        """In the place of `run_module`."""
+        if self._is_busy:
+            return run_module(module, values, grid, *rest, **told)
+        self._is_busy = True
+        try:
+            text, before = print_module(module, locations=True), copy.deepcopy(list(values))
+            faults = run_module(module, values, grid, *rest, **told)
+            expected = [fault for fault in faults if fault.kind in KINDS]
+            if expected:
+                kept, given = parse_module(text), told.get("arguments") or {}
+                self._compare(Launch(kept, before, grid, expected, given, list(values)))
+            return faults
+        finally:
+            self._is_busy = False
+
+    def _compare(self, launch: Launch) -> None:
+        left_out = {kind for kind in ("nan", "inf", UNWRITTEN) if kind not in KNOBS.checks}
+        options = ProbeOptions(frozenset(ALL_KINDS) - left_out)
+        try:
+            reports = self._run(launch, options)
+        except SkippedError:
+            return
+        found, expected = (
+            sorted((replace(fault, launch_id=0, kernel="") for fault in faults), key=str)
+            for faults in (reports, launch.faults)
+        )
+        self.compared += 1
+        for missing in expected:
+            if missing not in found:
+                self.differences.append(f"not reported: {missing}")
+        self.differences += [f"reported: {fault}" for fault in found if fault not in expected]
+
+
+@contextmanager
+def zoo(run: Run) -> Iterator[Zoo]:
+    """Compare the launches that are interpreted within."""
+    found = Zoo(run)
+    differential = sys.modules.get("differential")
+    with mock.patch.object(tkdebug.interpreter, "run_module", found.interpreted):
+        if differential is None:
+            yield found
+        else:
+            with mock.patch.object(differential, "_real_run", found.interpreted):
+                yield found

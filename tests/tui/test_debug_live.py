@@ -1,0 +1,69 @@
+"""The Debug pane over a script in a process of its own, as `tkdebug run` starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+pytest.importorskip("termios", reason="ptys are POSIX")
+
+from pilot_support import screen_text, until
+
+from tkdebug.cli.arguments import parse
+from tkdebug.cli.live import child_command
+from tkdebug.debugger.remote.wire import Wire
+from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.child import Child
+from tkdebug.tui.debug.link import DebugLink
+from tkdebug.tui.debug.source import DebugSource
+from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.live import DebugEnds
+
+SCRIPT = """\
+import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(x_ptr):
+    i = tl.program_id(0)
+    x = tl.load(x_ptr + i)
+    breakpoint()
+    tl.store(x_ptr + i, 2 * x)
+
+
+x = torch.ones(4, device="cuda")
+doubled[(4,)](x)
+print("doubled:", x.tolist())
+"""
+
+
+async def test_breakpoint_in_a_kernel_opens_the_pane_and_a_script_killed_there_is_told(tmp_path):
+    script, session = tmp_path / "script.py", tmp_path / "run.tkd"
+    script.write_text(SCRIPT)
+    ends = DebugEnds.made()
+    arguments = parse(
+        ["run", f"--pane-socket={ends.theirs.fileno()}", "--mode=interpret", str(script)]
+    )
+    command = child_command(arguments, session, temporary=True)
+    child = Child(command, rows=24, columns=80, descriptors=(ends.theirs.fileno(),))
+    ends.theirs.close()
+    link = DebugLink(Wire(ends.ours))
+    app = TkdebugApp(AwaitedSession(session), child, link)
+    try:
+        async with app.run_test(size=(100, 30)) as pilot:
+            source = app.query_one(DebugSource)
+            await until(pilot, lambda: source.lit == {9}, "the stop")
+            assert "breakpoint() in the kernel  launch 1 of doubled 4" in screen_text(app)
+            await pilot.press("n")
+            await until(pilot, lambda: source.lit == {10}, "the next line")
+            os.kill(child.pid, signal.SIGKILL)
+            killed = "killed by signal 9; below is where it was stopped last"
+            await until(pilot, lambda: killed in screen_text(app), "what is told")
+            assert "killed by signal 9 (SIGKILL)" in screen_text(app)
+    finally:
+        child.stop()
+        child.close()
+        app.close_session()

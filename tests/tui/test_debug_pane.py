@@ -1,0 +1,227 @@
+"""The Debug pane, driven by a pilot, over launches of this process that are really stopped."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+import stopped_kernels as kernels
+import torch
+from pilot_support import screen_text, told, until
+from stopped_kernels import line
+from textual.widgets import TabbedContent
+
+from tkdebug.debugger.remote.front import RemoteFront
+from tkdebug.debugger.remote.records import HeatMap
+from tkdebug.debugger.remote.wire import Wire
+from tkdebug.hook_chain import HOOKS
+from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.debug.command import AnswerLog, CommandLine
+from tkdebug.tui.debug.heat import HeatMapView, cell_text
+from tkdebug.tui.debug.link import DebugLink
+from tkdebug.tui.debug.program_grid import ProgramGrid
+from tkdebug.tui.debug.source import DebugSource
+from tkdebug.tui.debug.stop_view import StopView
+from tkdebug.tui.debug.timeline import TimeSlider
+from tkdebug.tui.follow import AwaitedSession
+
+WAIT_S = 20
+BLOCK = 8
+
+
+class Script:
+    """A launch in a thread, with a debugger that is asked over a socket."""
+
+    def __init__(self, *commands, programs=4):
+        self.programs = programs
+        ours, theirs = socket.socketpair()
+        self.front = RemoteFront(Wire(theirs), kernels.FILE)
+        self.link = DebugLink(Wire(ours), commands)
+        self.out = torch.zeros(programs * BLOCK)
+        self._threads = [
+            threading.Thread(target=self.front.serve),
+            threading.Thread(target=self._run),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self):
+        try:
+            if self.front.begin():
+                n = 2 * BLOCK
+                x = torch.arange(self.programs * BLOCK * n).float() - 100
+                kernels.tiled[(self.programs,)](x, self.out, n, BLOCK=BLOCK)
+        finally:
+            self.front.log("the script has come to its end")
+
+    def close(self):
+        self.link.close()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        HOOKS.debugger = None
+
+
+@asynccontextmanager
+async def debugging(tmp_path, *commands, size=(160, 50), programs=4):
+    script = Script(*commands, programs=programs)
+    app = TkdebugApp(AwaitedSession(tmp_path / "none.tkd"), link=script.link)
+    try:
+        async with app.run_test(size=size) as pilot:
+            yield app, pilot
+    finally:
+        script.close()
+
+
+def lit(app):
+    return list(app.query_one(DebugSource).lit)
+
+
+async def at(pilot, name):
+    await until(pilot, lambda: lit(pilot.app) == [line(name)], f"the stop at {name}")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_a_stop_shows_source_values_programs_and_time(tmp_path, size):
+    commands = (f"b {line('add')}", "c")
+    async with debugging(tmp_path, *commands, size=size) as (app, pilot):
+        await at(pilot, "add")
+        assert app.query_one(TabbedContent).active == "debug"
+        await until(pilot, lambda: "acc += scaled" in screen_text(app), "the source")
+        await until(pilot, lambda: "█ to " in screen_text(app), "the map, as large as fits")
+        text = screen_text(app)
+        assert "breakpoint 1  launch 1 of tiled 4  all 4 programs are here" in text
+        assert "●▶" in text
+        assert "x  fp32[8, 8] of pro" in text
+        assert "≠ 3 here, with" in text
+        assert f"line {line('add')}: acc += " in text
+        await pilot.press("s")
+        await until(pilot, lambda: lit(app) == [line("scaled body")], "the function")
+        assert f"in scaled:{line('scaled body')} ← tiled:{line('add')}" in screen_text(app)
+        await pilot.press("u")
+        await at(pilot, "add")
+
+
+async def test_keys_go_on_and_back(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        for key, name in (("n", "add"), ("c", "load"), ("N", "round"), ("C", "load")):
+            await pilot.press(key)
+            await at(pilot, name)
+        await pilot.press("b")  # none any more
+        await until(pilot, lambda: not app.query_one(DebugSource)._marks, "no breakpoint")
+        await pilot.press("c")
+        await until(pilot, lambda: "come to its end" in screen_text(app), "the end")
+        await pilot.press("n")
+        await until(pilot, lambda: told(app) == ["no kernel is stopped"], "the refusal")
+
+
+async def test_the_command_line_takes_the_consoles_commands(tmp_path):
+    async with debugging(tmp_path, f"b {line('store')}", "c") as (app, pilot):
+        await at(pilot, "store")
+        await pilot.press(*"p acc[0, 0, 0]", "enter")
+        log = app.query_one(AnswerLog)
+        await until(pilot, lambda: "acc[0, 0, 0] = " in log.text, "the value")
+        await pilot.press(*"1 / 0", "enter")
+        await until(pilot, lambda: "*** 1 / 0: ZeroDivisionError" in log.text, "what is wrong")
+        await pilot.press(*"p '\\x1b[2J'", "enter")
+        await until(pilot, lambda: "'\\x1b[2J' = '\\x1b[2J'" in log.text, "the text, harmless")
+        await pilot.press(*"why acc[0, 1]", "enter")
+        await until(pilot, lambda: "computed at, the last line first" in log.text, "the slice")
+        await pilot.press("up")
+        assert app.query_one(CommandLine).value == "why acc[0, 1]"
+        await pilot.press("escape")
+        assert app.focused is app.query_one(DebugSource)
+        assert "\x1b" not in screen_text(app)
+
+
+async def test_programs_are_shown_and_selected(tmp_path):
+    async with debugging(tmp_path, f"b {line('doubled')}", "c") as (app, pilot):
+        await at(pilot, "doubled")
+        grid = app.query_one(ProgramGrid)
+        assert grid._programs.states == "aa#≠"
+        assert "in the other branch of the `if`" in screen_text(app) or "a 2" in screen_text(app)
+        grid.focus()
+        await pilot.press("right")
+        await until(pilot, lambda: grid._programs.shown == 3, "the other program")
+        await pilot.press("enter")
+        await until(pilot, lambda: "program 3; 2 of 4" in screen_text(app), "the selection")
+        await pilot.press("a")
+        await until(pilot, lambda: "program 3; 2 of 4" not in screen_text(app), "all of them")
+
+
+async def test_the_map_is_of_the_variable_at_the_cursor_and_can_be_enlarged(tmp_path):
+    async with debugging(tmp_path, f"b {line('store')}", "c", size=(80, 24)) as (app, pilot):
+        await at(pilot, "store")
+        view, heat = app.query_one(StopView), app.query_one(HeatMapView)
+        table = app.query_one("#debug-variables")
+        table.focus()
+        await pilot.press("home")
+        await until(pilot, lambda: heat._heat.name == "x_ptr", "the tensor")
+        assert heat._heat.step != (1,)
+        heat.focus()
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: heat._heat.end != heat._heat.shape, "a part of it")
+        await pilot.press("escape")
+        await until(pilot, lambda: heat._heat.end == heat._heat.shape, "all of it")
+        assert view.look.variable == "x_ptr"
+
+
+async def test_the_slider_goes_to_lines_passed(tmp_path):
+    async with debugging(tmp_path, f"b {line('store')}", "c") as (app, pilot):
+        await at(pilot, "store")
+        slider = app.query_one(TimeSlider)
+        slider.focus()
+        await pilot.press("home", *["right"] * 4)
+        await until(pilot, lambda: f"line {line('load')}: x = tl" in screen_text(app), "the line")
+        await pilot.press("enter")
+        await at(pilot, "load")
+        await pilot.press("L")
+        await until(pilot, lambda: "out_ptr + rows" in screen_text(app), "the lines passed")
+
+
+async def test_a_breakpoint_is_set_by_a_click_beside_a_line(tmp_path):
+    async with debugging(tmp_path) as (app, pilot):
+        await until(pilot, lambda: "the script has not begun" in screen_text(app), "the begin")
+        source = app.query_one(DebugSource)
+        await until(pilot, lambda: source.line_count > 0, "the source")
+        await pilot.click(source, offset=(2, line("load") - 1))
+        await until(pilot, lambda: source._marks == {line("load"): "breakpoint"}, "the mark")
+        await pilot.press("c")
+        await at(pilot, "load")
+
+
+async def test_a_debugger_that_goes_while_stopped_is_told_and_the_picture_stays(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        app._link.close()
+        await until(pilot, lambda: "the debugger has gone" in screen_text(app), "what is told")
+        assert lit(app) == []
+        assert "x = tl.load" in screen_text(app)
+        await pilot.press("n")
+        await until(pilot, lambda: bool(told(app)), "the refusal")
+
+
+async def test_large_grids_have_several_programs_in_a_cell(tmp_path):
+    async with debugging(tmp_path, f"b {line('store')}", "c", programs=5000) as (app, pilot):
+        await at(pilot, "store")
+        assert "a sign stands for 2 programs" in screen_text(app)
+
+
+async def test_a_recorded_run_says_that_it_cannot_be_stopped(session):
+    app = TkdebugApp(session)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app._snapshot is not None, "the session")
+        app.action_tab("debug")
+        await until(pilot, lambda: "a recorded run cannot be stopped" in screen_text(app), "why")
+        await pilot.press("n")
+        await until(pilot, lambda: told(app) == ["no kernel is stopped"], "the refusal")
+
+
+def test_cells_read_without_colour():
+    texts = [cell_text(value, 4.0)[0] for value in (4.0, 1.0, -2.5, 0.0, float("nan"), None)]
+    assert texts == ["██", "▒▒", "-▓", " ·", "NN", "  "]
+    assert cell_text(float("-inf"), 0.0)[0] == "-∞"
+    assert HeatMap.__slots__

@@ -1,0 +1,5 @@
+"""A console whose user sits in another process, at the TUI's Debug pane.
+
+A socket between the two carries lines of JSON: what the user types goes one way, answers and
+pictures of stops come the other way. The pane holds no state but what it shows, and needs no torch.
+"""

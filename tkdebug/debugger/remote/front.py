@@ -1,0 +1,260 @@
+"""The script's side: a console that is asked over a socket, and shows pictures of stops.
+
+Threads: `serve` reads what the other process sends. While a launch is stopped that is done in the
+thread that is stopped, else at once; breakpoints may be changed at any time. The engine, which
+imports torch, is made when something is first asked of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.debugger.goals import Detach, Quit, Resume, Step
+from tkdebug.debugger.remote.records import Look, RecordError, record_of
+from tkdebug.debugger.remote.wire import Wire
+from tkdebug.errors import UsageError
+from tkdebug.forks import renew_after_forks
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+    from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.stops import Stop
+    from tkdebug.hook_chain import LaunchDebugger
+
+_MAX_SOURCE_CHARS = 4_000_000
+Message = Mapping[str, Any]
+
+
+class RemoteFront:
+    """Asks the process at the other end of a wire how launches go on.
+
+    Args:
+        wire: to it.
+        script: the file that a bare line number means while nothing is stopped.
+    """
+
+    def __init__(self, wire: Wire, script: str = "") -> None:
+        self._wire, self._script = wire, script
+        self._asked: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._lock = threading.RLock()
+        self._waits = False
+        self._is_gone = False
+        self._look = Look()
+        self._said: list[str] = []
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """In a forked child: the wire is the parent's, and nothing stops here."""
+        self._lock = threading.RLock()
+        self._wire.forget()
+        self._is_gone = True
+
+    @cached_property
+    def debugger(self) -> Debugger:
+        """The engine, which takes over launches from now on."""
+        from tkdebug.debugger.engine import Debugger
+
+        made = Debugger(self)
+        self.console.attach(made)
+        made.attach()
+        return made
+
+    @cached_property
+    def console(self) -> Console:
+        """Runs the commands that are typed."""
+        from tkdebug.debugger.console.commands import find_command
+        from tkdebug.debugger.console.shell import Console
+
+        return Console(find_command, script=self._script, write=self._said.append)
+
+    def break_into(self) -> LaunchDebugger | None:
+        """The debugger for a kernel that calls `breakpoint()`; None where nobody is asked."""
+        with self._lock:
+            return None if self._is_gone else self.debugger
+
+    # What comes over the wire
+
+    def serve(self) -> None:
+        """Do what the other process asks for, until it is gone. In a thread of its own."""
+        for message in self._wire.messages():
+            with self._lock:
+                if self._waits:
+                    self._asked.put(message)
+                    continue
+                # Only a stopped launch can go on; what this gives otherwise was refused.
+                self._do(message, is_stopped=False)
+        with self._lock:
+            self._is_gone = True
+            if "debugger" in vars(self):
+                self.debugger.detach()
+            self._asked.put(None)
+
+    def _do(self, message: Message, *, is_stopped: bool) -> Resume | None:
+        resume: Resume | None = None
+        match message:
+            case {"do": "command", "line": str(line)}:
+                resume = self._run(line, is_stopped)
+            case {"do": "commands", "lines": [*lines]}:
+                self.console.commands += [str(line) for line in lines]
+            case {"do": "look", "look": look}:
+                with contextlib.suppress(RecordError):
+                    self._look = record_of(Look, look)
+            case {"do": "break", "file": str(file), "line": int(line)}:
+                self._toggle(file, line)
+            case {"do": "source", "file": str(file)}:
+                self._send_source(file)
+            case {"do": "pause"}:
+                self.debugger.pause()
+        return resume
+
+    def _run(self, line: str, is_stopped: bool) -> Resume | None:
+        """Run a line of the user's; the answer is sent."""
+        console = self.console
+        console.attach(self.debugger)
+        self._said.clear()
+        resume = None
+        try:
+            resume = console.run_line(line)
+        except Exception as error:  # expressions run the user's code
+            self._said.append(f"*** {type(error).__name__}: {error}")
+        if resume is not None and not is_stopped:
+            self._said[:] = ["*** no kernel is stopped"]
+            console.commands.clear()
+            resume = None
+        self._send({"event": "answer", "command": line, "lines": list(self._said)})
+        self._send_breakpoints()
+        return resume
+
+    def _toggle(self, file: str, line: int) -> None:
+        """A breakpoint at a line, or none where there is one."""
+        from tkdebug.debugger.lines import checked_line
+
+        debugger = self.debugger
+        there = [one for one in debugger.breakpoints if (one.file, one.line) == (file, line)]
+        problem = ""
+        try:
+            for one in there:
+                debugger.remove(one.number)
+            if not there:
+                debugger.add_line(file, checked_line(file, line))
+        except UsageError as error:
+            problem = str(error)
+        if problem:
+            self._send({"event": "answer", "command": "", "lines": [f"*** {problem}"]})
+        self._send_breakpoints()
+
+    # What goes over the wire
+
+    def _send(self, message: Message) -> None:
+        if not self._is_gone:
+            self._wire.send(message)
+
+    def _send_breakpoints(self) -> None:
+        from tkdebug.debugger.remote.looking import breakpoints_of
+
+        shown = [asdict(one) for one in breakpoints_of(self.debugger)]
+        self._send({"event": "breakpoints", "breakpoints": shown})
+
+    def _send_source(self, file: str) -> None:
+        linecache.checkcache(file)
+        text = "".join(linecache.getlines(file))
+        self._send({"event": "source", "file": file, "text": text[:_MAX_SOURCE_CHARS]})
+
+    def _send_view(self, debugger: Debugger, stop: Stop) -> None:
+        from tkdebug.debugger.remote.looking import view_of
+
+        try:
+            view = view_of(debugger, stop, self.console.frame, self._look)
+        except Exception as error:  # a picture that cannot be made is no reason to end the script
+            text = f"*** this stop cannot be shown: {type(error).__name__}: {error}"
+            self._send({"event": "answer", "command": "", "lines": [text]})
+            return
+        self._send({"event": "view", "view": asdict(view)})
+
+    # As a front
+
+    def log(self, text: str) -> None:
+        """A log point's text."""
+        self._send({"event": "answer", "command": "", "lines": [text]})
+
+    def stopped(self, debugger: Debugger, stop: Stop) -> Resume:
+        """Show where it is, and do what is asked until the launch is to go on."""
+        console = self.console
+        console.attach(debugger)
+        console.frame, console.listed = 0, None
+        # What was zoomed into, and which moment was looked at, was of another stop.
+        self._look = replace(self._look, begin=(), end=(), around=None)
+        with self._lock:
+            if self._is_gone:
+                return Detach()
+            self._waits = True
+        try:
+            self._send_view(debugger, stop)
+            self._send_breakpoints()
+            for text in console.displayed:
+                self._run(f"p {text}", True)
+            return self._asked_resume(lambda: self._send_view(debugger, stop))
+        finally:
+            with self._lock:
+                self._waits = False
+            self._send({"event": "running"})
+
+    def begin(self) -> bool:
+        """Ask before the script runs: for breakpoints; the result is whether it is to run."""
+        self.console.attach(self.debugger)
+        with self._lock:
+            self._waits = True
+        self._send({"event": "begin", "script": self._script})
+        try:
+            match self._asked_resume(lambda: None):
+                case Quit():
+                    return False
+                case Step():
+                    self.debugger.stop_at_next_launch()
+        finally:
+            with self._lock:
+                self._waits = False
+            self._send({"event": "running"})
+        return True
+
+    def ended(self) -> None:
+        """The script has ended: say which breakpoints it never met."""
+        if "debugger" in vars(self):
+            self._send({"event": "answer", "command": "", "lines": self.debugger.unmet()})
+
+    def _asked_resume(self, show: Callable[[], None]) -> Resume:
+        while True:
+            commands = self.console.commands
+            if commands:
+                resume = self._run(commands.pop(0), True)
+            else:
+                message = self._asked.get()
+                if message is None:
+                    return Detach()
+                resume = self._do(message, is_stopped=True)
+            if resume is not None:
+                return resume
+            show()
+
+
+def front_over(descriptor: int, script: str) -> RemoteFront:
+    """A front that is asked over an inherited socket, and read from in a thread.
+
+    Args:
+        descriptor: of the socket; ours from now on, and of no process that the script starts.
+        script: the path of the script, "" where it is in no file.
+    """
+    import socket
+
+    os.set_inheritable(descriptor, False)
+    front = RemoteFront(Wire(socket.socket(fileno=descriptor)), script)
+    threading.Thread(target=front.serve, name="tkdebug-debug-pane", daemon=True).start()
+    return front

@@ -1,0 +1,269 @@
+"""Pictures of a stop for a Debug pane: variables, programs, the lines passed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from tkdebug.debugger.console.shell import reasons, short
+from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
+from tkdebug.debugger.programs import ALL, Selection, program_text
+from tkdebug.debugger.remote.heat import heat_map
+from tkdebug.debugger.remote.program_states import ProgramStates
+from tkdebug.debugger.remote.records import (
+    HeatMap,
+    Look,
+    PassedLine,
+    Place,
+    Programs,
+    SetBreakpoint,
+    Timeline,
+    Variable,
+    View,
+)
+from tkdebug.debugger.value_text import kind_text, reading_text
+from tkdebug.debugger.values import Pointers, Reading, Tile, equal, of_program
+from tkdebug.errors import Frame
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.execution import Passed
+    from tkdebug.debugger.stops import Stop
+
+_LINES_AROUND = 200
+# All programs' values of a variable are compared up to so many elements.
+_MOST_COMPARED = 1 << 24
+_MOST_SELECTED = 4096
+
+
+def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
+    """What a pane shows of a stop.
+
+    Args:
+        debugger: stopped.
+        stop: where.
+        frame: that is looked at, 0 for the innermost.
+        look: what the pane wants to see.
+    """
+    inspection = debugger.at_stop
+    selection = inspection.selection
+    shown = _shown_program(inspection, look)
+    inspection.selection = ALL if shown is None else Selection(frozenset((shown,)))
+    try:
+        readings = _readings(inspection, frame)
+        variables = tuple(_variable(name, each, inspection) for name, each in readings.items())
+        drawn = look.variable if _is_drawn(readings.get(look.variable)) else ""
+        drawn = drawn or _most_telling(readings)
+        heat = None
+        if drawn:
+            heat = _heat(drawn, readings[drawn], inspection, frame, look, shown)
+        programs = _programs(inspection, selection, frame, drawn, shown)
+    finally:
+        inspection.selection = selection
+    census = inspection.census()
+    return View(
+        reasons=tuple(short(line) for line in (*stop.notes, *reasons(stop), *stop.detail)),
+        launch=stop.launch,
+        kernel=stop.kernel,
+        grid=inspection.launch.grid,
+        frames=tuple(map(_place, stop.frames)),
+        frame=frame,
+        census=census.text(),
+        selection=selection.text(census.grid),
+        variables=variables,
+        heat=heat,
+        programs=programs,
+        timeline=_timeline(inspection, look, shown),
+    )
+
+
+def breakpoints_of(debugger: Debugger) -> tuple[SetBreakpoint, ...]:
+    """The breakpoints as a pane shows them."""
+    return tuple(
+        SetBreakpoint(
+            one.number, one.file, one.line, short(one.describe()), one.is_enabled, one.hits
+        )
+        for one in debugger.breakpoints
+    )
+
+
+def _place(frame: Frame) -> Place:
+    return Place(frame.file, frame.line, frame.function)
+
+
+def _shown_program(inspection: Inspection, look: Look) -> int | None:
+    """Whose values are shown: the one asked for, if it is here, else the first selected one."""
+    here = inspection.here
+    if here is None:
+        return None
+    everyone = {here.run.first + place for place in ALL_POSITIONS.positions(here.run).tolist()}
+    asked = look.program
+    if asked is not None and asked in everyone and asked in inspection.selection:
+        return asked
+    return next(iter(inspection.programs), min(everyone, default=None))
+
+
+# Variables
+
+
+def _readings(inspection: Inspection, frame: int) -> dict[str, Reading]:
+    """The variables of the frame; behind the last line of a launch, its arguments."""
+    if inspection.here is None:
+        return {name: inspection.read(name) for name in inspection.launch.arguments}
+    return inspection.variables(frame)
+
+
+def _variable(name: str, reading: Reading, inspection: Inspection) -> Variable:
+    try:
+        text = reading_text(reading, inspection.programs, inspection.launch.grid)
+    except Exception as error:  # a `repr` of the user's own
+        text = f"<{type(error).__name__}: {error}>"
+    return Variable(name, text, _is_drawn(reading))
+
+
+def _is_drawn(reading: Reading | None) -> bool:
+    match reading:
+        case Tile(data=data):
+            return data.numel() > 0
+        case Pointers(tensor=tensor, offsets=offsets) if reading.is_whole_tensor:
+            return tensor is not None and _is_real(tensor)
+        case Pointers(offsets=offsets):
+            return offsets.numel() > 0
+        case None:
+            return False
+        case _:
+            value = getattr(reading, "value", None)
+            return isinstance(value, Tensor) and _is_real(value)
+
+
+def _is_real(data: Tensor) -> bool:
+    return data.numel() > 0 and not data.is_complex()
+
+
+def _most_telling(readings: Mapping[str, Reading]) -> str:
+    """What to draw where nothing was asked for: the latest tile, of floats if there is one."""
+    drawn = [(name, each) for name, each in readings.items() if _is_drawn(each)]
+    tiles = [(name, each) for name, each in drawn if isinstance(each, Tile) and each.is_tile]
+    floats = [(name, each) for name, each in tiles if each.data.is_floating_point()]
+    return next((found[-1][0] for found in (floats, tiles, drawn) if found), "")
+
+
+def _heat(
+    name: str,
+    reading: Reading,
+    inspection: Inspection,
+    frame: int,
+    look: Look,
+    shown: int | None,
+) -> HeatMap:
+    grid = inspection.launch.grid
+    program = "" if shown is None else program_text(shown, grid)
+    match reading:
+        case Tile(data=data) if reading.is_tile:
+            return heat_map(name, kind_text(reading), program, data[0], look)
+        case Tile():
+            everyone, programs = _of_all(inspection, name, frame)
+            assert isinstance(everyone, Tile)
+            labels = [program_text(each, grid) for each in programs]
+            return heat_map(name, kind_text(reading), "", everyone.data, look, labels)
+        case Pointers(tensor=Tensor() as tensor) if reading.is_whole_tensor:
+            return _of_tensor(name, tensor, look)
+        case Pointers(offsets=offsets):
+            kind = f"offsets{list(offsets.shape[1:])}"
+            return heat_map(name, kind, program, offsets[0], look)
+        case _:
+            value = getattr(reading, "value", None)
+            assert isinstance(value, Tensor)
+            return _of_tensor(name, value, look)
+
+
+def _of_tensor(name: str, data: Tensor, look: Look) -> HeatMap:
+    """A tensor that the script passed, as it is now."""
+    kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
+    return heat_map(name, kind, "", data.detach().cpu(), look)
+
+
+def _of_all(inspection: Inspection, name: str, frame: int) -> tuple[Reading, tuple[int, ...]]:
+    """A variable in all programs that are here."""
+    before, inspection.selection = inspection.selection, ALL
+    try:
+        return inspection.read(name, frame), inspection.programs
+    finally:
+        inspection.selection = before
+
+
+# Programs
+
+
+def _programs(
+    inspection: Inspection, selection: Selection, frame: int, drawn: str, shown: int | None
+) -> Programs:
+    differing: Iterable[int] = ()
+    note = ""
+    if drawn and shown is not None:
+        found = _differing(inspection, drawn, frame, shown)
+        if found is None:
+            note = f"{drawn} is too large to be compared in all programs"
+        else:
+            differing = found
+    states = ProgramStates.of(inspection, differing, drawn if not note else "")
+    selected = None if selection.programs is None else tuple(sorted(selection.programs))
+    return Programs(
+        grid=inspection.launch.grid,
+        states=states.text,
+        per_cell=states.per_cell,
+        groups=states.groups,
+        selected=None if selected is None else selected[:_MOST_SELECTED],
+        shown=shown,
+        compared=drawn if shown is not None and not note else "",
+        note=note,
+    )
+
+
+def _differing(inspection: Inspection, name: str, frame: int, shown: int) -> list[int] | None:
+    """The programs here whose value differs from the shown one's; None: too many elements."""
+    one = inspection.read(name, frame)
+    data = one.data if isinstance(one, Tile) else getattr(one, "offsets", None)
+    if data is None:
+        return []
+    here = inspection.here
+    assert here is not None
+    if data.numel() * here.run.programs > _MOST_COMPARED:
+        return None
+    everyone, programs = _of_all(inspection, name, frame)
+    return [
+        program
+        for index, program in enumerate(programs)
+        if program != shown and not equal(of_program(everyone, index), one)
+    ]
+
+
+# Time
+
+
+def _timeline(inspection: Inspection, look: Look, shown: int | None) -> Timeline:
+    """The lines passed around the one that is asked for."""
+    passed: Sequence[Passed] = inspection.execution.passed
+    moment, total = inspection.moment, len(passed)
+    now = total - 1
+    for entry in reversed(passed):
+        if entry.moment <= moment:
+            break
+        now -= 1
+    middle = now if look.around is None else look.around
+    first = max(0, min(middle - _LINES_AROUND, total - 2 * _LINES_AROUND))
+    window = itertools.islice(passed, first, first + 2 * _LINES_AROUND)
+    return Timeline(total, now, first, tuple(_passed_line(each, shown) for each in window))
+
+
+def _passed_line(entry: Passed, shown: int | None) -> PassedLine:
+    active = entry.active
+    count = entry.programs if active is None else int(active.sum())
+    is_of_shown = shown is not None and entry.first <= shown < entry.first + entry.programs
+    if is_of_shown and active is not None and shown is not None:
+        is_of_shown = bool(active[shown - entry.first])
+    moment = f"{entry.moment.op}.{entry.moment.place}"
+    return PassedLine(moment, _place(entry.mark.location.frames[-1]), count, is_of_shown)

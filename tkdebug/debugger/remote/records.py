@@ -1,0 +1,255 @@
+"""What a Debug pane shows of a stop, as plain data that travels as JSON."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tkdebug.errors import TkError
+
+T = TypeVar("T")
+
+
+class RecordError(TkError):
+    """What came is no such record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, in a function."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of the frame, of one program.
+
+    Attributes:
+        text: its value on one line.
+        is_drawn: whether there is a picture of it.
+    """
+
+    name: str
+    text: str
+    is_drawn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Elements of a tile as cells; of a scalar, its values in the programs that are here.
+
+    Attributes:
+        name: of the variable.
+        kind: of the tile, such as `fp32[64, 64]`.
+        program: whose, "" where cells are programs.
+        begin: the first element along each axis that is drawn; one or two axes.
+        end: behind the last one.
+        shape: of what is drawn: begin and end are within it.
+        plane: the index along the axes before those drawn, of tiles with more than two.
+        step: how many elements a cell stands for, along each axis.
+        wrap: of one axis, how many cells a row has; 0 where rows are an axis.
+        cells: rows of cells: the element of the largest magnitude, NaN where one is NaN, None
+            where there is no element.
+        largest: the largest finite magnitude of all that is drawn.
+        counts: of all elements: negative, zero, positive, NaN, infinite.
+        labels: the programs that cells are, as people write them; () for elements.
+    """
+
+    name: str
+    kind: str
+    program: str
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    shape: tuple[int, ...]
+    plane: tuple[int, ...]
+    step: tuple[int, ...]
+    wrap: int
+    cells: tuple[tuple[float | None, ...], ...]
+    largest: float
+    counts: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramGroup:
+    """Programs that are alike: a sign in `Programs.states`, what it says, how many they are."""
+
+    sign: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where all programs of the launch are.
+
+    Attributes:
+        states: a sign for each cell, of programs in linear order, x fastest.
+        per_cell: how many programs a cell stands for: 1, or more in large grids.
+        groups: what the signs say.
+        selected: the linear numbers of those selected, None for all.
+        shown: whose values are shown, None where there is none.
+        compared: the variable by which programs differ, "" where nothing was compared.
+        note: why nothing was.
+    """
+
+    grid: tuple[int, int, int]
+    states: str
+    per_cell: int
+    groups: tuple[ProgramGroup, ...]
+    selected: tuple[int, ...] | None
+    shown: int | None
+    compared: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassedLine:
+    """A line that was passed.
+
+    Attributes:
+        moment: as the console's `moment` takes it.
+        programs: how many took part.
+        is_of_shown: whether the program that is shown did.
+    """
+
+    moment: str
+    place: Place
+    programs: int
+    is_of_shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The lines that were passed, those around one of them.
+
+    Attributes:
+        total: how many are remembered.
+        now: the index of the line of the stop; -1 before the first one.
+        first: the index of the first of `lines`.
+    """
+
+    total: int
+    now: int
+    first: int
+    lines: tuple[PassedLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetBreakpoint:
+    """A breakpoint as it is shown.
+
+    Attributes:
+        file: "" where it is at no line.
+    """
+
+    number: int
+    file: str
+    line: int
+    text: str
+    is_enabled: bool
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A stop, and what is looked at.
+
+    Attributes:
+        reasons: why it is stopped, one line each.
+        frames: the chain of calls, outermost first; () at a launch's end.
+        frame: the one that is looked at, 0 for the innermost.
+        census: how many programs are where.
+        selection: the programs that steps follow, as people write them.
+    """
+
+    reasons: tuple[str, ...]
+    launch: int
+    kernel: str
+    grid: tuple[int, int, int]
+    frames: tuple[Place, ...]
+    frame: int
+    census: str
+    selection: str
+    variables: tuple[Variable, ...]
+    heat: HeatMap | None
+    programs: Programs
+    timeline: Timeline
+
+    @property
+    def place(self) -> Place | None:
+        """Where the frame is that is looked at; None at a launch's end."""
+        return self.frames[len(self.frames) - 1 - self.frame] if self.frames else None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a pane wants to see of stops.
+
+    Attributes:
+        variable: to draw; "" for the first that can be.
+        program: whose values, a linear number; None for the first selected one.
+        begin: of what is drawn; () for all.
+        end: behind the last.
+        plane: of a tile with more than two axes, counted through.
+        cells: how many rows and columns of cells there is room for.
+        around: which of the lines passed is to be in the middle; None for that of the stop.
+    """
+
+    variable: str = ""
+    program: int | None = None
+    begin: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+    plane: int = 0
+    cells: tuple[int, int] = (16, 32)
+    around: int | None = None
+
+
+def record_of(kind: type[T], data: Any) -> T:
+    """A record of JSON data, the way back from `dataclasses.asdict`.
+
+    Raises:
+        RecordError: the data are something else.
+    """
+    found: T = _made(kind, data)
+    return found
+
+
+def _made(hint: Any, data: Any) -> Any:
+    if hint is Any:
+        return data
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = _hints(hint)
+        if not isinstance(data, dict):
+            raise RecordError(f"got {type(data).__name__}, expected {hint}")
+        try:
+            return hint(**{f.name: _made(hints[f.name], data[f.name]) for f in fields(hint)})
+        except KeyError as error:
+            raise RecordError(f"{hint}: has no {error}") from None
+    if get_origin(hint) in (Union, types.UnionType):
+        if data is None:
+            return None
+        return _made(next(arg for arg in get_args(hint) if arg is not type(None)), data)
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)
+        if not isinstance(data, list | tuple):
+            raise RecordError(f"got {type(data).__name__}, expected a list")
+        kinds = [inner[0]] * len(data) if inner[-1] is Ellipsis else inner
+        if len(kinds) != len(data):
+            raise RecordError(f"got {len(data)} items, expected {len(kinds)}")
+        return tuple(map(_made, kinds, data))
+    if hint is float and type(data) is int:
+        return float(data)
+    if type(data) is not hint:
+        raise RecordError(f"got {type(data).__name__}, expected {hint}")
+    return data
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -1,0 +1,90 @@
+"""What is queued for a session's writer, in this process or on its way to the recording process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tkdebug.events import ArgumentInfo
+
+
+class LaunchStarted(NamedTuple):
+    """A launch began; these are fields of `Launch`, in its order, before those of `LaunchEnded`."""
+
+    id: int
+    kernel: str
+    kernel_hash: str
+    mode: str
+    grid: tuple[int, int, int]
+    options: Mapping[str, object]
+    arguments: tuple[ArgumentInfo, ...]
+    stream: int
+    start_ns: int
+    scopes: tuple[str, ...]
+
+
+class EncodedLaunch(NamedTuple):
+    """A launch that began; the same fields as their columns hold them."""
+
+    id: int
+    kernel: str
+    kernel_hash: str
+    mode: str
+    grid: str
+    options: str
+    arguments: str
+    stream: object
+    start_ns: int
+    scopes: str
+
+
+class LaunchEnded(NamedTuple):
+    """It ended; the rest of the fields of `Launch`."""
+
+    id: int
+    duration_ns: int | None
+    error: str | None
+    time_source: str | None = None
+    device_start_ns: int | None = None
+    device: int | None = None
+    device_stream: int | None = None
+
+
+class Stamped(NamedTuple):
+    """A record of any other type, and when it came."""
+
+    event: object
+    time_ns: int
+
+
+class RunEnded(NamedTuple):
+    """The run ended; its exit status is None where it is not known."""
+
+    exit_status: int | None
+    end_ns: int
+
+
+class EncodedRow(NamedTuple):
+    """A row of a record that another process made, with what makes its table.
+
+    Attributes:
+        files: whose source goes into the session with it.
+    """
+
+    table: str
+    statements: tuple[str, ...]
+    insert: str
+    values: tuple[object, ...]
+    files: tuple[str, ...]
+
+
+class MadeLineTable(NamedTuple):
+    """The line table of a kernel, made in another process."""
+
+    kernel_hash: str
+    text: str
+
+
+Event = (
+    LaunchStarted | EncodedLaunch | LaunchEnded | Stamped | RunEnded | EncodedRow | MadeLineTable
+)

@@ -1,0 +1,218 @@
+"""Names that knobs may have as values, and how values are read from texts.
+
+A parser raises ValueError for a text that it does not take; the message says what is expected.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from tkdebug.errors import instead_of
+from tkdebug.events import IGNORABLE_KINDS
+from tkdebug.plugins import names as plugin_names
+
+# More than any tile has.
+ALL_ELEMENTS = 1 << 62
+CheckedLaunchesName = Literal["first", "all", "none"]
+CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
+ModeName = Literal["auto", "interpret", "native"]
+MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
+DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+# Fault kinds that are looked for only when asked for.
+CHECK_NAMES = (
+    "race",
+    "uninitialised-read",
+    "unwritten-output",
+    "nan",
+    "inf",
+    "padding",
+    "narrowing",
+    "undefined-value",
+    "coverage",
+    "row-overrun",
+)
+# Looked for without being asked: what each costs is in bench/RESULTS.md.
+DEFAULT_CHECKS = ("unwritten-output", "nan", "padding", "row-overrun")
+# Those that checked native launches look for.
+NATIVE_CHECKS = ("nan", "inf", "uninitialised-read")
+# Asks for none of these, but for what is asked for beside it.
+NO_CHECKS = "none"
+CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
+# Those of `CHECK_NAMES` for which fresh memory is marked.
+MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Versions of Triton's language and the release that each of them is taken from.
+TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
+_TRUE = ("1", "true", "on", "yes", "y")
+_FALSE = ("", "0", "false", "off", "no", "n")
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def parse_size_bytes(text: str) -> int:
+    """`"512M"`, `"1GiB"`, `"2.5g"` or a plain number of bytes, as bytes; units are powers of 1024.
+
+    Raises:
+        ValueError: `text` is no positive size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError("a positive size such as 512M, 1.5G or a number of bytes")
+    return int(float(match[1]) * _SIZE_UNITS[match[2]])
+
+
+def parse_bool(text: str) -> bool:
+    """`"1"` or `"on"` as True, `"0"` or `"off"` as False."""
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ValueError("1 or 0 (also true/false, on/off, yes/no)")
+    return word in _TRUE
+
+
+def parse_dot_precision(text: str) -> str | None:
+    """What fp32 operands of a dot are cut to: `tf32`; none where nothing is said.
+
+    Raises:
+        ValueError: no such precision.
+    """
+    word = text.strip().lower()
+    if word and word not in DOT_PRECISIONS:
+        raise ValueError("one of " + ", ".join(DOT_PRECISIONS))
+    return word or None
+
+
+def parse_mode(text: str) -> ModeName:
+    """How kernels run."""
+    for name in MODE_NAMES:
+        if text.strip().lower() == name:
+            return name
+    raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def parse_triton_version(text: str) -> str:
+    """`"3.9"`, of `"3.9"` or a release such as `"3.9.0"`: the language that `triton` stands for.
+
+    Raises:
+        ValueError: a version that tkdebug does not know.
+    """
+    words = text.strip().split(".")
+    version = ".".join(words[:2])
+    if version not in TRITON_RELEASES or not all(word.isdecimal() for word in words):
+        raise ValueError("one of " + ", ".join(TRITON_RELEASES))
+    return version
+
+
+def parse_checked_launches(text: str) -> CheckedLaunchesName:
+    """Which native launches are checked."""
+    for name in CHECKED_LAUNCHES:
+        if text.strip().lower() == name:
+            return name
+    raise ValueError("one of " + ", ".join(CHECKED_LAUNCHES))
+
+
+def parse_print_elements(text: str) -> int:
+    """A number of elements, or `all`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.strip().lower() == "all":
+        return ALL_ELEMENTS
+    if not text.strip().isdecimal():
+        raise ValueError("a number of elements, or all")
+    return int(text)
+
+
+def parse_watches(text: str) -> tuple[str, ...]:
+    """Watched values, with semicolons between them."""
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def parse_checks(text: str) -> tuple[str, ...]:
+    """Names of checks, ours and those of plugins."""
+    names = parse_names(text)
+    if names == ("all",):
+        return CHECK_NAMES
+    own = {*CHECK_NAMES, NO_CHECKS}
+    if not set(names) <= own:
+        known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks"), NO_CHECKS))
+        if not set(names) <= known.keys():
+            raise ValueError("names out of " + ", ".join((*known, "all")) + ", with commas")
+    return names
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Kinds of faults with commas between them.
+
+    Raises:
+        ValueError: one of them is none, or none that can be ignored.
+    """
+    names = parse_names(text)
+    for name in names:
+        if name not in IGNORABLE_KINDS:
+            raise ValueError(
+                f"kinds of faults; {name!r} is none{instead_of(name, IGNORABLE_KINDS)}"
+            )
+    return names
+
+
+def parse_seconds(text: str) -> float:
+    """A length of time.
+
+    Raises:
+        ValueError: `text` is no positive number.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a positive number of seconds")
+    return seconds
+
+
+def parse_target(text: str) -> str | None:
+    """The name of an architecture; None for an empty text."""
+    return text.strip() or None
+
+
+def parse_path(text: str) -> Path | None:
+    """A path; None for an empty text."""
+    return Path(text).expanduser() if text else None
+
+
+def parse_absolute(text: str) -> Path | None:
+    """A path from the root; None for an empty text."""
+    # A script may go elsewhere while it runs.
+    return Path(text).expanduser().absolute() if text else None
+
+
+def interpret_flag(text: str) -> ModeName:
+    """The mode that upstream's `TRITON_INTERPRET` stands for."""
+    return "interpret" if parse_bool(text) else "auto"
+
+
+def directory_flag(variable: str, folder: str) -> Callable[[str], Path | None]:
+    """A parser of one of upstream's flags that have a directory beside them."""
+
+    # Upstream splits each of these in two: a flag, and a directory with a default.
+    def parse(text: str) -> Path | None:
+        if not parse_bool(text):
+            return None
+        chosen = os.environ.get(variable)
+        return Path(chosen).expanduser() if chosen else Path.home() / ".triton" / folder
+
+    return parse
+
+
+def parse_mlir_dump(text: str) -> tuple[str, ...]:
+    """The passes to print that upstream's `MLIR_ENABLE_DUMP` stands for."""
+    # Upstream takes 1 or a kernel's name here; either way every pass is printed.
+    return () if text.strip().lower() in _FALSE else ("all",)

@@ -1,0 +1,142 @@
+"""The command line of the Debug pane, and what commands have answered."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+from textual.suggester import SuggestFromList
+from textual.widgets import Input
+
+from tkdebug.terminal_text import visible
+from tkdebug.tui import display, palette
+from tkdebug.tui.line_list import LineList
+
+_MOST_LINES = 5_000
+_MOST_HISTORY = 500
+# Those that are worth being completed.
+_COMMANDS = (
+    *("step", "next", "return", "continue", "until", "stepop", "runto", "rstep", "rnext"),
+    *("rreturn", "rcontinue", "rstepop", "lastwrite", "jump", "restart", "break", "tbreak"),
+    *("watch", "rwatch", "condition", "ignore", "log", "enable", "disable", "clear", "print"),
+    *("tile", "whatis", "vars", "args", "display", "undisplay", "why", "why-nan"),
+    *("why-not-written", "where", "up", "down", "list", "longlist", "pid", "programs", "help"),
+    *("detach", "quit"),
+)
+
+
+class CommandLine(Input):
+    """Takes the console's commands; ↑ ↓ go through those typed before, Esc leaves."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave"),
+        Binding("up", "older", "Before", show=False),
+        Binding("down", "newer", "After", show=False),
+    ]
+    DEFAULT_CSS = """
+    CommandLine { height: 1; border: none; padding: 0 1; background: $boost; }
+    CommandLine:focus { background: $primary 40%; border: none; }
+    """
+
+    class Typed(Message):
+        """A command."""
+
+        def __init__(self, line: str) -> None:
+            self.line = line
+            super().__init__()
+
+    class Left(Message):
+        """The keys are to go elsewhere."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(
+            id=id,
+            placeholder=": command, as at the console: p acc, tile acc[:4, :8], why out[3, 17]",
+            suggester=SuggestFromList(_COMMANDS),
+            select_on_focus=False,
+        )
+        self._history: list[str] = []
+        self._at = 0
+
+    def begin(self, text: str) -> None:
+        """Take the keys, with some text there already."""
+        self.value = text
+        self.cursor_position = len(text)
+        self.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Hand the command over; an empty one repeats the last, as at the console."""
+        event.stop()
+        if self.value and self._history[-1:] != [self.value]:
+            self._history = [*self._history, self.value][-_MOST_HISTORY:]
+        self._at = len(self._history)
+        line, self.value = self.value, ""
+        self.post_message(self.Typed(line))
+
+    def action_older(self) -> None:
+        """The command before."""
+        self._recall(self._at - 1)
+
+    def action_newer(self) -> None:
+        """The command after."""
+        self._recall(self._at + 1)
+
+    def _recall(self, at: int) -> None:
+        self._at = max(0, min(at, len(self._history)))
+        self.value = self._history[self._at] if self._at < len(self._history) else ""
+        self.cursor_position = len(self.value)
+
+    def action_leave(self) -> None:
+        """Give the keys back."""
+        self.value = ""
+        self.post_message(self.Left())
+
+
+class AnswerLog(LineList):
+    """What commands answered, the latest last."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[tuple[str, str]] = []
+
+    @property
+    def line_count(self) -> int:
+        """How many lines are kept."""
+        return len(self._lines)
+
+    @property
+    def content_width(self) -> int:
+        """Of the widest line."""
+        return max((len(text) for text, _ in self._lines), default=0) + 1
+
+    @property
+    def text(self) -> str:
+        """All that is kept."""
+        return "\n".join(text for text, _ in self._lines)
+
+    def line_text(self, index: int) -> str:
+        """One line."""
+        return self._lines[index][0]
+
+    def add(self, command: str, lines: tuple[str, ...]) -> None:
+        """Show an answer; of a long one its beginning is in sight."""
+        first = len(self._lines)
+        if command:
+            self._lines.append((f"(tkdebug) {visible(command)}", palette.STRONG))
+        for line in lines:
+            style = palette.FAULT if line.startswith("*** ") else ""
+            self._lines += [(display.shown_code(part, 2000), style) for part in line.split("\n")]
+        gone = max(0, len(self._lines) - _MOST_LINES)
+        del self._lines[:gone]
+        self.content_changed()
+        if self._lines:
+            self.move_cursor(max(0, first - gone), last=len(self._lines) - 1)
+
+    def render_item(self, index: int, width: int, left: int) -> Strip:
+        """One line."""
+        text, style = self._lines[index]
+        return Strip([Segment(" " + text, Style.parse(style))]).crop(left, left + width)

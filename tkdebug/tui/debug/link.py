@@ -1,0 +1,129 @@
+"""The way to the debugger in the script's process, and what comes from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textual.message import Message
+
+from tkdebug.debugger.remote.records import RecordError, SetBreakpoint, View, record_of
+from tkdebug.debugger.remote.wire import Wire
+from tkdebug.tui.highlight import highlight_python
+from tkdebug.tui.kernel_text import Code, lines_of
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command printed; `command` is "" for what comes unasked."""
+
+    command: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """The script waits before it runs."""
+
+    script: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The script goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The script's process has gone, or debugs no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A source file; no lines where it cannot be read."""
+
+    file: str
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoints:
+    """All breakpoints."""
+
+    all: tuple[SetBreakpoint, ...]
+
+
+Said = View | Answer | Begins | Runs | Gone | SourceText | Breakpoints
+
+
+class DebugSaid(Message):
+    """The debugger has news."""
+
+    def __init__(self, said: Said) -> None:
+        self.said = said
+        super().__init__()
+
+
+class DebugAsked(Message):
+    """A pane has something to ask of the debugger."""
+
+    def __init__(self, message: Mapping[str, Any]) -> None:
+        self.message = message
+        super().__init__()
+
+    @classmethod
+    def to_toggle(cls, file: str, line: int) -> DebugAsked:
+        """A breakpoint at a line, or none where there is one."""
+        return cls({"do": "break", "file": file, "line": line})
+
+
+class DebugLink:
+    """The debugger of the script.
+
+    Args:
+        wire: to it.
+        commands: what to do first.
+    """
+
+    def __init__(self, wire: Wire, commands: Sequence[str] = ()) -> None:
+        self._wire = wire
+        if commands:
+            self.send({"do": "commands", "lines": list(commands)})
+
+    def read(self, post: Callable[[Message], object]) -> None:
+        """Post what the debugger says, until it is gone. In a thread."""
+        for message in self._wire.messages():
+            said = _said(message)
+            if said is not None:
+                post(DebugSaid(said))
+        post(DebugSaid(Gone()))
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Ask for something; False where the debugger does not take it."""
+        return self._wire.send(message, waits=False)
+
+    def close(self) -> None:
+        """Ask no more: what is stopped goes on."""
+        self._wire.close()
+
+
+def _said(message: Mapping[str, Any]) -> Said | None:
+    try:
+        match message:
+            case {"event": "view", "view": view}:
+                return record_of(View, view)
+            case {"event": "answer", "command": str(command), "lines": [*lines]}:
+                return Answer(command, tuple(map(str, lines)))
+            case {"event": "breakpoints", "breakpoints": [*all]}:
+                return Breakpoints(tuple(record_of(SetBreakpoint, one) for one in all))
+            case {"event": "source", "file": str(file), "text": str(text)}:
+                code = lines_of(text)
+                return SourceText(file, Code(code, 1, highlight_python(code)))
+            case {"event": "begin", "script": str(script)}:
+                return Begins(script)
+            case {"event": "running"}:
+                return Runs()
+    except RecordError as error:
+        return Answer("", (f"*** what the debugger sent cannot be read: {error}",))
+    return None

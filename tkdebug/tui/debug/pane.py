@@ -1,0 +1,325 @@
+"""The Debug pane: a launch that is stopped, seen and moved as at the console.
+
+It holds no state but what it shows: each key asks the debugger in the script's process, whose
+answer is the next picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import ClassVar, Literal
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from tkdebug.debugger.remote.records import SetBreakpoint, View
+from tkdebug.instrument.session import Session
+from tkdebug.tui import palette
+from tkdebug.tui.debug.command import AnswerLog, CommandLine
+from tkdebug.tui.debug.heat import HeatMapView
+from tkdebug.tui.debug.link import (
+    Answer,
+    Begins,
+    Breakpoints,
+    DebugAsked,
+    Gone,
+    Runs,
+    Said,
+    SourceText,
+)
+from tkdebug.tui.debug.program_grid import ProgramGrid, program_id
+from tkdebug.tui.debug.source import DebugSource, SourceFiles, breakpoint_marks
+from tkdebug.tui.debug.stop_view import StopView
+from tkdebug.tui.debug.timeline import MomentChosen, TimeLog
+from tkdebug.tui.debug.titles import frames_line, stop_line, why_nothing
+from tkdebug.tui.find import FindBar
+from tkdebug.tui.line_list import LineList
+from tkdebug.tui.pane import Pane, ScriptTraits
+from tkdebug.tui.snapshot import ScriptState, Snapshot
+
+Phase = Literal["none", "before", "running", "stopped", "gone"]
+# Of these a letter begins a longer command, which is typed in the command line.
+_LETTERS = "rptwhjl"
+
+
+class DebugPane(Pane):
+    """Source, variables with a map of one of them, programs, time, and a command line."""
+
+    DEFAULT_CSS = """
+    #debug-title, #debug-frames { height: 1; padding: 0 1; text-wrap: nowrap; }
+    #debug-title, #debug-frames { text-overflow: ellipsis; }
+    #debug-frames { background: $boost; }
+    """
+    TAB = "debug"
+    KEYS = (
+        ("n s c", "next line, into functions, to the next breakpoint"),
+        ("N S C", "the same backwards, as rn, rs, rc"),
+        ("u d", "to the caller, to the called function"),
+        ("b, Enter", "a breakpoint at the line at the cursor, or none; also a click beside it"),
+        ("P", "stop what runs, as soon as it comes to a line"),
+        (": r p t w", "type a command, as at the console; Esc leaves, ↑ what was typed before"),
+        ("Tab", "source, answers, variables, map, programs, time"),
+        ("variables", "the one at the cursor is drawn"),
+        ("map", "Enter: larger around the cursor, Esc: all, [ ]: planes"),
+        ("programs", "← → ↑ ↓ show another one's values, Enter selects it, a: all"),
+        ("time", "← → PgUp PgDn look at lines passed, Enter goes there; L: all as a list"),
+        ("# ≠ a w . -", "here, differs, elsewhere, waiting, ended, not begun"),
+        ("░▒▓█ -▓ · NN", "magnitude, negative, zero, NaN"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "command('n')", "Next"),
+        Binding("s", "command('s')", "Step"),
+        Binding("c", "command('c')", "Continue"),
+        Binding("N", "command('rn')", "Back"),
+        Binding("S", "command('rs')", "Step back", show=False),
+        Binding("C", "command('rc')", "Continue back", show=False),
+        Binding("u", "command('u')", "Caller", show=False),
+        Binding("d", "command('d')", "Called", show=False),
+        Binding("b", "toggle_breakpoint", "Breakpoint"),
+        Binding("P", "pause", "Pause"),
+        Binding("L", "times", "Lines passed", show=False),
+        Binding("slash", "find", "Find", show=False),
+        Binding("colon", "type('')", "Command", key_display=":"),
+        *(Binding(letter, f"type('{letter}')", show=False) for letter in _LETTERS),
+    ]
+
+    def __init__(self, can_stop: bool) -> None:
+        super().__init__(id="debug-pane")
+        self._phase: Phase = "before" if can_stop else "none"
+        self._can_stop = can_stop
+        self._state = ScriptState("starting")
+        self._view: View | None = None
+        self._files = SourceFiles()
+        self._file = ""
+        self._breakpoints: tuple[SetBreakpoint, ...] = ()
+        self._awaits_answer = False
+
+    @classmethod
+    def make(cls, script: ScriptTraits) -> Pane:
+        """One that says so where there is no script to be stopped."""
+        return cls(script.can_stop)
+
+    def compose(self) -> ComposeResult:
+        """Source and answers, variables, map and programs; time, command line."""
+        yield Static(id="debug-title")
+        yield Static(id="debug-frames")
+        yield StopView(self._files.line_text)
+        yield FindBar()
+        yield CommandLine(id="debug-command")
+
+    def on_mount(self) -> None:
+        """Begin empty."""
+        self._show_phase()
+
+    # What the app tells
+
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
+        """How the script stands; all else comes by `hear`."""
+        if state != self._state:
+            self._state = state
+            if not state.going_on and self._can_stop:
+                self._phase = "gone"
+            self._show_phase()
+
+    def hear(self, said: Said) -> None:
+        """Show what the debugger says."""
+        match said:
+            case View():
+                self._show_view(said)
+            case Answer(command=command, lines=lines):
+                self._awaits_answer = False
+                self.query_one(StopView).answer(command, lines)
+            case Breakpoints(all=found):
+                self._breakpoints = found
+                self._show_marks()
+            case SourceText(file=file, code=code):
+                self._files.add(file, code)
+                self._show_source()
+                self.query_one(StopView).texts_came()
+            case Begins(script=script):
+                self._phase = "stopped"
+                self._open_file(script)
+            case Runs():
+                self._phase = "running"
+                self.query_one(StopView).forget_place()
+            case Gone():
+                self._phase = "gone"
+        self._show_phase()
+
+    def focus_main(self) -> None:
+        """Focus the source."""
+        self.query_one("#debug-source").focus()
+
+    def tab_mark(self) -> Text:
+        """Whether a launch is stopped."""
+        is_stopped = self._phase == "stopped"
+        return Text(" ■", style=palette.FAULT) if is_stopped else Text("")
+
+    def copied_text(self) -> str:
+        """Of the part in focus: the line, the answers, the element."""
+        focused = self.screen.focused
+        if isinstance(focused, AnswerLog | HeatMapView):
+            return focused.text
+        return focused.cursor_text if isinstance(focused, LineList) else ""
+
+    # Pictures
+
+    def _show_view(self, view: View) -> None:
+        is_new = self._view is None or self._view.timeline.now != view.timeline.now
+        before, self._view, self._phase = self._view, view, "stopped"
+        self._awaits_answer = False
+        place = view.place
+        if place is not None:
+            for each in {frame.file for frame in view.frames}:
+                self._ask_for(each)
+            if is_new or before is None or before.place != place:
+                self._open_file(place.file)
+        self._show_source()
+        self.query_one(StopView).show(view)
+
+    def _open_file(self, file: str) -> None:
+        self._file = file
+        self._ask_for(file)
+        self._show_source()
+
+    def _ask_for(self, file: str) -> None:
+        if file and self._files.is_missing(file):
+            self.post_message(DebugAsked({"do": "source", "file": file}))
+
+    def _show_source(self) -> None:
+        """The file of the frame, its line lit."""
+        code = self._files.code(self._file)
+        source = self.query_one("#debug-source", DebugSource)
+        if code is None:
+            return
+        if source.code is not code:
+            source.show_code(code, {})
+            self._show_marks()
+        place = None if self._view is None else self._view.place
+        lit = () if place is None or place.file != self._file else (place.line,)
+        if source.lit != frozenset(lit):
+            source.light(lit, scroll=False)
+            for line in lit:
+                source.bring_in_sight(line)
+
+    def _show_marks(self) -> None:
+        marks = breakpoint_marks(self._breakpoints, self._file)
+        self.query_one("#debug-source", DebugSource).show_marks(marks)
+
+    def _show_phase(self) -> None:
+        """The rows above: where it is stopped, or why nothing is."""
+        if self._phase == "gone" and self._view is not None:
+            self.query_one("#debug-source", DebugSource).light((), scroll=False)
+        title = self.query_one("#debug-title", Static)
+        frames = self.query_one("#debug-frames", Static)
+        view = self._view
+        is_stopped = self._phase == "stopped" and view is not None
+        if is_stopped and view is not None:
+            title.update(stop_line(view))
+            frames.update(frames_line(view))
+        else:
+            title.update(why_nothing(self._phase, self._state, view))
+        frames.display = is_stopped and view is not None and len(view.frames) > 1
+        source = self.query_one("#debug-source", DebugSource)
+        source.empty_text = (
+            "a launch that is stopped shows here: at breakpoint() in a kernel, or at a breakpoint "
+            "that b in 3 Kernel has set"
+            if self._can_stop
+            else "a recorded run cannot be stopped; tkdebug debug --tui script.py runs one that can"
+        )
+        self.query_one("#debug-command").display = self._can_stop
+        source.refresh()
+
+    # What is asked
+
+    def _ask(self, **message: object) -> None:
+        if self._phase in ("none", "gone"):
+            self.app.notify("no script is there to be stopped", timeout=2)
+            return
+        self.post_message(DebugAsked(message))
+
+    def _run(self, line: str) -> None:
+        self._ask(do="command", line=line)
+
+    def action_command(self, line: str) -> None:
+        """Run a command of the console; keys that are held down wait for the picture."""
+        if self._phase != "stopped":
+            self.app.notify("no kernel is stopped", timeout=2)
+            return
+        if not self._awaits_answer:
+            self._awaits_answer = True
+            self._run(line)
+
+    def action_type(self, text: str) -> None:
+        """Type a command."""
+        if self._can_stop:
+            self.query_one("#debug-command", CommandLine).begin(text)
+
+    def action_toggle_breakpoint(self) -> None:
+        """A breakpoint at the line at the cursor, or none."""
+        source = self.query_one("#debug-source", DebugSource)
+        if source.line_count:
+            self._ask(do="break", file=self._file, line=source.line)
+
+    def action_pause(self) -> None:
+        """Stop what runs."""
+        if self._phase == "stopped":
+            self.app.notify("it is stopped already", timeout=2)
+            return
+        self._ask(do="pause")
+
+    def action_times(self) -> None:
+        """The lines passed in place of the source, and back."""
+        listed = self.query_one(StopView).toggle_class("-times").has_class("-times")
+        self.query_one("#debug-times" if listed else "#debug-source").focus()
+
+    def action_find(self) -> None:
+        """Find text in the source."""
+        self.query_one(FindBar).open(self.query_one("#debug-source", DebugSource))
+
+    def on_stop_view_look_changed(self, event: StopView.LookChanged) -> None:
+        """Ask for another picture."""
+        event.stop()
+        if self._phase not in ("none", "gone"):
+            self._ask(do="look", look=asdict(event.look))
+
+    def on_command_line_typed(self, event: CommandLine.Typed) -> None:
+        """Run it."""
+        event.stop()
+        self._run(event.line)
+
+    def on_command_line_left(self, event: CommandLine.Left) -> None:
+        """Back to the source."""
+        event.stop()
+        self.focus_main()
+
+    def on_code_view_gutter_clicked(self, event: DebugSource.GutterClicked) -> None:
+        """A breakpoint there, or none."""
+        event.stop()
+        self.action_toggle_breakpoint()
+
+    def on_line_list_chosen(self, event: LineList.Chosen) -> None:
+        """Enter in the source, or on a line passed."""
+        event.stop()
+        match event.line_list:
+            case DebugSource():
+                self.action_toggle_breakpoint()
+            case TimeLog(moment=str(moment)):
+                self.action_command(f"moment {moment}")
+
+    def on_program_grid_program_chosen(self, event: ProgramGrid.ProgramChosen) -> None:
+        """Select it: steps follow it from now on."""
+        event.stop()
+        if self._view is None:
+            return
+        grid = self._view.grid
+        self.action_command(
+            "pid all" if event.program is None else f"pid {program_id(event.program, grid)}"
+        )
+
+    def on_moment_chosen(self, event: MomentChosen) -> None:
+        """Go there."""
+        event.stop()
+        self.action_command(f"moment {event.moment}")

@@ -1,0 +1,202 @@
+"""The picture of a stop: source and answers, variables and a map of one, programs, lines passed.
+
+It keeps what the user looks at, and tells when that is another thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
+
+from tkdebug.debugger.remote.records import Look, Variable, View
+from tkdebug.tui import display, palette
+from tkdebug.tui.debug.command import AnswerLog
+from tkdebug.tui.debug.heat import HeatMapView
+from tkdebug.tui.debug.program_grid import ProgramGrid, legend
+from tkdebug.tui.debug.source import DebugSource, LineText
+from tkdebug.tui.debug.timeline import AroundWanted, TimeLog, TimeSlider
+from tkdebug.tui.line_list import LineList
+from tkdebug.tui.table import Cell, Column, Table
+
+_COLUMNS = (Column("variable", 12, keep_end=True), Column("value", 0))
+
+
+class StopView(Container):
+    """Shows `View`s.
+
+    Args:
+        line_text: the text of a line, "" where it is not known.
+
+    Attributes:
+        look: what is to be seen of a stop.
+    """
+
+    SCOPED_CSS = False
+    DEFAULT_CSS = """
+    StopView { height: 1fr; }
+    #debug-split { height: 1fr; layout: vertical; }
+    #debug-left { height: 1fr; }
+    #debug-source { height: 1fr; scrollbar-size-horizontal: 0; }
+    #debug-log { height: 4; border-top: tall $background; }
+    #debug-right { height: 8; layout: horizontal; }
+    #debug-variables { width: 1fr; height: 1fr; }
+    #debug-heat { width: 26; height: 1fr; border-left: tall $background; }
+    #debug-programs { width: 22; height: 1fr; border-left: tall $background; }
+    #debug-grid { height: auto; max-height: 60%; }
+    #debug-legend { height: 1fr; scrollbar-size: 1 1; }
+    #debug-times { display: none; height: 1fr; }
+    .-short #debug-right { height: 6; }
+    .-short #debug-log { height: 2; }
+    .-wide #debug-split, .-very-wide #debug-split { layout: horizontal; }
+    .-wide #debug-left, .-very-wide #debug-left { width: 1fr; height: 1fr; }
+    .-wide #debug-right, .-very-wide #debug-right {
+        width: 50; height: 1fr; layout: vertical; border-left: tall $background;
+    }
+    .-very-wide #debug-right { width: 68; }
+    .-wide #debug-right > *, .-very-wide #debug-right > * { width: 1fr; border-left: none; }
+    .-wide #debug-log, .-very-wide #debug-log { height: 10; }
+    .-wide #debug-heat, .-very-wide #debug-heat { border-top: tall $background; }
+    .-wide #debug-programs, .-very-wide #debug-programs {
+        height: auto; max-height: 30%; border-top: tall $background;
+    }
+    .-wide #debug-legend, .-very-wide #debug-legend { height: auto; max-height: 6; }
+    StopView.-times #debug-source { display: none; }
+    StopView.-times #debug-times { display: block; }
+    """
+
+    class LookChanged(Message):
+        """Something else is to be seen."""
+
+        def __init__(self, look: Look) -> None:
+            self.look = look
+            super().__init__()
+
+    def __init__(self, line_text: LineText) -> None:
+        super().__init__(id="debug-stop")
+        self._line_text = line_text
+        self._view: View | None = None
+        self._variables: tuple[Variable, ...] = ()
+        self.look = Look()
+
+    def compose(self) -> ComposeResult:
+        """Beside each other, or above each other where that is too narrow."""
+        with Container(id="debug-split"):
+            with Vertical(id="debug-left"):
+                yield DebugSource(id="debug-source")
+                yield TimeLog(self._line_text, id="debug-times")
+                yield AnswerLog(id="debug-log")
+            with Container(id="debug-right"):
+                yield Table(_COLUMNS, id="debug-variables")
+                yield HeatMapView(id="debug-heat")
+                with Vertical(id="debug-programs"):
+                    yield ProgramGrid(id="debug-grid")
+                    with VerticalScroll(id="debug-legend", can_focus=False):
+                        yield Static(id="debug-legend-text")
+        yield TimeSlider(self._line_text, id="debug-slider")
+
+    def on_mount(self) -> None:
+        """No room is taken by answers before there are some."""
+        self.query_one("#debug-log").display = False
+
+    def show(self, view: View) -> None:
+        """Show a stop, but for its source."""
+        before, self._view = self._view, view
+        # Of the same stop, it may be an answer to what was looked at before: cursors stay.
+        is_new = before is None or not self._is_same_stop(before, view)
+        self._show_variables(view)
+        self.query_one("#debug-heat", HeatMapView).show(view.heat)
+        self.query_one("#debug-grid", ProgramGrid).show(view.programs, follows=is_new)
+        self.query_one("#debug-legend-text", Static).update(legend(view.programs))
+        slider = self.query_one("#debug-slider", TimeSlider)
+        slider.show(view.timeline, keeps_place=not is_new)
+        self.query_one("#debug-times", TimeLog).show(view.timeline, slider.index)
+
+    @staticmethod
+    def _is_same_stop(one: View, other: View) -> bool:
+        places = ((v.launch, v.timeline.now, v.timeline.total, v.frames) for v in (one, other))
+        return next(places) == next(places)
+
+    def answer(self, command: str, lines: tuple[str, ...]) -> None:
+        """Show what a command answered; steps answer by the next picture alone."""
+        log = self.query_one("#debug-log", AnswerLog)
+        if lines:
+            log.display = True
+            log.add(command, lines)
+
+    def texts_came(self) -> None:
+        """The texts of lines are known that were not."""
+        self.query_one("#debug-slider").refresh()
+        self.query_one("#debug-times").refresh()
+
+    def forget_place(self) -> None:
+        """Another stop: what was zoomed into and which moment was looked at were of the last."""
+        self.look = replace(self.look, begin=(), end=(), around=None)
+
+    def _show_variables(self, view: View) -> None:
+        self._variables = found = view.variables
+        table = self.query_one("#debug-variables", Table)
+        table.show_rows([each.name for each in found], lambda i: _cells(found[i]))
+        if view.heat is not None and not self._is_drawn(self.look.variable):
+            table.select_key(view.heat.name)
+
+    def _look_at(self, look: Look) -> None:
+        if look != self.look:
+            self.look = look
+            self.post_message(self.LookChanged(look))
+
+    def on_line_list_moved(self, event: LineList.Moved) -> None:
+        """Draw the variable at the cursor; the slider follows the list of lines."""
+        event.stop()
+        match event.line_list:
+            case Table(key=str(name)) if self._is_drawn(name):
+                self._look_at(replace(self.look, variable=name, begin=(), end=(), plane=0))
+            case TimeLog(index=index):
+                self.query_one("#debug-slider", TimeSlider).put(index)
+
+    def _is_drawn(self, name: str) -> bool:
+        return any(each.name == name and each.is_drawn for each in self._variables)
+
+    def on_heat_map_view_zoomed(self, event: HeatMapView.Zoomed) -> None:
+        """Draw another part."""
+        event.stop()
+        self._look_at(replace(self.look, begin=event.begin, end=event.end))
+
+    def on_heat_map_view_plane_turned(self, event: HeatMapView.PlaneTurned) -> None:
+        """Draw another plane."""
+        event.stop()
+        self._look_at(replace(self.look, plane=max(0, self.look.plane + event.step)))
+
+    def on_heat_map_view_room_changed(self, event: HeatMapView.RoomChanged) -> None:
+        """Ask for as many cells as fit."""
+        event.stop()
+        room = self.query_one("#debug-heat", HeatMapView).room
+        self._look_at(replace(self.look, cells=room))
+
+    def on_program_grid_program_moved(self, event: ProgramGrid.ProgramMoved) -> None:
+        """Show the values of another program."""
+        event.stop()
+        self._look_at(replace(self.look, program=event.program))
+
+    def on_around_wanted(self, event: AroundWanted) -> None:
+        """Read the lines around another moment, where they are not there."""
+        event.stop()
+        timeline = None if self._view is None else self._view.timeline
+        if timeline is None:
+            return
+        last = timeline.first + len(timeline.lines)
+        if timeline.first <= event.index < last:
+            self.query_one("#debug-times", TimeLog).show(timeline, event.index)
+        else:
+            self._look_at(replace(self.look, around=event.index))
+
+
+def _cells(variable: Variable) -> tuple[Cell, ...]:
+    style = "" if variable.is_drawn else palette.MUTED
+    return (
+        Cell(display.shown(variable.name, 100), style),
+        Cell(display.shown(variable.text, 400), style),
+    )

@@ -1,0 +1,71 @@
+"""The rows above the Debug pane: where a launch is stopped, or why none is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rich.text import Text
+
+from tkdebug.debugger.remote.records import View
+from tkdebug.tui import display, palette
+from tkdebug.tui.snapshot import ScriptState
+
+
+def stop_line(view: View) -> Text:
+    """Why it is stopped, which launch, how many programs are where."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append("■ ", style=palette.FAULT)
+    reason = "; ".join(view.reasons)
+    if reason:
+        text.append(f"{display.shown(reason, 200)}  ", style=palette.WARNING)
+    if not view.frames:
+        text.append("ended  ", style=palette.WARNING)
+    kernel = f"{display.shown(view.kernel, 60)} {display.grid(view.grid)}"
+    text.append(f"launch {view.launch} of {kernel}", style=palette.STRONG)
+    selected = "" if view.selection == "all programs" else f"{view.selection}; "
+    text.append(f"  {selected}{display.shown(view.census, 300)}")
+    return text
+
+
+def frames_line(view: View) -> Text:
+    """The chain of calls, innermost first, the one that is looked at bright."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append("in ", style=palette.MUTED)
+    for depth, place in enumerate(reversed(view.frames)):
+        text.append(" ← " if depth else "", style=palette.MUTED)
+        style = palette.STRONG if depth == view.frame else palette.MUTED
+        text.append(f"{display.shown(place.function, 60)}:{place.line}", style=style)
+    text.append("   u d", style=palette.MUTED)
+    return text
+
+
+def why_nothing(
+    phase: Literal["none", "before", "running", "stopped", "gone"],
+    script: ScriptState,
+    view: View | None,
+) -> Text:
+    """Why no launch is stopped.
+
+    Args:
+        phase: how the debugger stands.
+        script: how the script stands.
+        view: the last stop; None where there was none.
+    """
+    match phase:
+        case "stopped":
+            said = "the script has not begun: b sets breakpoints, c runs it, n runs to a kernel"
+        case "running":
+            said = "running; P stops it"
+        case "gone" if script.phase == "signalled":
+            said = f"the script was killed by signal {script.number}"
+        case "gone" if not script.going_on:
+            said = "the script has ended"
+        case "gone":
+            said = "the debugger has gone: nothing stops any more"
+        case "none":
+            said = "a recorded run"
+        case _:
+            said = "nothing has stopped"
+    if phase == "gone" and view is not None:
+        said += "; below is where it was stopped last"
+    return Text(said, style=palette.MUTED)
