@@ -140,7 +140,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
     ),
     Knob(
         "instrumentations",
-        {"TKDEBUG_INSTRUMENT": _parse_names},
+        {"TKDEBUG_INSTRUMENT": parse_names},
         (),
         tuple,
         "plugins that instrument kernels, by name",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.compiler.layouts import REGISTER, WARP, LinearLayout
+from tkdebug.compiler.layouts import WARP, LinearLayout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,18 +45,16 @@ class SeenOp:
         if self.layout is None:
             yield torch.zeros(1, dtype=torch.int64)
             return
-        places = _row_major(self.layout)
-        warps = self.layout.in_size(WARP)
-        for held in places.reshape(warps, -1):
+        dims = self.layout.in_dims[::-1]
+        places = _row_major(self.layout).reshape([self.layout.in_size(dim) for dim in dims])
+        for held in places.movedim(dims.index(WARP), 0):
             yield held.unique()
 
 
 def _row_major(layout: LinearLayout) -> Tensor:
-    """The position in the tile of each (register, lane, warp), registers lowest."""
+    """The position in the tile of each input of a layout, whose first dimension is lowest."""
     import torch
 
-    assert layout.in_dims[0] == REGISTER
-    assert layout.in_dims[-1] == WARP
     packed = torch.tensor(layout.table, dtype=torch.int64)
     place = torch.zeros_like(packed)
     low = 0
