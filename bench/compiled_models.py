@@ -426,6 +426,7 @@ def main(names):
     names = names or list(MODELS)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
+        print(f"TORCHINDUCTOR_COMPILE_THREADS={os.environ.get('TORCHINDUCTOR_COMPILE_THREADS')}")
         theirs = run("upstream", names, folder)
         ours = run("tkdebug", names, folder)
         speeds, colds, equal = [], [], 0

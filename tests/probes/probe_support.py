@@ -28,6 +28,7 @@ from tkdebug.interpreter.probe_reports import (
     CheckedLaunch,
     PassedTensor,
     ProbeRecorder,
+    faults_between_elements,
     faults_of,
 )
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
@@ -131,7 +132,7 @@ def faults_found(
     plan: ProbePlan, table: bytes, checked: CheckedLaunch, launch: Launch
 ) -> list[Fault]:
     """The faults that a table tells of, and those that a closer look adds."""
-    faults = faults_of(plan, table, checked)
+    faults = faults_of(plan, table, checked) + faults_between_elements(plan, checked)
     if not needs_closer_look(plan, table, faults) or parameters_of(plan.module) is None:
         return faults
     return look_closer(plan, table, checked, copy.deepcopy(launch.values), faults)

@@ -14,6 +14,7 @@ from simulated_checks import CheckedPrinter
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
+from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
 from tkdebug.compiler.probes.symptoms import packed_symptoms
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
@@ -22,6 +23,7 @@ from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -414,6 +416,22 @@ def test_kernel_that_does_not_compile_says_so_as_without_checks(printer, x):
     assert [fault.kind for fault in faults] == ["compile-error"]
 
 
+def test_kernel_of_the_user_in_a_compiled_graph_is_checked_by_position(printer, x):
+    scale = make_kernel()
+    values = (x, x.clone(), 64, 64)
+    alignment = alignment_key(scale.params, values)
+    src = scale._specialization(values, {}, alignment)
+    kernel = INDUCTOR_COMPILES.kernel(src, 0, Wanted(True))
+    for _ in range(2):
+        kernel.run(2, 1, 1, 0, None, None, None, None, None, *values)
+    with timed_launches():
+        kernel.run(2, 1, 1, 0, None, None, None, None, None, *values[:2], 60, 64)
+    assert printer.is_checked == [True, False, False]
+    bare = INDUCTOR_COMPILES.kernel(src, 0, Wanted(False))
+    bare.run(2, 1, 1, 0, None, None, None, None, None, *values)
+    assert printer.is_checked == [True, False, False, False]
+
+
 def test_fault_is_reported_in_the_context_of_its_launch(printer, told, x):
     faults, _ = told
     line = ContextVar("line", default="nowhere")
@@ -501,3 +519,16 @@ def test_stored_nan_of_a_large_launch_is_counted_in_one_program(printer, told):
     (fault,) = faults
     assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 64)
     assert "counted in program (100, 0, 0) alone" in fault.hint
+
+
+def test_access_between_the_elements_of_a_view(printer, told, x):
+    faults, _ = told
+    make_kernel()[(1,)](x[16:96:2], x.clone(), 40, BLOCK=64)
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.tensor, fault.index, fault.count) == (
+        "between-elements",
+        "x_ptr",
+        1,
+        20,
+    )

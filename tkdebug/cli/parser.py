@@ -10,7 +10,13 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.cli.option_values import elements, kinds, percent, seconds, triton_version
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
-from tkdebug.knob_values import CHECK_CHOICES, CHECKED_LAUNCHES, DEFAULT_CHECKS, TRITON_RELEASES
+from tkdebug.knob_values import (
+    CHECK_CHOICES,
+    CHECKED_LAUNCHES,
+    COMPILERS,
+    DEFAULT_CHECKS,
+    TRITON_RELEASES,
+)
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -114,6 +120,7 @@ def _add_run(add: AddCommand) -> None:
         metavar="VERSION",
         help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
     )
+    _add_compiler(run)
     run.add_argument(
         "--interpret",
         action="append",
@@ -155,7 +162,7 @@ def _add_run(add: AddCommand) -> None:
         choices=CHECKED_LAUNCHES,
         metavar="WHICH",
         help="which launches of native kernels are checked for accesses outside of tensors: first "
-        "(of each kind: shapes, strides, grid), all or none; none by default",
+        "(of each kind: shapes, strides, grid; the default), all or none",
     )
     run.add_argument(
         "--watch",
@@ -175,6 +182,15 @@ def _add_run(add: AddCommand) -> None:
         choices=WithPlugins((), "tkdebug.instrumentation"),
         metavar="PLUGIN",
         help="have a plugin measure what kernels do, by source line; may be repeated",
+    )
+    run.add_argument(
+        "--timeline",
+        action="append",
+        default=[],
+        dest="timelines",
+        metavar="KERNEL",
+        help="record when each warp of a program was at which line, in the first launches of a "
+        "kernel on the GPU; KERNEL[@PROGRAMS], as in matmul@0:4,17; may be repeated",
     )
     run.add_argument(
         "--print-elements",
@@ -352,6 +368,15 @@ def _add_compare(add: AddCommand) -> None:
     _add_format(compare, FORMATS)
 
 
+def _add_compiler(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--compiler",
+        choices=COMPILERS,
+        help="what compiles kernels: tkdebug (the default), or triton: the one that is installed, "
+        "whose launches, times, code by line, passes and crashes are recorded",
+    )
+
+
 def _add_passes(add: AddCommand) -> None:
     passes = add(
         "passes",
@@ -376,6 +401,7 @@ def _add_passes(add: AddCommand) -> None:
     _add_format(passes, PASS_FORMATS)
     _add_output(passes)
     _add_architecture(passes, "sm_90a by default, none for not at all")
+    _add_compiler(passes)
 
 
 def _add_lines(add: AddCommand) -> None:
@@ -400,6 +426,7 @@ def _add_lines(add: AddCommand) -> None:
     _add_format(lines, FORMATS)
     _add_output(lines)
     _add_architecture(lines, "sm_90a by default")
+    _add_compiler(lines)
 
 
 def _add_advise(add: AddCommand) -> None:

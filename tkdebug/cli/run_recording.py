@@ -59,6 +59,7 @@ def run_recorded(
             interpret=arguments.interpret or KNOBS.interpret_kernels,
             checks=arguments.checks,
             triton=arguments.triton,
+            compiler=arguments.compiler,
         )
         compiling = cross_compiling(arguments.native_target, arguments.advise)
         ranges = nvtx_ranges() if arguments.nvtx else contextlib.nullcontext()

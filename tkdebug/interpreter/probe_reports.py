@@ -75,6 +75,20 @@ class PassedTensor:
             tensor.untyped_storage().nbytes(),
         )
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets between its first and its last element may be none of its own."""
+        each = zip(self.strides, self.shape, strict=True)
+        dims = [(stride, size) for stride, size in each if size != 1]
+        if 0 in self.shape or any(stride == 0 for stride, _ in dims):
+            return False
+        expected = 1
+        for stride, size in sorted(dims):
+            if stride != expected:
+                return True
+            expected *= size
+        return False
+
     def buffer(self, name: str) -> Buffer:
         """What may be touched through it; there is no memory behind it."""
         whole = torch.empty(self.storage_bytes, dtype=torch.uint8, device="meta")
@@ -134,6 +148,26 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
         else:
             _add(log, plan, report, launch)
     return log.publish()
+
+
+def faults_between_elements(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:
+    """The accesses of a launch between the elements of the views that it was given.
+
+    No kernel tests that. The host finds those that arguments and program ids decide.
+    """
+    gapped = {name for name, passed in launch.tensors.items() if passed.has_gaps}
+    sites = [
+        site
+        for site in plan.sites
+        if site.is_recomputed and site.tensor in gapped and site.kind in BOUNDS_KINDS
+    ]
+    if not sites:
+        return []
+    from tkdebug.interpreter.recomputed_faults import BETWEEN, RecomputedFaults
+
+    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    values = _values(plan, launch)
+    return RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log, BETWEEN)
 
 
 def _recomputed(

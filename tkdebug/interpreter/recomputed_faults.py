@@ -11,7 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 64 << 20
 _INDEX_BYTES = 8
 _MOST_KNOWN = 64
+# Of an access of a batch that are looked at one by one for being between those of a view.
+_MOST_ELEMS = 1 << 22
+BETWEEN: Final = "between-elements"
 # Of the offsets of an access whose elements are looked at.
 _COPIES = 6
 # What ops are given in the place of values that nothing here needs.
@@ -74,6 +77,7 @@ class RecomputedFaults:
         values: Mapping[Value, TileValue],
         facts: Hashable,
         log: FaultLog,
+        kind: FaultKind | None = None,
     ) -> list[Fault]:
         """The faults of some sites.
 
@@ -82,23 +86,25 @@ class RecomputedFaults:
             values: of the kernel's arguments, as far as they are known.
             facts: equal for launches with the same faults.
             log: an empty one, of the launch.
+            kind: of the faults; None for those that each site is of.
 
         Returns:
             Them; none where an argument that they depend on is not known.
         """
-        key = facts, tuple(site.number for site in sites)
+        key = facts, tuple(site.number for site in sites), kind
         if key in self._known:
             self._known.move_to_end(key)
         else:
-            self._known[key] = self._compute(sites, values, log)
+            kinds = {site.op_id: kind or site.kind for site in sites}
+            self._known[key] = self._compute(kinds, values, log)
             if len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
         return [replace(fault, launch_id=log.launch_id) for fault in self._known[key]]
 
     def _compute(
-        self, sites: Sequence[ProbeSite], values: Mapping[Value, TileValue], log: FaultLog
+        self, kinds: Mapping[int, str], values: Mapping[Value, TileValue], log: FaultLog
     ) -> list[Fault]:
-        module, kinds = self._module, {site.op_id: site.kind for site in sites}
+        module = self._module
         accesses = {op: _needed(op) for op in module.walk() if op.id in kinds}
         part = slice_of(accesses.items())
         arguments = module.function.regions[0].block.arguments
@@ -127,6 +133,10 @@ class _OnlyKinds(FaultLog):
     def __init__(self, log: FaultLog, kinds: Mapping[int, str]) -> None:
         super().__init__(log.kernel, log.launch_id, log.grid, False, log.arguments)
         self._kinds = kinds
+
+    def wants_between(self, op: Operation) -> bool:
+        """Whether accesses between elements are looked for."""
+        return self._kinds.get(op.id) == BETWEEN
 
     def bad_access(
         self,
@@ -190,7 +200,7 @@ def _test(
     type_ = PointerAccess(op).pointer.type
     tile = affine_of(run, pointer.offset, ir.shape_of(type_))
     access = Access(op, _kind(op), type_, pointer.buffer, tile, mask)
-    if not _is_legal(access):
+    if not _is_legal(access) and not _is_too_large(run, access):
         suspects = _suspects(run, access)
         for programs in torch.split(suspects, _programs_at_once(tile)):
             checked(run, narrowed(run, access, programs))
@@ -201,13 +211,22 @@ def _suspects(run: Evaluator, access: Access) -> Tensor:
     """Which active programs may have bad elements, by the least and the greatest of each."""
     tile = access.tile
     suspect = torch.ones(run.programs, dtype=torch.bool) if run.active is None else run.active
-    if tile.base is not None:
+    if tile.base is not None and not _wants_between(run, access):
         rest = [coef * (extent - 1) for coef, extent in zip(tile.coefs, tile.shape, strict=True)]
         base = tile.base.tensor.reshape(tile.base.tensor.shape[0], -1)
         low = base.amin(1) + tile.const + sum(min(0, one) for one in rest)
         high = base.amax(1) + tile.const + sum(max(0, one) for one in rest)
         suspect = suspect & ((low < 0) | (high >= access.buffer.hull_elems))
     return suspect.nonzero().reshape(-1)
+
+
+def _wants_between(run: Evaluator, access: Access) -> bool:
+    return isinstance(run.faults, _OnlyKinds) and run.faults.wants_between(access.op)
+
+
+def _is_too_large(run: Evaluator, access: Access) -> bool:
+    """Whether an access has too many elements to look at each, where all are suspects."""
+    return _wants_between(run, access) and run.programs * math.prod(access.shape) > _MOST_ELEMS
 
 
 def _programs_at_once(tile: AffineTile) -> int:

@@ -23,6 +23,7 @@ from tkdebug.instrument.kernel_names import activity_name, demangled
 from tkdebug.instrument.origin_totals import recorded_origins
 from tkdebug.instrument.records import FaultGroup, Launch, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.json_format import recorded_launches
+from tkdebug.instrument.renderers.timeline_section import timeline_events
 from tkdebug.instrument.session import Session
 
 Track = tuple[int, int]  # process, stream
@@ -44,12 +45,14 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
             f"{place}{fault.kind}: {fault.message}"
         )
     streams = _GpuStreams()
+    starts_ns: dict[tuple[int, int], int] = {}
     yield '{"displayTimeUnit": "ns", "traceEvents": ['
     separator = "\n"
     for event in chain(
-        _launch_events(session, run, streams, first_faults),
+        _launch_events(session, run, streams, first_faults, starts_ns),
         _other_events(session, run, streams),
         _scope_events(session, run),
+        timeline_events(session, run, starts_ns),
     ):
         yield separator + json_text(event)
         separator = ",\n"
@@ -61,7 +64,9 @@ def _launch_events(
     run: RunInfo,
     streams: _GpuStreams,
     first_faults: Mapping[tuple[int, int], list[str]],
+    starts_ns: dict[tuple[int, int], int],
 ) -> Iterator[dict[str, object]]:
+    """The launches; when each began on the GPU is put into `starts_ns`."""
     free_ns: dict[Track, int] = {}
     processes: set[int] = set()
     hosts: set[int] = set()
@@ -72,6 +77,7 @@ def _launch_events(
             yield _process_name(run, launch)
         told = first_faults.get((launch.process, launch.id), [])
         if launch.device_start_ns is not None:
+            starts_ns[launch.process, launch.id] = launch.device_start_ns
             start_ns = launch.device_start_ns - run.start_ns
             arrow = f"0x{launch.seq:x}"
             event = _event(launch, start_ns, told, texts)

@@ -26,6 +26,7 @@ from tkdebug.instrument.renderers.ranks_formats import ranks_text
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.stalls_section import stalls_lines
 from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.instrument.renderers.timeline_section import timeline_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
 from tkdebug.instrument.watched_values import watched_lines
@@ -66,10 +67,11 @@ def render(
             yield visible(line) + "\n"
     for warning in gpu_health.warnings(session):
         yield f"warning: {visible_line(warning)}\n"
-    stalls = list(stalls_lines(session, view.width))
-    if stalls:
-        yield "\n"
-        for line in stalls:
+    for section in (stalls_lines, timeline_lines):
+        lines = list(section(session, view.width))
+        if lines:
+            yield "\n"
+        for line in lines:
             yield visible_line(line) + "\n"
     scopes = session.scope_summaries()
     if scopes:

@@ -269,5 +269,9 @@ def _instrumentation(src: Specialization) -> dict[str, object]:
     """What a kernel has beside its options."""
     if src.probes is None:
         return {}
-    watched = {"watched": True} if src.probes.watches or src.probes.instrumentations else {}
-    return {**({"checked": True} if src.probes.kinds else {}), **watched}
+    names = {
+        "checked": bool(src.probes.kinds),
+        "watched": bool(src.probes.watches or src.probes.instrumentations),
+        "timeline": src.probes.timeline is not None,
+    }
+    return {name: True for name, is_so in names.items() if is_so}

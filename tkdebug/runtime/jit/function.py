@@ -259,7 +259,8 @@ class JITFunction(FunctionSource, KernelInterface):
 
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
-            if KNOBS.check_launches == "none" and not (is_looked_at() and watching(self)):
+            is_watched = KNOBS.timelines or (is_looked_at() and watching(self))
+            if KNOBS.check_launches == "none" and not is_watched:
                 return (begun or NativeCompilation(src, device)).finish()
             return self._watched_kernels.make(key, src, device, begun, is_warmup)
 

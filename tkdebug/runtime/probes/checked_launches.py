@@ -26,6 +26,7 @@ from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.closer_looks import CloserLooks
+from tkdebug.runtime.probes.timelines import tell_timelines
 from tkdebug.runtime.watched_values import hand_out
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
@@ -180,9 +181,12 @@ class CheckedLaunches:
         if found is None:
             return False
         self._pending.popleft()
+        if first.plan.timeline is not None:
+            tell_timelines(first.plan.timeline, found, first.kernel, first.launch_id, first.grid)
+            return True
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
-        if reported.count(0) != len(reported):
+        if reported.count(0) != len(reported) or first.arguments.has_gaps:
             self._report(first, reported)
         if first.records is not None:
             self._show(first, first.records, counters)
@@ -201,13 +205,19 @@ class CheckedLaunches:
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
         from tkdebug.interpreter.closer_look import needs_closer_look
-        from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
+        from tkdebug.interpreter.probe_reports import (
+            CheckedLaunch,
+            faults_between_elements,
+            faults_of,
+        )
 
         passed = pending.arguments
         launch = CheckedLaunch(
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
         faults = faults_of(pending.plan, table, launch)
+        if passed.has_gaps:
+            faults += faults_between_elements(pending.plan, launch)
         if needs_closer_look(pending.plan, table, faults):
             faults = self._looks.faults(pending, table, launch, faults)
         for fault in faults:

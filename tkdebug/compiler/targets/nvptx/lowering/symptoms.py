@@ -94,7 +94,7 @@ class Symptoms:
             "void",
             (self._slot, bits),
         )
-        complement = emit.xor(_program(self._ctx), -1)
+        complement = emit.xor(self._ctx.program_number(), -1)
         for kind in SYMPTOM_KINDS:
             if kind in self._noted:
                 there = emit.icmp("ne", emit.bit_and(word, 1 << bit_of(kind)), 0)
@@ -312,17 +312,6 @@ def _mask_and_group(ctx: Lowering, op: Operation) -> tuple[Registers | None, int
     info = ctx.axis_info
     group = vector_elems(op, ctx.layout(pointer), info[pointer], info[mask])
     return ctx.values[mask], group
-
-
-def _program(ctx: Lowering) -> LLVMValue:
-    """The program's number, i64."""
-    emit, names = ctx.emit, ("ctaid.z", "nctaid.y", "ctaid.y", "nctaid.x", "ctaid.x")
-    z, height, y, width, x = (
-        emit.cast("zext", emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}"), "i64")
-        for name in names
-    )
-    row = emit.add(emit.mul(z, height), y)
-    return emit.add(emit.mul(row, width), x)
 
 
 def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:
