@@ -38,6 +38,8 @@ from tkdebug.knobs import KNOBS  # noqa: E402
 from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
 
 ROUND_MS = 20
+# Of a program: launches, elements of each, and the most that checking the first ones may cost.
+LAUNCHES, SIZE, LOOP_LIMIT = 1000, 1 << 24, 1.05
 
 
 @triton.jit
@@ -247,6 +249,41 @@ def measure(row: Row, rounds: int, tool: str | None = None) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def loop_ms(launch: Callable[[int], Any], policy: str) -> float:
+    """Host time of a program of `LAUNCHES` launches to its end; its code is on the disk."""
+    from tkdebug.runtime.probes.checked_launches import CHECKED
+
+    native_worker.add_kernel.kernels.clear()
+    torch.cuda.synchronize()
+    with KNOBS.scope(check_launches=policy):
+        started = time.perf_counter()
+        for number in range(LAUNCHES):
+            launch(number)
+        torch.cuda.synchronize()
+        CHECKED.conclude()
+        return 1e3 * (time.perf_counter() - started)
+
+
+def measure_loop(name: str, step: int, rounds: int) -> str:
+    """A line of the table of programs; launch `i` adds `SIZE - step * i` elements."""
+    x, y, out = (torch.randn(SIZE, device="cuda") for _ in range(3))
+
+    def launch(number: int) -> None:
+        n = SIZE - step * number
+        a, b, c = (x, y, out) if not step else (x[:n], y[:n], out[:n])
+        native_worker.add_kernel[(triton.cdiv(n, 1024),)](a, b, c, n, BLOCK=1024)
+
+    times: dict[str, list[float]] = {"none": [], "first": []}
+    for _ in range(1 + 2 * rounds):
+        for policy, kept in times.items():
+            kept.append(loop_ms(launch, policy))
+    # The first round compiles.
+    bare_ms, first_ms = (statistics.median(kept[1:]) for kept in times.values())
+    ratio = first_ms / bare_ms
+    verdict = "pass" if ratio <= LOOP_LIMIT else "miss"
+    return f"| {name} | {bare_ms:.1f} | {ratio:.3f}x | <= {LOOP_LIMIT}x | {verdict} |"
+
+
 HEAD = """# Costs of native checks
 
 Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels of the native
@@ -261,6 +298,13 @@ in a process of their own, timed by events.
 
 | work | bare us | checked | target |  | registers | compile | compute-sanitizer |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+LOOPS = """
+Programs of 1,000 vector adds of up to 2^24 elements, the first launches of each kind checked, as
+`tkdebug run` does: host time from the first launch to the end, with code from the disk.
+
+| program | bare ms | checked | target |  |
+| --- | ---: | ---: | ---: | ---: |
 """
 
 
@@ -324,11 +368,18 @@ def main() -> None:
             lines.append(measure(row, arguments.rounds, tool))
             print(lines[-1], flush=True)
             torch.cuda.empty_cache()
+    loops = []
+    for name, step in (("1,000 launches of one shape", 0), ("1,000 shapes", 16)):
+        if any(part in name for part in arguments.only.split(",")):
+            loops.append(measure_loop(name, step, arguments.rounds))
+            print(loops[-1], flush=True)
     if arguments.markdown is not None:
         head = HEAD.format(
             date=datetime.now(timezone.utc).date(), machine=torch.cuda.get_device_name()
         )
-        replace_section(arguments.markdown, head + "\n".join(lines))
+        replace_section(
+            arguments.markdown, head + "\n".join(lines) + "\n" + LOOPS + "\n".join(loops)
+        )
 
 
 if __name__ == "__main__":

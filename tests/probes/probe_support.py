@@ -28,8 +28,9 @@ from tkdebug.interpreter.probe_reports import (
     CheckedLaunch,
     PassedTensor,
     ProbeRecorder,
-    faults_between_elements,
     faults_of,
+    host_faults,
+    merged,
 )
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
 
@@ -132,7 +133,7 @@ def faults_found(
     plan: ProbePlan, table: bytes, checked: CheckedLaunch, launch: Launch
 ) -> list[Fault]:
     """The faults that a table tells of, and those that a closer look adds."""
-    faults = faults_of(plan, table, checked) + faults_between_elements(plan, checked)
+    faults = merged(faults_of(plan, table, checked), host_faults(plan, checked))
     if not needs_closer_look(plan, table, faults) or parameters_of(plan.module) is None:
         return faults
     return look_closer(plan, table, checked, copy.deepcopy(launch.values), faults)

@@ -162,7 +162,7 @@ def _add_run(add: AddCommand) -> None:
         choices=CHECKED_LAUNCHES,
         metavar="WHICH",
         help="which launches of native kernels are checked for accesses outside of tensors: first "
-        "(of each kind: shapes, strides, grid), all or none; none by default",
+        "(of each kind: shapes, strides, grid; the default), all or none",
     )
     run.add_argument(
         "--watch",

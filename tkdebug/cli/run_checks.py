@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.findings import check_baseline
+from tkdebug.cli.findings import check_baseline, checked_launches
 from tkdebug.cli.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run
@@ -130,7 +130,7 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             raise UsageError(
                 f"--check {name}: native kernels are not checked for it; run with --mode interpret"
             )
-    if asked and (arguments.check_launches or KNOBS.check_launches) == "none":
+    if asked and checked_launches(arguments) == "none":
         raise UsageError(
             f"--check {asked[0]}: no native launch is checked; add --check-launches first, or run "
             "with --mode interpret"

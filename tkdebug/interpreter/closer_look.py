@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FEW_PROGRAMS = 64
 # Of others, so many programs.
 MOST_PROGRAMS = 4
-LONGEST_S = 2.0
+LONGEST_S = 0.5
 # Of promises about numbers: of `tl.multiple_of` and its kin, and of descriptors.
 _OF_HINTS = ("assumption", "misaligned-descriptor")
 _ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")

@@ -156,6 +156,15 @@ class ProbePlan:
         first = 1 + 2 * len(self.bounds)
         return first, first + 1
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether the kernel accesses blocks of tensors through descriptors."""
+        known = self.module.derived.get(tt.DescriptorBlockAccess)
+        if known is None:
+            known = any(tt.DescriptorBlockAccess.matches(op) for op in self.module.walk())
+            self.module.derived[tt.DescriptorBlockAccess] = known
+        return bool(known)
+
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""
         return next(op for op in self.module.walk() if OpView(op).probe == site.number)

@@ -82,6 +82,7 @@ class CheckedLaunches:
         self._checked = self._captured = self._lost = 0
         self._told = LaunchCounts(0, 0)
         self._looks = CloserLooks()
+        self._failures: set[str] = set()
         self._awaited: dict[str, int] = {}
         self._moments_s = ALL_MOMENTS_S
 
@@ -184,11 +185,16 @@ class CheckedLaunches:
             return True
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
-        if reported.count(0) != len(reported) or first.arguments.has_gaps:
+        if reported.count(0) != len(reported) or self._is_for_the_host(first):
             self._report(first, reported)
         if first.records is not None:
             self._show(first, first.records, counters)
         return True
+
+    @staticmethod
+    def _is_for_the_host(pending: PendingTable) -> bool:
+        """Whether there may be faults that no kernel tests."""
+        return pending.arguments.has_gaps or pending.plan.has_blocks
 
     def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
         """Hand out the values that were watched."""
@@ -205,8 +211,9 @@ class CheckedLaunches:
         from tkdebug.interpreter.closer_look import needs_closer_look
         from tkdebug.interpreter.probe_reports import (
             CheckedLaunch,
-            faults_between_elements,
             faults_of,
+            host_faults,
+            merged,
         )
 
         passed = pending.arguments
@@ -214,10 +221,18 @@ class CheckedLaunches:
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
         faults = faults_of(pending.plan, table, launch)
-        if passed.has_gaps:
-            faults += faults_between_elements(pending.plan, launch)
-        if needs_closer_look(pending.plan, table, faults):
-            faults = self._looks.faults(pending, table, launch, faults)
+        failure = None
+        try:
+            if self._is_for_the_host(pending):
+                faults = merged(faults, host_faults(pending.plan, launch))
+            if needs_closer_look(pending.plan, table, faults):
+                faults = self._looks.faults(pending, table, launch, faults)
+        except Exception as error:
+            # No script fails by what its checks do.
+            failure = f"{type(error).__name__}: {error}"
+        if failure is not None and failure not in self._failures:
+            self._failures.add(failure)
+            tell(f"kernel {pending.kernel}: a closer look at a launch failed: {failure}")
         for fault in faults:
             pending.context.run(report, fault)
 

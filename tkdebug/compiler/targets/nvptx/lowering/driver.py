@@ -79,8 +79,6 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     if ctx.timeline is not None:
         ctx.timeline.finish()
     emit.ret()
-    if ctx.probes is not None:
-        ctx.probes.finish()
     return emit.module(file="tkdebug")
 
 
