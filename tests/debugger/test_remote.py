@@ -177,6 +177,11 @@ def test_breakpoints_are_toggled_at_lines_and_shown(pane):
     assert pane.wait("breakpoints")["breakpoints"] == []
     pane.say(**where, line=1)
     assert "no statement" in pane.answer()[0]
+    assert pane.wait("breakpoints")["breakpoints"] == []
+    pane.say(**where, line=line("load"))
+    assert len(pane.wait("breakpoints")["breakpoints"]) == 1
+    pane.front.ended()
+    assert pane.answer()[1].startswith("breakpoint 2 was never met")
 
 
 def test_a_pane_that_goes_lets_the_launch_go_on(pane):
@@ -196,6 +201,14 @@ def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
     assert pane.view().frames
     thread.join(WAIT_S)
     assert isinstance(pane.failed, Ended)
+
+
+def test_a_forked_child_neither_stops_nor_holds_the_wire():
+    ours, theirs = socket.socketpair()
+    front = RemoteFront(Wire(theirs))
+    front.renew_locks()  # as after a fork, in the child
+    assert front.break_into() is None
+    assert ours.recv(1) == b""
 
 
 # Tiles as cells
