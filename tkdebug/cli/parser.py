@@ -175,6 +175,15 @@ def _add_run(add: AddCommand) -> None:
         ":tile records the whole tile; may be repeated",
     )
     run.add_argument(
+        "--instrument",
+        action="append",
+        default=[],
+        dest="instrumentations",
+        choices=WithPlugins((), "tkdebug.instrumentation"),
+        metavar="PLUGIN",
+        help="have a plugin measure what kernels do, by source line; may be repeated",
+    )
+    run.add_argument(
         "--timeline",
         action="append",
         default=[],

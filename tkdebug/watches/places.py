@@ -194,6 +194,15 @@ def _bound_names(function: ast.FunctionDef) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
+def read_programs(text: str) -> tuple[tuple[Span, ...], ...]:
+    """The programs that a text behind an @ names; () for "", which is all.
+
+    Raises:
+        UsageError: it names none.
+    """
+    return _boxes(text)
+
+
 def _boxes(text: str) -> tuple[tuple[Span, ...], ...]:
     return tuple(_box(part, text) for part in text.split("+")) if text else ()
 

@@ -39,12 +39,14 @@ class ProbeOptions:
         kinds: of faults, some of `KINDS`.
         watches: values that are looked at, of any kernel.
         watch_bytes: memory for what is kept of them in one launch.
+        instrumentations: plugins that look at ops, by name.
         timeline: what is kept of when warps were where; a kernel that keeps it has nothing else.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
     watches: tuple[Watch, ...] = ()
     watch_bytes: int = 4 << 20
+    instrumentations: tuple[str, ...] = ()
     timeline: TimelineOptions | None = None
 
 

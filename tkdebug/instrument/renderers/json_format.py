@@ -11,6 +11,7 @@ from tkdebug.findings.baseline import as_json
 from tkdebug.findings.launch_counts import LaunchCounts, total_counts
 from tkdebug.instrument.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
+from tkdebug.instrument.instrumented_lines import InstrumentedLine, instrumented_lines
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_names import demangled
 from tkdebug.instrument.known_faults import baseline_outcome
@@ -94,12 +95,33 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     for line_cost in line_costs(session):
         yield separator + json_text(asdict(line_cost))
         separator = ",\n"
+    yield '],\n"instrumentation": ['
+    separator = "\n"
+    for measured in instrumented_lines(session):
+        yield separator + json_text(_measured(measured))
+        separator = ",\n"
     yield '],\n"watched_values": ['
     separator = "\n"
     for value in recorded_values(session):
         yield separator + json_text(_watched(value))
         separator = ",\n"
     yield "]}\n"
+
+
+def _measured(line: InstrumentedLine) -> dict[str, object]:
+    frame = line.frames[-1]
+    return {
+        "plugin": line.plugin,
+        "kernel": line.kernel,
+        "op": line.op,
+        "file": frame.file,
+        "line": frame.line,
+        "call_chain": [asdict(frame) for frame in line.frames],
+        "launches": line.launches,
+        "seen": line.seen,
+        "measured": line.measured,
+        "totals": dict(line.totals),
+    }
 
 
 def _watched(recorded: Recorded[WatchedValue]) -> dict[str, object]:

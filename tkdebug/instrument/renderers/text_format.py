@@ -15,6 +15,7 @@ from tkdebug.fault_printing.text import counted
 from tkdebug.instrument import gpu_health
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.instrumented_lines import instrumented_text
 from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.ranks import compare_ranks
@@ -87,6 +88,8 @@ def render(
             yield visible(line)
     for line in advice_lines(session):
         yield visible(line)
+    for line in instrumented_text(session):
+        yield ("" if line.startswith(" ") else "\n") + visible_line(line) + "\n"
     watched = list(watched_lines(session, MAX_WATCHED))
     if watched:
         yield "\nwatched values\n"

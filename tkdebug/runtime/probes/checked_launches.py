@@ -27,12 +27,14 @@ from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.closer_looks import CloserLooks
 from tkdebug.runtime.probes.timelines import tell_timelines
+from tkdebug.runtime.watched_values import hand_out
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
+    from tkdebug.runtime.instrumentation.measuring import Kernel
     from tkdebug.runtime.probes.held_arguments import HeldArguments
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
@@ -204,7 +206,7 @@ class CheckedLaunches:
         launch = WatchedLaunch(pending.kernel, pending.launch_id, pending.grid)
         seen = seen_natively(pending.plan, launch, counts, records.content)
         pending.memory.end_records(records)
-        WATCHES.take(seen.values, seen.counts)
+        hand_out(seen, launch, lambda: _kernel_of(pending.plan))
 
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
@@ -241,6 +243,17 @@ class CheckedLaunches:
             self._is_registered = True
             # After the recorder's, so that it runs before it.
             atexit.register(self.conclude)
+
+
+def _kernel_of(plan: ProbePlan) -> Kernel:
+    """What was compiled, as plugins look at it."""
+    from tkdebug.compiler.dialects import tt
+    from tkdebug.runtime.instrumentation.measuring import Kernel
+
+    function = tt.Func(plan.module.function)
+    assert function.target is not None
+    divisors = function.arg_divisibility
+    return Kernel(plan.module, function.target, function.num_warps, divisors)
 
 
 CHECKED = CheckedLaunches()
