@@ -4,7 +4,7 @@
     python bench/compiled_models.py [MODEL ...]       # both, one after the other, with empty caches
 
 Each compiler runs all models in a process of its own, with the same settings. tkdebug is installed
-there and records nothing: what recording costs is `overhead.py`'s. A model counts as equal where all
+there and records nothing: what recording costs is in `overhead.py`. A model is equal where all
 of its results are within tolerance of upstream's. Times are of whole calls, between two CUDA events
 around many of them.
 """

@@ -15,6 +15,7 @@ from tkdebug.instrument.instrumented_lines import InstrumentedLine, instrumented
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_names import demangled
 from tkdebug.instrument.known_faults import baseline_outcome
+from tkdebug.instrument.model_lines import model_data
 from tkdebug.instrument.nvml import slowdown_names
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.records import FaultGroup, Launch
@@ -67,6 +68,11 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     separator = "\n"
     for line in origin_totals(session):
         yield separator + json_text(_origin(line))
+        separator = ",\n"
+    yield '],\n"model_lines": ['
+    separator = "\n"
+    for lines in model_data(session):
+        yield separator + json_text(lines)
         separator = ",\n"
     yield '],\n"gpu_states": ['
     separator = "\n"
