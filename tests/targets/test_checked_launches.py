@@ -537,3 +537,13 @@ def test_access_between_the_elements_of_a_view(printer, told, x):
         1,
         20,
     )
+
+
+def test_elements_of_overlapping_windows_are_legal(printer, told, x):
+    faults, _ = told
+    make_kernel()[(1,)](x.unfold(0, 10, 5), x.clone(), 40, BLOCK=64)
+    make_kernel()[(1,)](x.as_strided((3, 5), (3, 2)), x.clone(), 2, BLOCK=2)
+    CHECKED.collect()
+    assert [(fault.kind, fault.index, fault.count) for fault in faults] == [
+        ("between-elements", 1, 1)
+    ]
