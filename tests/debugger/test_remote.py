@@ -192,6 +192,19 @@ def test_a_pane_that_goes_lets_the_launch_go_on(pane):
     assert HOOKS.debugger is None
 
 
+def test_after_detach_a_breakpoint_stops_again(pane):
+    x, out = torch.arange(8.0), torch.zeros(8)
+    stop_at(pane, "store", kernels.twice_called, (2,), x, out, BLOCK=4)
+    pane.type("detach")
+    pane.wait("running")
+    pane._threads[-1].join(WAIT_S)
+    assert HOOKS.debugger is None
+    pane.say(do="break", file=kernels.FILE, line=line("load"))
+    pane.wait("breakpoints")
+    pane.launch(kernels.twice_called, (2,), x, out, BLOCK=4)
+    assert pane.view().place.line == line("load")
+
+
 def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
     pane.say(do="commands", lines=[f"b {line('load')}", "n", "p offs", "q"])
     began = queue.Queue()

@@ -175,10 +175,14 @@ def parse(argv: Sequence[str]) -> Arguments:
                 output=parsed.output,
             )
         case "compare":
+            if parsed.compilers == (parsed.after is not None):
+                commands["compare"].error("give before.tkd and after.tkd, or --compilers script.py")
             return Arguments(
                 "compare",
                 earlier=parsed.before,
                 session=parsed.after,
+                target=str(parsed.before) if parsed.compilers else "",
+                target_argv=tuple(program),
                 format=parsed.format,
                 max_slowdown_percent=parsed.max_slowdown,
             )

@@ -45,6 +45,8 @@ _INDEX_BYTES = 8
 _MOST_KNOWN = 64
 # Of an access of a batch that are looked at one by one for being between those of a view.
 _MOST_ELEMS = 1 << 22
+# Of a view whose elements are listed, as no division finds them.
+_MOST_HULL_ELEMS = 1 << 26
 BETWEEN: Final = "between-elements"
 # Of the offsets of an access whose elements are looked at.
 _COPIES = 6
@@ -261,7 +263,10 @@ def _wants_between(run: Evaluator, access: Access) -> bool:
 
 def _is_too_large(run: Evaluator, access: Access) -> bool:
     """Whether an access has too many elements to look at each, where all are suspects."""
-    return _wants_between(run, access) and run.programs * math.prod(access.shape) > _MOST_ELEMS
+    if not _wants_between(run, access):
+        return False
+    elems, buffer = run.programs * math.prod(access.shape), access.buffer
+    return elems > _MOST_ELEMS or (not buffer.is_nested() and buffer.hull_elems > _MOST_HULL_ELEMS)
 
 
 def _programs_at_once(tile: AffineTile) -> int:

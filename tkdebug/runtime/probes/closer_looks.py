@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Of each kernel, and so many that find nothing new; and the time of all in a process.
 MOST_LOOKS = 16
 MOST_FRUITLESS = 3
-ALL_LOOKS_S = 10.0
+ALL_LOOKS_S = 3.0
 
 
 def may_need_closer_look(plan: ProbePlan) -> bool:
