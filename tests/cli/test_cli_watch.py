@@ -42,9 +42,9 @@ def test_values_are_in_summary_and_report(run, tmp_path):
     status, _, err = run("6:x", "9:total@1:3 if iteration == 1", options=("--report", report))
     assert status == 0, err
     assert "rows.py:6 x: fp32[8], 3 values" in err
-    assert "launch 1, program 1, iteration 0: min 0, max 1, mean 0.571429, 1 NaN, 3 zeros" in err
+    assert "program 1, iteration 0: min 0, max 1, mean 0.571429, 1 NaN, 3 zeros" in err
     assert "rows.py:9 total: fp32, 2 values" in err
-    assert "launch 1, program 2, iteration 1: 6\n" in err
+    assert "program 2, iteration 1: 6\n" in err
     values = json.loads(report.read_text())["watched_values"]
     # By program, then by line.
     assert [(v["name"], v["program_id"][0], v["iteration"]) for v in values] == [
