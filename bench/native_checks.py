@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -35,6 +38,8 @@ from tkdebug.knobs import KNOBS  # noqa: E402
 from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
 
 ROUND_MS = 20
+# Of a program: launches, elements of each, and the most that checking the first ones may cost.
+LAUNCHES, SIZE, LOOP_LIMIT = 1000, 1 << 24, 1.05
 
 
 @triton.jit
@@ -198,8 +203,8 @@ def replay_us(graph: Any, count: int) -> float:
     return float(1e3 * begin.elapsed_time(end) / count)
 
 
-def measure(row: Row, rounds: int) -> str:
-    """A line of the table.
+def measure(row: Row, rounds: int, tool: str | None = None) -> str:
+    """A line of the table; `tool` is compute-sanitizer, where that is timed.
 
     Raises:
         AssertionError: the checked build computes something else, or reports a fault.
@@ -239,23 +244,105 @@ def measure(row: Row, rounds: int) -> str:
         "pass" if ratio <= row.limit else "miss",
         f"{kernel.binary.registers} / {checked.registers}",
         f"{checked.compile_ratio:.1f}x",
+        "-" if tool is None else f"{sanitized_us(row, tool) / bare_us:.1f}x",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def loop_ms(launch: Callable[[int], Any], policy: str) -> float:
+    """Host time of a program of `LAUNCHES` launches to its end; its code is on the disk."""
+    from tkdebug.runtime.probes.checked_launches import CHECKED
+
+    native_worker.add_kernel.kernels.clear()
+    torch.cuda.synchronize()
+    with KNOBS.scope(check_launches=policy):
+        started = time.perf_counter()
+        for number in range(LAUNCHES):
+            launch(number)
+        torch.cuda.synchronize()
+        CHECKED.conclude()
+        return 1e3 * (time.perf_counter() - started)
+
+
+def measure_loop(name: str, step: int, rounds: int) -> str:
+    """A line of the table of programs; launch `i` adds `SIZE - step * i` elements."""
+    x, y, out = (torch.randn(SIZE, device="cuda") for _ in range(3))
+
+    def launch(number: int) -> None:
+        n = SIZE - step * number
+        a, b, c = (x, y, out) if not step else (x[:n], y[:n], out[:n])
+        native_worker.add_kernel[(triton.cdiv(n, 1024),)](a, b, c, n, BLOCK=1024)
+
+    times: dict[str, list[float]] = {"none": [], "first": []}
+    for _ in range(1 + 2 * rounds):
+        for policy, kept in times.items():
+            kept.append(loop_ms(launch, policy))
+    # The first round compiles.
+    bare_ms, first_ms = (statistics.median(kept[1:]) for kept in times.values())
+    ratio = first_ms / bare_ms
+    verdict = "pass" if ratio <= LOOP_LIMIT else "miss"
+    return f"| {name} | {bare_ms:.1f} | {ratio:.3f}x | <= {LOOP_LIMIT}x | {verdict} |"
 
 
 HEAD = """# Costs of native checks
 
 Written by `python bench/native_checks.py --markdown bench/RESULTS.md`: kernels of the native
-benchmark, and two gathers, bare and with bounds, assertions and assumptions checked on every
-launch. Device times of launches in CUDA graphs, replayed in turn in one process; medians. Registers
-are those of the two builds. Compile times are of code that is not on the disk.
+benchmark, and two gathers, bare and with bounds, assertions, assumptions, stored NaNs, wrapped
+offsets, divisions and shifts checked on every launch. Device times of launches in CUDA graphs,
+replayed in turn in one process; medians. Registers are those of the two builds. Compile times are
+of code that is not on the disk. Under compute-sanitizer (memcheck, `--sanitizer`) bare launches run
+in a process of their own, timed by events.
 
 - date: {date}
 - machine: {machine}
 
-| work | bare us | checked | target |  | registers | compile |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| work | bare us | checked | target |  | registers | compile | compute-sanitizer |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
+LOOPS = """
+Programs of 1,000 vector adds of up to 2^24 elements, the first launches of each kind checked, as
+`tkdebug run` does: host time from the first launch to the end, with code from the disk.
+
+| program | bare ms | checked | target |  |
+| --- | ---: | ---: | ---: | ---: |
+"""
+
+
+def sanitizer() -> str | None:
+    """Where compute-sanitizer is; None where it is not."""
+    toolkit = Path("/usr/local/cuda/bin/compute-sanitizer")
+    return shutil.which("compute-sanitizer") or (str(toolkit) if toolkit.exists() else None)
+
+
+def sanitized_us(row: Row, tool: str) -> float:
+    """Time of a bare launch under memcheck, in a process of its own.
+
+    Raises:
+        RuntimeError: the process failed.
+    """
+    command = [tool, "--tool", "memcheck", "--log-file", os.devnull, sys.executable, __file__]
+    done = subprocess.run(
+        [*command, "--bare", row.name], capture_output=True, text=True, timeout=300
+    )
+    if done.returncode:
+        raise RuntimeError(f"{row.name}: under compute-sanitizer: {done.stderr[-500:]}")
+    return float(done.stdout.split()[-1])
+
+
+def launch_us(row: Row) -> float:
+    """Time of a bare launch, by events: a graph is none of the sanitizer's."""
+    run = row.make()
+    run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * begin.elapsed_time(end))
+    return statistics.median(times)
 
 
 def main() -> None:
@@ -265,19 +352,34 @@ def main() -> None:
     parser.add_argument("--only", default="", help="parts of names, by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--sanitizer", action="store_true", help="time compute-sanitizer, too")
+    parser.add_argument("--bare", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.bare is not None:
+        print(launch_us(next(row for row in ROWS if row.name == arguments.bare)))
+        return
+    tool = sanitizer() if arguments.sanitizer else None
+    if arguments.sanitizer and tool is None:
+        parser.error("--sanitizer: compute-sanitizer is not on the path; install the CUDA toolkit")
     spy()
     lines = []
     for row in ROWS:
         if any(part in row.name for part in arguments.only.split(",")):
-            lines.append(measure(row, arguments.rounds))
+            lines.append(measure(row, arguments.rounds, tool))
             print(lines[-1], flush=True)
             torch.cuda.empty_cache()
+    loops = []
+    for name, step in (("1,000 launches of one shape", 0), ("1,000 shapes", 16)):
+        if any(part in name for part in arguments.only.split(",")):
+            loops.append(measure_loop(name, step, arguments.rounds))
+            print(loops[-1], flush=True)
     if arguments.markdown is not None:
         head = HEAD.format(
             date=datetime.now(timezone.utc).date(), machine=torch.cuda.get_device_name()
         )
-        replace_section(arguments.markdown, head + "\n".join(lines))
+        replace_section(
+            arguments.markdown, head + "\n".join(lines) + "\n" + LOOPS + "\n".join(loops)
+        )
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 # Those of `CHECK_NAMES` for which fresh memory is marked.
 MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
+# Who compiles kernels.
+COMPILERS = ("tkdebug", "triton")
 # Versions of Triton's language and the release that each of them is taken from.
 TRITON_RELEASES = {"3.6": "3.6.0", "3.7": "3.7.1", "3.8": "3.8.0", "3.9": "3.9.0"}
 _TRUE = ("1", "true", "on", "yes", "y")
@@ -89,6 +91,13 @@ def parse_mode(text: str) -> ModeName:
         if text.strip().lower() == name:
             return name
     raise ValueError("one of " + ", ".join(MODE_NAMES))
+
+
+def parse_compiler(text: str) -> str:
+    """Who compiles kernels."""
+    if text.strip() not in COMPILERS:
+        raise ValueError("one of " + ", ".join(COMPILERS))
+    return text.strip()
 
 
 def parse_triton_version(text: str) -> str:

@@ -24,6 +24,7 @@ from tkdebug.knob_values import (
     parse_bool,
     parse_checked_launches,
     parse_checks,
+    parse_compiler,
     parse_dot_precision,
     parse_kinds,
     parse_mlir_dump,
@@ -137,6 +138,20 @@ KNOB_TABLE: tuple[Knob, ...] = (
         4 << 20,
         int,
         "memory for what is kept of watched values in one launch",
+    ),
+    Knob(
+        "instrumentations",
+        {"TKDEBUG_INSTRUMENT": parse_names},
+        (),
+        tuple,
+        "plugins that instrument kernels, by name",
+    ),
+    Knob(
+        "timelines",
+        {"TKDEBUG_TIMELINE": parse_watches},
+        (),
+        tuple,
+        "kernels of which warps' timelines are recorded, KERNEL[@PROGRAMS], between ;",
     ),
     Knob(
         "print_elements",
@@ -313,6 +328,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "whose language and triton.__version__ kernels get: 3.6, 3.7, 3.8 or 3.9",
     ),
     Knob(
+        "compiler",
+        {"TKDEBUG_COMPILER": parse_compiler},
+        "tkdebug",
+        str,
+        "what compiles kernels: tkdebug, or triton for the Triton that is installed",
+    ),
+    Knob(
         "print_autotuning",
         {"TKDEBUG_PRINT_AUTOTUNING": parse_bool, "TRITON_PRINT_AUTOTUNING": parse_bool},
         False,
@@ -345,7 +367,9 @@ class Knobs:
     checks: tuple[str, ...]
     check_launches: CheckedLaunchesName
     watches: tuple[str, ...]
+    timelines: tuple[str, ...]
     watch_buffer_bytes: int
+    instrumentations: tuple[str, ...]
     print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]
@@ -369,6 +393,7 @@ class Knobs:
     default_fp_fusion: bool
     fp32_default: str | None
     triton_version: str
+    compiler: str
     print_autotuning: bool
     cupti: bool
     recording_process: bool

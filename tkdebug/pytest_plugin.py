@@ -8,7 +8,7 @@ warnings are shown and fail nothing, nor do faults that are ignored or in the ba
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,6 +30,9 @@ from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 
+if TYPE_CHECKING:
+    from tkdebug.compat.upstream.installation import UpstreamInstalled
+
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error"})
 _SECTION = "tkdebug faults"
@@ -39,7 +42,9 @@ _SHOWN = 20
 class FaultCollector:
     """The faults since the last phase of a test was reported, but for those that are ignored."""
 
-    def __init__(self, installed: Installed, findings: Findings, fails: bool) -> None:
+    def __init__(
+        self, installed: Installed | UpstreamInstalled, findings: Findings, fails: bool
+    ) -> None:
         self.installed = installed
         self.findings = findings
         self.fails = fails

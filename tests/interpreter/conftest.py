@@ -7,6 +7,8 @@ import pytest
 
 from tkdebug.knobs import KNOB_TABLE, KNOBS
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
+
 
 @pytest.fixture(autouse=True)
 def clean_knobs(monkeypatch):
@@ -23,11 +25,8 @@ def clean_knobs(monkeypatch):
 def zoo_of_faults(request, clean_knobs):
     """Launches with faults have them as checked kernels, too; budgets make no difference there."""
     how = request.config.getoption("--zoo")
-    sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
-    try:
-        import zoo
-    finally:
-        del sys.path[0]
+    import zoo
+
     name = request.node.name.partition("[")[0]
     is_same = "batches" in request.node.name or "single" in request.node.name
     if how == "none" or is_same or request.module.__name__ not in zoo.MODULES:

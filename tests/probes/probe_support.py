@@ -29,6 +29,8 @@ from tkdebug.interpreter.probe_reports import (
     PassedTensor,
     ProbeRecorder,
     faults_of,
+    host_faults,
+    merged,
 )
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
 
@@ -131,7 +133,7 @@ def faults_found(
     plan: ProbePlan, table: bytes, checked: CheckedLaunch, launch: Launch
 ) -> list[Fault]:
     """The faults that a table tells of, and those that a closer look adds."""
-    faults = faults_of(plan, table, checked)
+    faults = merged(faults_of(plan, table, checked), host_faults(plan, checked))
     if not needs_closer_look(plan, table, faults) or parameters_of(plan.module) is None:
         return faults
     return look_closer(plan, table, checked, copy.deepcopy(launch.values), faults)

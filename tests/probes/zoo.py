@@ -39,13 +39,11 @@ KINDS = {
     *ALL_KINDS,
     *("between-elements", "misaligned-descriptor", "negative-remainder"),
 }
-_BETWEEN = "elements are tested against the hull of a view alone"
 _LOADED = "addresses from memory have no bounds"
 _ATOMIC = "atomics are not tested for marks of unwritten memory"
 _IN_PLACE = "the kernel writes into what it reads, so it cannot be looked at again"
 # By test: why its faults are others.
 DIFFERENT = {
-    "test_access_between_elements_names_the_strides": _BETWEEN,
     "test_address_of_a_tensor_that_is_gone": _LOADED,
     "test_atomic_on_what_nothing_has_written": _ATOMIC,
     "test_lock_that_nothing_has_written": _ATOMIC,

@@ -14,6 +14,7 @@ from simulated_checks import CheckedPrinter
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
+from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
 from tkdebug.compiler.probes.symptoms import packed_symptoms
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
@@ -22,6 +23,8 @@ from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.interpreter import closer_look
+from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -414,6 +417,22 @@ def test_kernel_that_does_not_compile_says_so_as_without_checks(printer, x):
     assert [fault.kind for fault in faults] == ["compile-error"]
 
 
+def test_kernel_of_the_user_in_a_compiled_graph_is_checked_by_position(printer, x):
+    scale = make_kernel()
+    values = (x, x.clone(), 64, 64)
+    alignment = alignment_key(scale.params, values)
+    src = scale._specialization(values, {}, alignment)
+    kernel = INDUCTOR_COMPILES.kernel(src, 0, Wanted(True))
+    for _ in range(2):
+        kernel.run(2, 1, 1, 0, None, None, None, None, None, *values)
+    with timed_launches():
+        kernel.run(2, 1, 1, 0, None, None, None, None, None, *values[:2], 60, 64)
+    assert printer.is_checked == [True, False, False]
+    bare = INDUCTOR_COMPILES.kernel(src, 0, Wanted(False))
+    bare.run(2, 1, 1, 0, None, None, None, None, None, *values)
+    assert printer.is_checked == [True, False, False, False]
+
+
 def test_fault_is_reported_in_the_context_of_its_launch(printer, told, x):
     faults, _ = told
     line = ContextVar("line", default="nowhere")
@@ -491,13 +510,40 @@ def test_nan_that_the_device_did_not_see_is_no_fault(printer, told):
     assert faults == []
 
 
-def test_stored_nan_of_a_large_launch_is_counted_in_one_program(printer, told):
+@pytest.mark.parametrize(
+    ("most", "count", "hint"), [(1 << 16, 1792, ""), (64, 64, "program (100, 0, 0) alone")]
+)
+def test_stored_nan_of_a_large_launch(printer, told, monkeypatch, most, count, hint):
     faults, _ = told
+    monkeypatch.setattr(closer_look, "MOST_PROGRAMS", most)
     x, y, out = (torch.zeros(8192) for _ in range(3))
     y[:6400] = 1
     printer.finds = stored_nan(100)
     make_ratio()[(128,)](x, y, out, 8192, BLOCK=64)
     CHECKED.collect()
     (fault,) = faults
-    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 64)
-    assert "counted in program (100, 0, 0) alone" in fault.hint
+    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, count)
+    assert hint in fault.hint
+
+
+def test_access_between_the_elements_of_a_view(printer, told, x):
+    faults, _ = told
+    make_kernel()[(1,)](x[16:96:2], x.clone(), 40, BLOCK=64)
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.tensor, fault.index, fault.count) == (
+        "between-elements",
+        "x_ptr",
+        1,
+        20,
+    )
+
+
+def test_elements_of_overlapping_windows_are_legal(printer, told, x):
+    faults, _ = told
+    make_kernel()[(1,)](x.unfold(0, 10, 5), x.clone(), 40, BLOCK=64)
+    make_kernel()[(1,)](x.as_strided((3, 5), (3, 2)), x.clone(), 2, BLOCK=2)
+    CHECKED.collect()
+    assert [(fault.kind, fault.index, fault.count) for fault in faults] == [
+        ("between-elements", 1, 1)
+    ]

@@ -18,14 +18,16 @@ from tkdebug.debugger.remote.records import HeatMap
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
+from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView, cell_text
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.debug.stop_view import StopView
-from tkdebug.tui.debug.timeline import TimeSlider
+from tkdebug.tui.debug.timeline import TimeLog, TimeSlider
 from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.kernel import KernelPane
 
 WAIT_S = 20
 BLOCK = 8
@@ -107,9 +109,11 @@ async def test_a_stop_shows_source_values_programs_and_time(tmp_path, size):
 async def test_keys_go_on_and_back(tmp_path):
     async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
         await at(pilot, "load")
+        app.query_one(ProgramGrid).focus()
         for key, name in (("n", "add"), ("c", "load"), ("N", "round"), ("C", "load")):
             await pilot.press(key)
             await at(pilot, name)
+        assert app.focused is app.query_one(ProgramGrid)
         await pilot.press("b")  # none any more
         await until(pilot, lambda: not app.query_one(DebugSource)._marks, "no breakpoint")
         await pilot.press("c")
@@ -121,17 +125,21 @@ async def test_keys_go_on_and_back(tmp_path):
 async def test_the_command_line_takes_the_consoles_commands(tmp_path):
     async with debugging(tmp_path, f"b {line('store')}", "c") as (app, pilot):
         await at(pilot, "store")
-        await pilot.press(*"p acc[0, 0, 0]", "enter")
-        log = app.query_one(AnswerLog)
-        await until(pilot, lambda: "acc[0, 0, 0] = " in log.text, "the value")
-        await pilot.press(*"1 / 0", "enter")
-        await until(pilot, lambda: "*** 1 / 0: ZeroDivisionError" in log.text, "what is wrong")
-        await pilot.press(*"p '\\x1b[2J'", "enter")
-        await until(pilot, lambda: "'\\x1b[2J' = '\\x1b[2J'" in log.text, "the text, harmless")
-        await pilot.press(*"why acc[0, 1]", "enter")
-        await until(pilot, lambda: "computed at, the last line first" in log.text, "the slice")
+        await pilot.press(*"p ac")
+        await until(pilot, lambda: "p acc" in screen_text(app).splitlines()[-2], "what is offered")
+        log, command = app.query_one(AnswerLog), app.query_one(CommandLine)
+        await pilot.press("right")
+        for rest, answer in (
+            ("[0, 0, 0]", "acc[0, 0, 0] = "),
+            ("1 / 0", "*** 1 / 0: ZeroDivisionError"),
+            ("p '\\x1b[2J'", "'\\x1b[2J' = '\\x1b[2J'"),
+            ("why acc[0, 1]", "computed at, the last line first"),
+        ):
+            command.value += rest
+            await pilot.press("enter")
+            await until(pilot, lambda answer=answer: answer in log.text, answer)
         await pilot.press("up")
-        assert app.query_one(CommandLine).value == "why acc[0, 1]"
+        assert command.value == "why acc[0, 1]"
         await pilot.press("escape")
         assert app.focused is app.query_one(DebugSource)
         assert "\x1b" not in screen_text(app)
@@ -182,6 +190,21 @@ async def test_the_slider_goes_to_lines_passed(tmp_path):
         await until(pilot, lambda: "out_ptr + rows" in screen_text(app), "the lines passed")
 
 
+async def test_lines_passed_are_read_as_they_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr("tkdebug.debugger.remote.looking._LINES_AROUND", 2)
+    async with debugging(tmp_path, f"b {line('store')}", "c") as (app, pilot):
+        await at(pilot, "store")
+        log = app.query_one(TimeLog)
+        await until(pilot, lambda: log.line_count == 4, "the lines around the stop")
+        await pilot.press("L", *["up"] * 4)
+        await until(pilot, lambda: log.index < log._timeline.total - 4, "earlier lines")
+        await until(pilot, lambda: log._timeline.first < log.index, "those before them, too")
+        app.query_one(TimeSlider).focus()
+        await pilot.press("home")
+        await until(pilot, lambda: log._timeline.first == 0, "the first lines")
+        assert log.index == 0
+
+
 async def test_a_breakpoint_is_set_by_a_click_beside_a_line(tmp_path):
     async with debugging(tmp_path) as (app, pilot):
         await until(pilot, lambda: "the script has not begun" in screen_text(app), "the begin")
@@ -225,3 +248,23 @@ def test_cells_read_without_colour():
     assert texts == ["██", "▒▒", "-▓", " ·", "NN", "  "]
     assert cell_text(float("-inf"), 0.0)[0] == "-∞"
     assert HeatMap.__slots__
+
+
+async def test_b_in_the_kernel_pane_sets_a_breakpoint_for_the_next_launch(session):
+    script = Script()
+    app = TkdebugApp(session, link=script.link)
+    try:
+        async with app.run_test(size=(120, 40)) as pilot:
+            source = app.query_one("#source", CodeView)
+            await until(pilot, lambda: source.line_count > 0, "the source")
+            await pilot.press("3", ":", "1", "8", "enter")
+            await until(pilot, lambda: source.line == 18, "the line")
+            await pilot.press("b")
+            await until(pilot, lambda: source._marks.get(18) == "breakpoint", "the mark")
+            made = script.front.debugger.breakpoints
+            file = app.query_one(KernelPane)._text.file
+            assert [(one.file, one.line) for one in made] == [(file, 18)]
+            await pilot.press("b")
+            await until(pilot, lambda: source._marks.get(18) != "breakpoint", "none")
+    finally:
+        script.close()

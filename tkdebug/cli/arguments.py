@@ -18,6 +18,7 @@ from tkdebug.knob_values import CHECK_NAMES, CheckedLaunchesName
 _OPTIONS_WITH_VALUE = (
     "--mode",
     "--triton",
+    "--compiler",
     "-o",
     "--output",
     "--report",
@@ -26,6 +27,8 @@ _OPTIONS_WITH_VALUE = (
     "--check",
     "--check-launches",
     "--watch",
+    "--instrument",
+    "--timeline",
     "--print-elements",
     "--hang-timeout",
     "--only",
@@ -56,6 +59,7 @@ class Arguments:
         baseline: the file of known faults.
         update_baseline: whether it is to be written anew.
         tui: True or False as asked, None for whatever suits the terminal.
+        compiler: what compiles kernels; None as the knob says.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
         passes: what `passes` is to show.
@@ -70,6 +74,8 @@ class Arguments:
         stalls: whether to sample where warps wait.
         check_launches: which launches of native kernels are checked; None as the knob says.
         watches: values of kernels that are recorded.
+        instrumentations: plugins that measure what kernels do.
+        timelines: kernels of which warps' timelines are recorded.
         print_elements: elements of tiles that are printed one by one; None as the knob says.
         hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
@@ -107,6 +113,7 @@ class Arguments:
     report_format: str | None = None
     quick: bool = False
     triton: str | None = None
+    compiler: str | None = None
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -121,6 +128,8 @@ class Arguments:
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
     watches: tuple[str, ...] = ()
+    instrumentations: tuple[str, ...] = ()
+    timelines: tuple[str, ...] = ()
     print_elements: int | None = None
     hang_timeout_s: float | None = None
     coredump: bool = True
@@ -166,10 +175,14 @@ def parse(argv: Sequence[str]) -> Arguments:
                 output=parsed.output,
             )
         case "compare":
+            if parsed.compilers == (parsed.after is not None):
+                commands["compare"].error("give before.tkd and after.tkd, or --compilers script.py")
             return Arguments(
                 "compare",
                 earlier=parsed.before,
                 session=parsed.after,
+                target=str(parsed.before) if parsed.compilers else "",
+                target_argv=tuple(program),
                 format=parsed.format,
                 max_slowdown_percent=parsed.max_slowdown,
             )
@@ -205,6 +218,7 @@ def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Argumen
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        compiler=parsed.compiler,
         passes=PassQuery(
             kernel=parsed.kernel,
             pass_name=parsed.pass_name,
@@ -224,6 +238,7 @@ def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Argument
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        compiler=parsed.compiler,
         lines=LinesQuery(parsed.kernel, parsed.line, parsed.ptx, parsed.sass),
     )
 
@@ -276,6 +291,7 @@ def _run_arguments(
         report_format=_report_format(parser, parsed),
         quick=parsed.quick,
         triton=parsed.triton,
+        compiler=parsed.compiler,
         interpret=tuple(parsed.interpret),
         checks=_checks(parsed.check),
         only=tuple(parsed.only),
@@ -287,6 +303,8 @@ def _run_arguments(
         coredump=not (parsed.no_coredump or parsed.stacks or parsed.stalls),
         check_launches=parsed.check_launches,
         watches=tuple(parsed.watches),
+        instrumentations=tuple(parsed.instrumentations),
+        timelines=tuple(parsed.timelines),
         print_elements=parsed.print_elements,
         hang_timeout_s=parsed.hang_timeout,
         stacks=parsed.stacks,

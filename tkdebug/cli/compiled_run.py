@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_known, is_unsupported_gpu
 from tkdebug.cli.places import check_writable
@@ -22,10 +23,13 @@ from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.cli.torch_import import import_torch
+from tkdebug.cli.upstream_run import check_upstream
+from tkdebug.compat.process_environment import Environment
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
+from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
@@ -80,10 +84,16 @@ def compiled_run(
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     check_variables()
     import_torch()
-    target = _native_target(arguments.native_target, needs_code, advises)
+    if is_upstream(arguments) and not advises:
+        # It compiles for the GPU that is there, or for a target that the script names.
+        check_upstream(arguments, mode_of(arguments))
+        target = None
+    else:
+        target = _native_target(arguments.native_target, needs_code, advises)
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"
-        status = _record(program, path, target, advises)
+        with _upstream_dumps(arguments):
+            status = _record(program, path, target, advises, arguments.compiler)
         with Session.open(path) as session:
             _tell_of_faults(session, program.name)
             _tell_of_end(session, program.name, status, target)
@@ -170,11 +180,30 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
     return None
 
 
-def _record(program: Program, path: Path, target: str | None, advises: bool = False) -> int:
+@contextlib.contextmanager
+def _upstream_dumps(arguments: Arguments) -> Iterator[None]:
+    """Have an installed Triton dump what `passes` shows, also of kernels that it has on disk."""
+    if not is_upstream(arguments) or arguments.command != "passes":
+        yield
+        return
+    names = ("MLIR_ENABLE_DUMP", "TRITON_ALWAYS_COMPILE")
+    environment = Environment(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        environment.restore()
+
+
+def _record(
+    program: Program,
+    path: Path,
+    target: str | None,
+    advises: bool = False,
+    compiler: str | None = None,
+) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
     from tkdebug.knob_values import NO_CHECKS
-    from tkdebug.knobs import KNOBS
 
     recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
     knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)
@@ -189,6 +218,7 @@ def _record(program: Program, path: Path, target: str | None, advises: bool = Fa
                 quick=True,
                 interpret=KNOBS.interpret_kernels,
                 checks=KNOBS.checks or (NO_CHECKS,),
+                compiler=compiler,
             )
             with installed, progress_line():
                 status = run_program(program).exit_status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.knob_values import CHECK_NAMES, CheckedLaunchesName
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
+
+_CHECK_LAUNCHES = "TKDEBUG_CHECK_LAUNCHES"
 
 
 def baseline_path(arguments: Arguments) -> Path | None:
@@ -51,6 +54,18 @@ def check_baseline(arguments: Arguments, read: dict[str, Path | None]) -> None:
         _ = load(arguments.baseline or path)  # named as it was typed
 
 
+def checked_launches(arguments: Arguments) -> CheckedLaunchesName:
+    """Which launches of native kernels a run checks: the first of each kind, if nobody says.
+
+    Where stalls are sampled, none: they are those of the kernels as they are.
+    """
+    if arguments.check_launches is not None:
+        return arguments.check_launches
+    if os.environ.get(_CHECK_LAUNCHES) or arguments.stalls:
+        return KNOBS.check_launches
+    return "first"
+
+
 @contextlib.contextmanager
 def findings_in_force(arguments: Arguments) -> Iterator[None]:
     """The knobs as this command line has them, for this process and those that it starts."""
@@ -59,8 +74,10 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
         only_kernels=arguments.only or KNOBS.only_kernels,
         ignored_kinds=arguments.ignored or KNOBS.ignored_kinds,
         baseline=path if path is not None and path.exists() else None,
-        check_launches=arguments.check_launches or KNOBS.check_launches,
+        check_launches=checked_launches(arguments),
         watches=arguments.watches or KNOBS.watches,
+        instrumentations=arguments.instrumentations or KNOBS.instrumentations,
+        timelines=arguments.timelines or KNOBS.timelines,
         print_elements=KNOBS.print_elements
         if arguments.print_elements is None
         else arguments.print_elements,

@@ -7,9 +7,16 @@ from tkdebug.knob_values import NO_CHECKS, ModeName
 from tkdebug.knobs import KNOBS
 
 
+def is_upstream(arguments: Arguments) -> bool:
+    """Whether an installed Triton compiles and launches kernels."""
+    return (arguments.compiler or KNOBS.compiler) == "triton"
+
+
 def mode_of(arguments: Arguments) -> ModeName:
     """How kernels run; what is to be checked has to be interpreted."""
     mode = arguments.mode or KNOBS.mode
+    if is_upstream(arguments) and mode == "auto":
+        return "native"
     asks = any(name != NO_CHECKS for name in arguments.checks)
     return "interpret" if asks and mode == "auto" else mode
 

@@ -10,7 +10,13 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.cli.option_values import elements, kinds, percent, seconds, triton_version
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
-from tkdebug.knob_values import CHECK_CHOICES, CHECKED_LAUNCHES, DEFAULT_CHECKS, TRITON_RELEASES
+from tkdebug.knob_values import (
+    CHECK_CHOICES,
+    CHECKED_LAUNCHES,
+    COMPILERS,
+    DEFAULT_CHECKS,
+    TRITON_RELEASES,
+)
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -117,6 +123,7 @@ def _add_run(add: AddCommand) -> None:
         metavar="VERSION",
         help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
     )
+    _add_compiler(run)
     run.add_argument(
         "--interpret",
         action="append",
@@ -158,7 +165,7 @@ def _add_run(add: AddCommand) -> None:
         choices=CHECKED_LAUNCHES,
         metavar="WHICH",
         help="which launches of native kernels are checked for accesses outside of tensors: first "
-        "(of each kind: shapes, strides, grid), all or none; none by default",
+        "(of each kind: shapes, strides, grid; the default), all or none",
     )
     run.add_argument(
         "--watch",
@@ -169,6 +176,24 @@ def _add_run(add: AddCommand) -> None:
         help="record the values of a variable of a kernel, by program and iteration: its minimum, "
         "maximum, mean, NaNs and more; FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION], where "
         ":tile records the whole tile; may be repeated",
+    )
+    run.add_argument(
+        "--instrument",
+        action="append",
+        default=[],
+        dest="instrumentations",
+        choices=WithPlugins((), "tkdebug.instrumentation"),
+        metavar="PLUGIN",
+        help="have a plugin measure what kernels do, by source line; may be repeated",
+    )
+    run.add_argument(
+        "--timeline",
+        action="append",
+        default=[],
+        dest="timelines",
+        metavar="KERNEL",
+        help="record when each warp of a program was at which line, in the first launches of a "
+        "kernel on the GPU; KERNEL[@PROGRAMS], as in matmul@0:4,17; may be repeated",
     )
     run.add_argument(
         "--print-elements",
@@ -329,14 +354,22 @@ def _add_report(add: AddCommand) -> None:
 def _add_compare(add: AddCommand) -> None:
     compare = add(
         "compare",
-        help="what differs between two runs",
+        help="what differs between two runs, or between two compilers",
+        usage="tkdebug compare [options] (before.tkd after.tkd | --compilers script.py "
+        "[-- arguments])",
         description="Compare two recorded runs: times by kernel and whether they changed for "
         "certain, registers and spills, and faults and remarks that are new or gone. The exit "
         "status is 3 where a fault is new, or --max-slowdown is exceeded.",
         allow_abbrev=False,
     )
     compare.add_argument("before", type=Path, metavar="before.tkd", help=_SESSION_HELP)
-    compare.add_argument("after", type=Path, metavar="after.tkd", help="a later one")
+    compare.add_argument("after", type=Path, nargs="?", metavar="after.tkd", help="a later one")
+    compare.add_argument(
+        "--compilers",
+        action="store_true",
+        help="in the place of two runs give a script.py: it is run with the Triton that is "
+        "installed and with tkdebug, and what its kernels write is compared, too",
+    )
     compare.add_argument(
         "--max-slowdown",
         type=percent,
@@ -344,6 +377,15 @@ def _add_compare(add: AddCommand) -> None:
         help="exit with 3 where a kernel is slower by more than that, with 99 %% confidence",
     )
     _add_format(compare, FORMATS)
+
+
+def _add_compiler(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--compiler",
+        choices=COMPILERS,
+        help="what compiles kernels: tkdebug (the default), or triton: the one that is installed, "
+        "whose launches, times, code by line, passes and crashes are recorded",
+    )
 
 
 def _add_passes(add: AddCommand) -> None:
@@ -370,6 +412,7 @@ def _add_passes(add: AddCommand) -> None:
     _add_format(passes, PASS_FORMATS)
     _add_output(passes)
     _add_architecture(passes, "sm_90a by default, none for not at all")
+    _add_compiler(passes)
 
 
 def _add_lines(add: AddCommand) -> None:
@@ -394,6 +437,7 @@ def _add_lines(add: AddCommand) -> None:
     _add_format(lines, FORMATS)
     _add_output(lines)
     _add_architecture(lines, "sm_90a by default")
+    _add_compiler(lines)
 
 
 def _add_advise(add: AddCommand) -> None:

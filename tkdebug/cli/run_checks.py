@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.findings import check_baseline
-from tkdebug.cli.kernel_checks import mode_of
+from tkdebug.cli.findings import check_baseline, checked_launches
+from tkdebug.cli.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.mistakes import check_variables
 from tkdebug.cli.native_target import check_target_of_run
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.script import Program, command_program, find_program, stdin_program
+from tkdebug.cli.upstream_run import check_upstream
 from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
@@ -69,9 +70,13 @@ def check_run(arguments: Arguments) -> None:
     """
     check_variables()
     mode = mode_of(arguments)
-    _check_mode(arguments, mode)
+    if is_upstream(arguments):
+        check_upstream(arguments, mode)
+    else:
+        _check_mode(arguments, mode)
     check_target_of_run(arguments, mode)
     _check_watches(arguments)
+    _check_timelines(arguments, mode)
     if arguments.nvtx:
         check_nvtx()
     if arguments.session is not None:
@@ -91,6 +96,15 @@ def _check_watches(arguments: Arguments) -> None:
         except UsageError as error:
             option = "--watch" if arguments.watches else "TKDEBUG_WATCH"
             raise UsageError(f"{option} {text}: {error}") from None
+
+
+def _check_timelines(arguments: Arguments, mode: ModeName) -> None:
+    from tkdebug.timelines.requests import read_request
+
+    if mode == "interpret" and arguments.timelines:
+        raise UsageError("--timeline: kernels are interpreted; it is about those on a GPU")
+    for text in arguments.timelines or KNOBS.timelines:
+        read_request(text)
 
 
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:
@@ -116,7 +130,7 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             raise UsageError(
                 f"--check {name}: native kernels are not checked for it; run with --mode interpret"
             )
-    if asked and (arguments.check_launches or KNOBS.check_launches) == "none":
+    if asked and checked_launches(arguments) == "none":
         raise UsageError(
             f"--check {asked[0]}: no native launch is checked; add --check-launches first, or run "
             "with --mode interpret"

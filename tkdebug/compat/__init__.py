@@ -19,6 +19,7 @@ from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:
     from tkdebug.compat.cuda_standin import CudaStandInInstalled
+    from tkdebug.compat.upstream.installation import UpstreamInstalled
 
 __all__ = ["Installed", "install"]
 
@@ -74,7 +75,8 @@ class Installed:
             if self.stand_in is None:
                 undo.callback(CompilesNatively().restore)
                 platform_in_force().announce_with_torch()
-                if KNOBS.check_launches != "none" or KNOBS.watches:
+                looks = KNOBS.watches or KNOBS.instrumentations or KNOBS.timelines
+                if KNOBS.check_launches != "none" or looks:
                     from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
 
                     undo.callback(collect_at_synchronisations())
@@ -113,7 +115,8 @@ def install(
     interpret: Sequence[str] = (),
     checks: Sequence[str] = (),
     triton: str | None = None,
-) -> Installed:
+    compiler: str | None = None,
+) -> Installed | UpstreamInstalled:
     """Make `import triton` give tkdebug, and CUDA the CPU where there is no CUDA device.
 
     Args:
@@ -123,14 +126,20 @@ def install(
         checks: fault kinds that interpreted kernels are checked for besides the default ones;
             `none` leaves those out.
         triton: the version of Triton to stand for, such as "3.8"; None for the knob's.
+        compiler: what compiles kernels: "tkdebug", or "triton" for the Triton that is installed,
+            in whose place nothing is put; None for the knob's.
 
     Returns:
         The installation: a context manager, or call its `uninstall`.
 
     Raises:
-        UsageError: no such mode, or there is no torch.
+        UsageError: no such mode, there is no torch, or no Triton that can compile.
     """
     check_installed()
+    if (compiler or KNOBS.compiler) == "triton":
+        from tkdebug.compat.upstream.installation import UpstreamInstalled
+
+        return UpstreamInstalled(quick)
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
     return Installed(mode, quick, tuple(interpret), tuple(checks), triton)

@@ -14,16 +14,22 @@ from types import ModuleType
 
 def after_torch(action: Callable[[], None]) -> None:
     """Call `action` once torch is imported: now, or at the end of its import."""
-    if "torch" in sys.modules:
+    after_import("torch", action)
+
+
+def after_import(module: str, action: Callable[[], None]) -> None:
+    """Call `action` once a module is imported: now, or at the end of its import."""
+    if module in sys.modules:
         action()
     else:
-        sys.meta_path.insert(0, _TorchWatcher(action))
+        sys.meta_path.insert(0, _Watcher(module, action))
 
 
-class _TorchWatcher(MetaPathFinder):
-    """Finds torch as the others would, and has the action called when it is loaded."""
+class _Watcher(MetaPathFinder):
+    """Finds a module as the others would, and has the action called when it is loaded."""
 
-    def __init__(self, action: Callable[[], None]) -> None:
+    def __init__(self, module: str, action: Callable[[], None]) -> None:
+        self._module = module
         self._action = action
 
     def find_spec(
@@ -32,8 +38,8 @@ class _TorchWatcher(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """The spec of torch with our loader around its own; None for every other module."""
-        if fullname != "torch":
+        """The spec of it with our loader around its own; None for every other module."""
+        if fullname != self._module:
             return None
         sys.meta_path.remove(self)
         from importlib.util import find_spec

@@ -36,11 +36,14 @@ def environment(
         "TKDEBUG_MODE": mode,
         "TKDEBUG_QUICK": "1" if quick else None,
         "TKDEBUG_TRITON": KNOBS.triton_version,
+        "TKDEBUG_COMPILER": KNOBS.compiler,
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
         "TKDEBUG_CHECK_LAUNCHES": KNOBS.check_launches,
+        "TKDEBUG_INSTRUMENT": ",".join(KNOBS.instrumentations) or None,
         "TKDEBUG_PRINT_ELEMENTS": str(KNOBS.print_elements),
         "TKDEBUG_WATCH": ";".join(watch.absolute_text for watch in WATCHES.watches) or None,
+        "TKDEBUG_TIMELINE": ";".join(KNOBS.timelines) or None,
         "TKDEBUG_ONLY": ",".join(KNOBS.only_kernels) or None,
         "TKDEBUG_IGNORE": ",".join(KNOBS.ignored_kinds) or None,
         "TKDEBUG_BASELINE": None if KNOBS.baseline is None else str(KNOBS.baseline),
@@ -58,9 +61,15 @@ def arm() -> None:
     kind = os.environ.get(VARIABLE)
     if kind not in ("triton", "stand-in"):
         return
-    from tkdebug.compat.finder import InstalledFinder
+    is_upstream = os.environ.get("TKDEBUG_COMPILER") == "triton"
+    if is_upstream:
+        from tkdebug.compat.upstream.recording import UpstreamRecorded
 
-    InstalledFinder()
+        UpstreamRecorded()
+    else:
+        from tkdebug.compat.finder import InstalledFinder
+
+        InstalledFinder()
     if os.environ.get("TKDEBUG_SESSION"):
         from tkdebug.instrument.recorder import join_from_environment
 
@@ -76,7 +85,8 @@ def arm() -> None:
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
         after_torch(_stand_in)
     else:
-        _compile_natively()
+        if not is_upstream:
+            _compile_natively()
         after_torch(_announce_cuda)
     checks = os.environ.get("TKDEBUG_CHECKS", "").split(",")
     if MARKING_CHECKS.intersection(checks):

@@ -146,7 +146,7 @@ def _rows(run: Evaluator, found: TileValue, value: Value, positions: Tensor) -> 
     dense = run.full(found, value.type)
     if dense.shape[0] == 1:
         return dense.expand(positions.shape[0], *dense.shape[1:]).clone()
-    return dense[positions.to(dense.device)].clone()
+    return dense[positions.to(dense.device)]  # a copy
 
 
 def _pointers(

@@ -21,3 +21,8 @@ def _three_digits(value: float) -> str:
     if value >= 99.95 or value == 0:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def measured_ns(time_ns: int) -> str:
+    """The same, and "-" for 0: what took no time at all was not measured."""
+    return format_ns(time_ns) if time_ns else "-"

@@ -129,9 +129,9 @@ def _stage(
     op_ids = compiler_pass.op_ids or ()
     everything = {**known, **compiler_pass.ops}
     text = source.artifact(key, compiler_pass.after) or ""
-    # Ops are printed in program order, and each line on which one starts has its frames.
-    starts = sorted(source.op_lines(key, compiler_pass.after))
-    lines = dict(zip(op_ids, starts, strict=True)) if len(starts) == len(op_ids) else {}
+    known_ids = frozenset(op_ids)
+    starts = source.op_ids(key, compiler_pass.after)
+    lines = {id_: line for line, id_ in starts.items() if id_ in known_ids}
     return StageOps(
         name=compiler_pass.after,
         text=text,

@@ -11,18 +11,19 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.launch_slice import Slice, slice_of
+from tkdebug.compiler.analysis.launch_slice import Slice, decided_values, is_decided, slice_of
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.interpreter.checked_access import Access, checked, narrowed
+from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
@@ -31,7 +32,7 @@ from tkdebug.interpreter.plan import Plan, Step
 from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
-from tkdebug.interpreter.values import AffineTile, BoxMask, PointerTile, TileValue
+from tkdebug.interpreter.values import AffineTile, BoxMask, DescriptorTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.compiler.faults.facts import Offender
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 64 << 20
 _INDEX_BYTES = 8
 _MOST_KNOWN = 64
+# Of an access of a batch that are looked at one by one for being between those of a view.
+_MOST_ELEMS = 1 << 22
+# Of a view whose elements are listed, as no division finds them.
+_MOST_HULL_ELEMS = 1 << 26
+BETWEEN: Final = "between-elements"
 # Of the offsets of an access whose elements are looked at.
 _COPIES = 6
 # What ops are given in the place of values that nothing here needs.
@@ -74,6 +80,7 @@ class RecomputedFaults:
         values: Mapping[Value, TileValue],
         facts: Hashable,
         log: FaultLog,
+        kind: FaultKind | None = None,
     ) -> list[Fault]:
         """The faults of some sites.
 
@@ -82,23 +89,25 @@ class RecomputedFaults:
             values: of the kernel's arguments, as far as they are known.
             facts: equal for launches with the same faults.
             log: an empty one, of the launch.
+            kind: of the faults; None for those that each site is of.
 
         Returns:
             Them; none where an argument that they depend on is not known.
         """
-        key = facts, tuple(site.number for site in sites)
+        key = facts, tuple(site.number for site in sites), kind
         if key in self._known:
             self._known.move_to_end(key)
         else:
-            self._known[key] = self._compute(sites, values, log)
+            kinds = {site.op_id: kind or site.kind for site in sites}
+            self._known[key] = self._compute(kinds, values, log)
             if len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
         return [replace(fault, launch_id=log.launch_id) for fault in self._known[key]]
 
     def _compute(
-        self, sites: Sequence[ProbeSite], values: Mapping[Value, TileValue], log: FaultLog
+        self, kinds: Mapping[int, str], values: Mapping[Value, TileValue], log: FaultLog
     ) -> list[Fault]:
-        module, kinds = self._module, {site.op_id: site.kind for site in sites}
+        module = self._module
         accesses = {op: _needed(op) for op in module.walk() if op.id in kinds}
         part = slice_of(accesses.items())
         arguments = module.function.regions[0].block.arguments
@@ -127,6 +136,10 @@ class _OnlyKinds(FaultLog):
     def __init__(self, log: FaultLog, kinds: Mapping[int, str]) -> None:
         super().__init__(log.kernel, log.launch_id, log.grid, False, log.arguments)
         self._kinds = kinds
+
+    def wants_between(self, op: Operation) -> bool:
+        """Whether accesses between elements are looked for."""
+        return self._kinds.get(op.id) == BETWEEN
 
     def bad_access(
         self,
@@ -169,11 +182,25 @@ def _step(op: Operation, part: Slice) -> Step:
 
 
 def _tested(op: Operation) -> Step:
-    return _test, OpView(op), _needed(op), op.results, None, ()
+    test = _test_block if tt.DescriptorBlockAccess.matches(op) else _test
+    return test, OpView(op), _needed(op), op.results, None, ()
+
+
+def decided_blocks(module: Module) -> frozenset[int]:
+    """The accesses to blocks of descriptors that arguments and program ids decide, by op ids."""
+    decided = decided_values(module)
+    return frozenset(
+        op.id
+        for op in module.walk()
+        if tt.DescriptorBlockAccess.matches(op) and is_decided(op, _needed(op), decided)
+    )
 
 
 def _needed(op: Operation) -> tuple[Value, ...]:
     """What the addresses and the mask of an access are."""
+    block = tt.DescriptorBlockAccess.cast(op)
+    if block is not None:
+        return (block.descriptor, *block.offsets)
     pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
     return (pointer,) if masked is None or masked.mask is None else (pointer, masked.mask)
 
@@ -189,19 +216,39 @@ def _test(
     assert isinstance(pointer, PointerTile)
     type_ = PointerAccess(op).pointer.type
     tile = affine_of(run, pointer.offset, ir.shape_of(type_))
-    access = Access(op, _kind(op), type_, pointer.buffer, tile, mask)
-    if not _is_legal(access):
+    _report(run, Access(op, _kind(op), type_, pointer.buffer, tile, mask))
+    return results
+
+
+def _test_block(
+    run: Evaluator, view: OpView, descriptor: TileValue, *offsets: TileValue
+) -> Sequence[TileValue]:
+    """Report the bad elements of a block, of those inside the descriptor's shape."""
+    op, results = view.op, (0,) * len(view.op.results)
+    type_ = op.result.type if op.results else stored(op).type
+    assert isinstance(descriptor, DescriptorTile)
+    shape = ir.shape_of(type_)
+    pointer, mask = descriptor_access(run, descriptor, shape, offsets)
+    if isinstance(pointer, PointerTile) and not (isinstance(mask, int) and not mask):
+        tile = affine_of(run, pointer.offset, shape)
+        _report(run, Access(op, _kind(op), type_, pointer.buffer, tile, mask))
+    return results
+
+
+def _report(run: Evaluator, access: Access) -> None:
+    """Report the bad elements of an access."""
+    tile = access.tile
+    if not _is_legal(access) and not _is_too_large(run, access):
         suspects = _suspects(run, access)
         for programs in torch.split(suspects, _programs_at_once(tile)):
             checked(run, narrowed(run, access, programs))
-    return results
 
 
 def _suspects(run: Evaluator, access: Access) -> Tensor:
     """Which active programs may have bad elements, by the least and the greatest of each."""
     tile = access.tile
     suspect = torch.ones(run.programs, dtype=torch.bool) if run.active is None else run.active
-    if tile.base is not None:
+    if tile.base is not None and not _wants_between(run, access):
         rest = [coef * (extent - 1) for coef, extent in zip(tile.coefs, tile.shape, strict=True)]
         base = tile.base.tensor.reshape(tile.base.tensor.shape[0], -1)
         low = base.amin(1) + tile.const + sum(min(0, one) for one in rest)
@@ -210,14 +257,27 @@ def _suspects(run: Evaluator, access: Access) -> Tensor:
     return suspect.nonzero().reshape(-1)
 
 
+def _wants_between(run: Evaluator, access: Access) -> bool:
+    return isinstance(run.faults, _OnlyKinds) and run.faults.wants_between(access.op)
+
+
+def _is_too_large(run: Evaluator, access: Access) -> bool:
+    """Whether an access has too many elements to look at each, where all are suspects."""
+    if not _wants_between(run, access):
+        return False
+    elems, buffer = run.programs * math.prod(access.shape), access.buffer
+    return elems > _MOST_ELEMS or (not buffer.is_nested() and buffer.hull_elems > _MOST_HULL_ELEMS)
+
+
 def _programs_at_once(tile: AffineTile) -> int:
     return max(1, _BATCH_BYTES // (_COPIES * _INDEX_BYTES * math.prod(tile.shape)))
 
 
 def _kind(op: Operation) -> FaultKind:
-    if tt.Load.matches(op):
+    if tt.Load.matches(op) or tt.DescriptorLoad.matches(op):
         return "oob-load"
-    return "oob-store" if tt.Store.matches(op) else "oob-atomic"
+    is_store = tt.Store.matches(op) or tt.DescriptorStore.matches(op)
+    return "oob-store" if is_store else "oob-atomic"
 
 
 def _is_legal(access: Access) -> bool:

@@ -172,7 +172,8 @@ class TkdebugApp(App[None]):
         is_stop = isinstance(event.said, View | Begins) and not self._is_stopped
         if isinstance(event.said, View | Begins | Runs | Gone):
             self._is_stopped = isinstance(event.said, View | Begins)
-        if is_stop and not isinstance(self.focused, Input):
+        is_elsewhere = self._tabs.active != DebugPane.TAB
+        if is_stop and is_elsewhere and not isinstance(self.focused, Input):
             self._tabs.open(DebugPane.TAB)
 
     def on_debug_asked(self, event: DebugAsked) -> None:

@@ -7,7 +7,6 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
 from textual.widgets import Static
 
 from tkdebug.debugger.remote.records import SetBreakpoint
@@ -20,17 +19,15 @@ from tkdebug.tui.debug.link import Breakpoints, DebugAsked, Said
 from tkdebug.tui.debug.source import breakpoint_marks
 from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices
 from tkdebug.tui.find import FindBar
+from tkdebug.tui.kernel_sides import KernelSides
 from tkdebug.tui.kernel_text import (
     FIRST_STAGE,
-    Code,
     KernelText,
     first_to_show,
     load_kernel_text,
     nothing_compiled,
 )
 from tkdebug.tui.kernel_titles import (
-    chain_text,
-    fault_note,
     source_title,
     stage_title,
     stages_elsewhere,
@@ -90,13 +87,7 @@ class KernelPane(Pane):
     def compose(self) -> ComposeResult:
         """What is shown, the two sides, and where the op at the cursor is from."""
         yield Static(id="kernel-title")
-        with Container(id="kernel-split"):
-            with Vertical(classes="side"):
-                yield Static(id="source-title", classes="side-title")
-                yield CodeView(id="source")
-            with Vertical(classes="side"):
-                yield Static(id="stage-title", classes="side-title")
-                yield CodeView(id="stage")
+        yield KernelSides(self._show_chain)
         yield FindBar()
         yield Static(id="kernel-chain")
 
@@ -106,7 +97,7 @@ class KernelPane(Pane):
 
     def focus_main(self) -> None:
         """Focus the source."""
-        self.query_one("#source", CodeView).focus()
+        self._sides.source.focus()
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
         """Take a new snapshot; the first kernel is shown when it comes."""
@@ -168,17 +159,8 @@ class KernelPane(Pane):
         if self._wanted != (text.kernel.hash if text.kernel is not None else None, text.file):
             return
         self._text = text
-        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
-        marks = self._source_marks(text)
-        if source.code is not text.source:
-            source.show_code(text.source, marks)
-        stage.show_code(text.stage_code, text.stage_marks(self._faults))
-        source.empty_text = "the source of this file was not recorded"
-        stage.empty_text = (
-            "no Tile IR: this kernel did not compile, see 2 Faults"
-            if text.kernel is None
-            else "nothing of the compiler was recorded for this kernel"
-        )
+        source = self._sides.source
+        self._sides.show(text, self._source_marks(text), self._faults)
         if event.line is not None:
             kernel = text.kernel
             begins = kernel is not None and (kernel.file, kernel.line) == (text.file, event.line)
@@ -186,13 +168,11 @@ class KernelPane(Pane):
             top = event.line - LINES_ABOVE_KERNEL if begins else None
             source.go_to(text.line_with_ops(event.line), top)
         self._show_title()
-        self._light_stage(source.line)
+        self._sides.light_stage(source.line)
 
     def _show_empty(self, state: ScriptState) -> None:
-        source = self.query_one("#source", CodeView)
-        source.show_code(Code(), {})
-        self.query_one("#stage", CodeView).show_code(Code(), {})
-        source.empty_text = (
+        self._sides.clear()
+        self._sides.source.empty_text = (
             "no kernel compiled yet; its source and Tile IR show here once it is launched"
             if state.going_on
             else nothing_compiled(bool(self._faults))
@@ -216,8 +196,7 @@ class KernelPane(Pane):
 
     def _show_marks(self) -> None:
         if self._text is not None:
-            self.query_one("#source", CodeView).show_marks(self._source_marks(self._text))
-            self.query_one("#stage", CodeView).show_marks(self._text.stage_marks(self._faults))
+            self._sides.show_marks(self._source_marks(self._text), self._faults)
 
     def _source_marks(self, text: KernelText) -> dict[int, str]:
         marks = breakpoint_marks(self._breakpoints, text.file)
@@ -232,7 +211,7 @@ class KernelPane(Pane):
     def action_toggle_breakpoint(self) -> None:
         """A breakpoint at the source line at the cursor, or none."""
         if self._text is not None and self._text.file:
-            line = self.query_one("#source", CodeView).line
+            line = self._sides.source.line
             self.post_message(DebugAsked.to_toggle(self._text.file, line))
 
     def on_code_view_gutter_clicked(self, event: CodeView.GutterClicked) -> None:
@@ -241,50 +220,10 @@ class KernelPane(Pane):
         if event.line_list.id == "source":
             self.action_toggle_breakpoint()
 
-    def on_line_list_moved(self, event: CodeView.Moved) -> None:
-        """Light on the other side what belongs to the line at the cursor."""
-        event.stop()
-        view = event.line_list
-        if not isinstance(view, CodeView):
-            return
-        if view.id == "source":
-            self._light_stage(view.line)
-        else:
-            self._light_source(view.line)
-
-    def _light_stage(self, line: int) -> None:
-        if self._text is None:
-            return
-        lines = self._text.stage_lines(line)
-        self.query_one("#source", CodeView).light((line,) if lines else (), scroll=False)
-        self.query_one("#stage", CodeView).light(lines, scroll=True)
-        chain = Text(no_wrap=True, overflow="ellipsis")
-        if self._text.stage is not None:
-            ops = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
-            chain.append(f"line {line}: {ops} of {display.shown(self._text.stage, 60)}")
-            cost = self._text.costs.get(line)
-            if cost is not None:
-                chain.append(f"   {cost}", style=palette.GOOD)
-        chain.append_text(fault_note(self._text.file, line, self._faults))
-        self.query_one("#kernel-chain", Static).update(chain)
-
-    def _light_source(self, stage_line: int) -> None:
-        if self._text is None:
-            return
-        lines = self._text.source_lines(stage_line)
-        source = self.query_one("#source", CodeView)
-        source.light(lines, scroll=False)
-        self.query_one("#stage", CodeView).light((stage_line,) if lines else (), scroll=False)
-        if lines:
-            source.go_to(lines[0])
-        frames = self._text.frames(stage_line)
-        chain = chain_text(frames, self._text.file)
-        self.query_one("#kernel-chain", Static).update(chain)
-
     def on_line_list_chosen(self, event: CodeView.Chosen) -> None:
         """Enter goes to the other side; to another file if the op is from there."""
         event.stop()
-        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
+        source, stage = self._sides.source, self._sides.stage
         if event.line_list is source:
             if source.lit:
                 stage.focus()
@@ -296,8 +235,14 @@ class KernelPane(Pane):
 
     def copied_text(self) -> str:
         """The line at the cursor of the side in focus."""
-        stage = self.query_one("#stage", CodeView)
-        return (stage if stage.has_focus else self.query_one("#source", CodeView)).cursor_text
+        return self._sides.focused.cursor_text
+
+    @property
+    def _sides(self) -> KernelSides:
+        return self.query_one(KernelSides)
+
+    def _show_chain(self, chain: Text) -> None:
+        self.query_one("#kernel-chain", Static).update(chain)
 
     def action_stage(self, step: int) -> None:
         """Show another stage."""
@@ -317,7 +262,7 @@ class KernelPane(Pane):
     def _show_stage(self, stage: str) -> None:
         self._stage = stage
         if self._text is not None:
-            line = self.query_one("#source", CodeView).line
+            line = self._sides.source.line
             self._load(self._text.kernel, self._text.file, line)
 
     def action_pick_stage(self) -> None:
@@ -340,7 +285,7 @@ class KernelPane(Pane):
         shown = self._text
         if shown is None or shown.kernel is None:
             return
-        line = self.query_one("#source", CodeView).line
+        line = self._sides.source.line
         self.post_message(FollowLine(shown.kernel.hash, shown.file, line))
 
     def action_kernel(self, step: int) -> None:
@@ -379,28 +324,21 @@ class KernelPane(Pane):
 
     def action_turn(self) -> None:
         """Put the sides above each other, or beside each other."""
-        self.query_one("#kernel-split").toggle_class("turned")
+        self._sides.toggle_class("turned")
 
     def action_next_lit(self, step: int) -> None:
         """Scroll the side that is not in focus to its next lit line, and round."""
-        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
-        other = source if stage.has_focus else stage
-        lines = sorted(other.lit)
-        if lines:
-            beyond = [line for line in lines if (line - other.line) * step > 0]
-            ordered = beyond or lines
-            other.go_to(ordered[0] if step > 0 else ordered[-1])
+        self._sides.next_lit(step)
 
     def action_find(self, line: bool = False) -> None:
         """Find text, or go to a line, on the side in focus."""
-        source, stage = self.query_one("#source", CodeView), self.query_one("#stage", CodeView)
-        self.query_one(FindBar).open(stage if stage.has_focus else source, line=line)
+        self.query_one(FindBar).open(self._sides.focused, line=line)
 
     def action_next_fault(self) -> None:
         """Go to the next line with a fault."""
         if self._text is None:
             return
-        source = self.query_one("#source", CodeView)
+        source = self._sides.source
         marks = self._text.source_marks(self._faults)
         lines = sorted(line for line, mark in marks.items() if mark != "call")
         if not lines:
@@ -408,4 +346,4 @@ class KernelPane(Pane):
             return
         line = next((line for line in lines if line > source.line), lines[0])
         source.go_to(line)
-        self._light_stage(line)
+        self._sides.light_stage(line)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
@@ -14,49 +12,23 @@ from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
 from tkdebug.events import AutotuneChoice
-from tkdebug.instrument.device_records import ActivityTotal
-from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.records import KernelSummary, Launch
 from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
 from tkdebug.tui.filtered import FilteredPane
+from tkdebug.tui.launch_rows import (
+    LAUNCH_COLUMNS,
+    OTHER_MARK,
+    SUMMARY_COLUMNS,
+    LaunchRows,
+    other_summary,
+    sorted_summaries,
+    summary_cells,
+)
 from tkdebug.tui.launch_text import launch_text
 from tkdebug.tui.messages import LaunchLoaded, OpenFault, OpenKernel, SessionFailed
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
-from tkdebug.tui.table import Cell, Column, Table
-
-BAR_CELLS = 12
-# Before the name of what others than tkdebug launched, such as torch.
-OTHER_MARK = "◇ "
-AT_MOST = "events-at-most"
-_SUMMARY_COLUMNS = (
-    Column("kernel", 0, keep_end=True),
-    Column("count", 8, right=True),
-    Column("total", 8, right=True),
-    Column("mean", 8, right=True),
-    Column("min", 8, right=True, from_width=92),
-    Column("max", 8, right=True),
-    Column("share", 6, right=True),
-    Column("", BAR_CELLS, from_width=100),
-)
-_LAUNCH_COLUMNS = (
-    Column("#", 7, right=True),
-    Column("kernel", 0, keep_end=True),
-    Column("grid", 12, right=True),
-    Column("time", 9, right=True),
-    Column("state", 12),
-)
-_SUMMARY_KEYS: tuple[Callable[[KernelSummary], object] | None, ...] = (
-    lambda s: s.kernel,
-    lambda s: s.launches,
-    lambda s: s.total_ns,
-    lambda s: s.mean_ns,
-    lambda s: s.min_ns,
-    lambda s: s.max_ns,
-    lambda s: s.total_ns,
-    None,
-)
-
+from tkdebug.tui.table import Table
 
 # How many kernels are in sight at once, in panes of at least so many rows.
 _SUMMARY_ROWS = ((30, 10), (16, 6), (0, 2))
@@ -97,11 +69,11 @@ class LaunchesPane(FilteredPane):
 
     def compose(self) -> ComposeResult:
         """Summary, filter, launches and details."""
-        yield Table(_SUMMARY_COLUMNS, id="summary")
+        yield Table(SUMMARY_COLUMNS, id="summary")
         yield Input(placeholder="kernel or scope contains…   Enter: keep   Esc: clear", id="filter")
         with Horizontal(id="launch-split"):
             with Vertical(id="launch-list"):
-                yield Table(_LAUNCH_COLUMNS, id="launch-table")
+                yield Table(LAUNCH_COLUMNS, id="launch-table")
                 yield Static(id="launch-note")
             with VerticalScroll(id="launch-detail", can_focus=True):
                 yield Static(id="launch-text")
@@ -160,11 +132,8 @@ class LaunchesPane(FilteredPane):
             self.query_one("#launch-table", Table).refresh()
 
     def _show_summaries(self, snapshot: Snapshot) -> None:
-        summaries = (*snapshot.summaries, *map(_other_summary, snapshot.others))
-        column, descending = self._summary_sort
-        key = _SUMMARY_KEYS[column]
-        kept = self._filtered_summaries(summaries)
-        ordered = sorted(kept, key=key, reverse=descending) if key else list(kept)  # type: ignore[arg-type]
+        summaries = (*snapshot.summaries, *map(other_summary, snapshot.others))
+        ordered = sorted_summaries(self._filtered_summaries(summaries), *self._summary_sort)
         total_ns = sum(summary.total_ns for summary in summaries)
         table = self.query_one("#summary", Table)
         table.display = bool(summaries)
@@ -174,7 +143,7 @@ class LaunchesPane(FilteredPane):
         table.empty_text = "no kernel passes the filter"
         table.show_rows(
             [summary.kernel for summary in ordered],
-            lambda index: _summary_cells(ordered[index], total_ns),
+            lambda index: summary_cells(ordered[index], total_ns),
             sorted_by=self._summary_sort,
         )
 
@@ -193,23 +162,12 @@ class LaunchesPane(FilteredPane):
             return
         wanted = self.filter_text.casefold()
         rows = [r for r in snapshot.rows if wanted in r.title.casefold()]
-        column, descending = self._launch_sort
-        now_ns = time.time_ns()
-        match column:
-            case 1:
-                rows.sort(key=lambda r: r.title, reverse=descending)
-            case 2:
-                rows.sort(key=lambda r: r.grid[0] * r.grid[1] * r.grid[2], reverse=descending)
-            case 3:
-                rows.sort(key=lambda r: self._time_ns(r, now_ns), reverse=descending)
-            case 4:
-                rows.sort(key=lambda r: self._state_cell(r).text, reverse=descending)
-            case _ if descending:
-                rows.reverse()
+        made = LaunchRows(snapshot, self._state)
+        rows = made.sorted(rows, *self._launch_sort)
         self._rows = rows
         self.query_one("#launch-table", Table).show_rows(
             [row.seq for row in rows],
-            lambda index: self._launch_cells(rows[index]),
+            lambda index: made.cells(rows[index]),
             # What comes is followed; what a filter lets in again is not.
             follow_last=self._launch_sort == (0, False) and wanted == self._shown_filter,
             sorted_by=self._launch_sort,
@@ -233,45 +191,6 @@ class LaunchesPane(FilteredPane):
             parts.append(f"the latest {latest} of {everything}; the table above counts all")
         note.display = bool(parts)
         note.update(Text("; ".join(parts), style=palette.MUTED))
-
-    def _launch_cells(self, row: Launch) -> tuple[Cell, ...]:
-        time_ns = self._time_ns(row, time.time_ns())
-        at_most = "≤" if row.time_source == AT_MOST else ""
-        return (
-            Cell(str(row.id), palette.MUTED),
-            Cell(display.shown(row.title, 400)),
-            Cell(display.grid(row.grid)),
-            Cell(
-                "-" if time_ns < 0 else at_most + display.duration(time_ns),
-                palette.RUNNING if row.running else "",
-            ),
-            self._state_cell(row),
-        )
-
-    def _time_ns(self, row: Launch, now_ns: int) -> int:
-        """How long it took, or has taken so far; -1 when that is not known."""
-        if row.duration_ns is not None:
-            return row.duration_ns
-        if row.running and self._state.going_on:
-            return max(0, now_ns - row.start_ns)
-        return -1
-
-    def _state_cell(self, row: Launch) -> Cell:
-        snapshot = self._snapshot
-        if row.error is not None:
-            return Cell("✖ error", palette.FAULT)
-        if row.running:
-            if not self._state.going_on:
-                return Cell("… unfinished", palette.WARNING)
-            progress = snapshot.progress.get(row.key) if snapshot is not None else None
-            if progress is None or progress.programs <= 0:
-                return Cell("▶ running", palette.RUNNING)
-            return Cell(f"▶ {progress.programs_done / progress.programs:.0%}", palette.RUNNING)
-        if snapshot is not None and row.key in snapshot.faulty:
-            return Cell("✖ fault", palette.FAULT)
-        if row.duration_ns is None:
-            return Cell("✓ not timed", palette.MUTED)
-        return Cell("✓ ok", palette.GOOD)
 
     def on_line_list_moved(self, event: Table.Moved) -> None:
         """Load the launch that is selected now."""
@@ -392,29 +311,3 @@ class LaunchesPane(FilteredPane):
             self._show_summaries(self._snapshot)
         self._show_rows()
         self._show_empty()
-
-
-def _other_summary(total: ActivityTotal) -> KernelSummary:
-    """What others ran, in the table of kernels."""
-    return KernelSummary(
-        kernel=OTHER_MARK + activity_name(total.kind, total.name, total.in_graph),
-        launches=total.count,
-        finished=total.count,
-        errors=0,
-        total_ns=total.total_ns,
-        min_ns=total.min_ns,
-        max_ns=total.max_ns,
-    )
-
-
-def _summary_cells(summary: KernelSummary, total_ns: int) -> tuple[Cell, ...]:
-    share = summary.total_ns / total_ns if total_ns else 0.0
-    is_other = summary.kernel.startswith(OTHER_MARK)
-    times = (summary.total_ns, summary.mean_ns, summary.min_ns, summary.max_ns)
-    return (
-        Cell(display.shown(summary.kernel, 200), palette.MUTED if is_other else palette.STRONG),
-        Cell(display.count(summary.launches)),
-        *(Cell(display.duration(t) if summary.finished else "-") for t in times),
-        Cell(f"{share:.1%}"),
-        Cell("█" * round(share * BAR_CELLS), palette.GOOD),
-    )

@@ -15,6 +15,7 @@ from typing import Final
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes.clock_sites import TimelineOptions, TimelinePlan
 from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.probes.watch_sites import WORD_BYTES, WatchSite
@@ -38,11 +39,15 @@ class ProbeOptions:
         kinds: of faults, some of `KINDS`.
         watches: values that are looked at, of any kernel.
         watch_bytes: memory for what is kept of them in one launch.
+        instrumentations: plugins that look at ops, by name.
+        timeline: what is kept of when warps were where; a kernel that keeps it has nothing else.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
     watches: tuple[Watch, ...] = ()
     watch_bytes: int = 4 << 20
+    instrumentations: tuple[str, ...] = ()
+    timeline: TimelineOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ class ProbePlan:
         module: the Tile IR, whose ops carry the numbers of their sites.
         watches: values that are looked at, by number.
         watch_bytes: memory for what is kept of them in one launch.
+        timeline: what its timelines are read by; None without.
     """
 
     sites: tuple[ProbeSite, ...]
@@ -129,17 +135,37 @@ class ProbePlan:
     module: Module
     watches: tuple[WatchSite, ...] = ()
     watch_bytes: int = 0
+    timeline: TimelinePlan | None = None
 
     @property
     def table_bytes(self) -> int:
-        """Memory of a launch: the sites' slots, then a counter for each watched value."""
+        """Memory of a launch: the sites' slots, then a counter for each watched value.
+
+        Of a kernel with timelines it is theirs alone.
+        """
+        if self.timeline is not None:
+            return self.timeline.size_bytes
         return table_bytes(len(self.sites)) + WORD_BYTES * len(self.watches)
+
+    @property
+    def takes_table(self) -> bool:
+        """Whether the kernel takes the table's address."""
+        return bool(self.sites) or self.timeline is not None
 
     @property
     def watch_places(self) -> tuple[int, int]:
         """Where the counters and records stand behind the table's address and the bounds."""
         first = 1 + 2 * len(self.bounds)
         return first, first + 1
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether the kernel accesses blocks of tensors through descriptors."""
+        known = self.module.derived.get(tt.DescriptorBlockAccess)
+        if known is None:
+            known = any(tt.DescriptorBlockAccess.matches(op) for op in self.module.walk())
+            self.module.derived[tt.DescriptorBlockAccess] = known
+        return bool(known)
 
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""

@@ -33,11 +33,10 @@ def heat_map(
         data = data[plane]
     if data.dim() == 0:
         data = data.reshape(1)
-    values = data.double()
+    values = data if data.dtype in (torch.float32, torch.float64) else data.double()
     begin, end = _region(look, tuple(values.shape))
     part = values[tuple(slice(b, e) for b, e in zip(begin, end, strict=True))]
     cells, step, wrap = _flat(part, look.cells) if part.dim() == 1 else _square(part, look.cells)
-    finite = part[part.isfinite()]
     return HeatMap(
         name=name,
         kind=kind,
@@ -49,7 +48,7 @@ def heat_map(
         step=step,
         wrap=wrap,
         cells=cells,
-        largest=float(finite.abs().max()) if finite.numel() else 0.0,
+        largest=_largest(part),
         counts=_counts(values),
         labels=tuple(labels[begin[0] : end[0]]) if labels else (),
     )
@@ -65,15 +64,17 @@ def _region(look: Look, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
     return (0,) * len(shape), shape
 
 
+def _largest(part: Tensor) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    magnitudes = part.abs().nan_to_num_(nan=0.0, posinf=0.0)
+    return float(magnitudes.max()) if magnitudes.numel() else 0.0
+
+
 def _counts(values: Tensor) -> tuple[int, ...]:
-    finite = values.isfinite()
-    return (
-        int(((values < 0) & finite).sum()),
-        int((values == 0).sum()),
-        int(((values > 0) & finite).sum()),
-        int(values.isnan().sum()),
-        int(values.isinf().sum()),
-    )
+    negative, zero, positive = (int(v.sum()) for v in (values < 0, values == 0, values > 0))
+    below, above = int((values == -math.inf).sum()), int((values == math.inf).sum())
+    nan = values.numel() - negative - zero - positive
+    return negative - below, zero, positive - above, nan, below + above
 
 
 _Cells = tuple[tuple[float | None, ...], ...]
@@ -85,10 +86,12 @@ def _square(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...
         return (), (1, 1), 0
     step = (max(1, -(-rows // max(1, room[0]))), max(1, -(-columns // max(1, room[1]))))
     high, wide = -(-rows // step[0]), -(-columns // step[1])
-    padded = torch.zeros(high * step[0], wide * step[1], dtype=part.dtype)
-    padded[:rows, :columns] = part
-    blocks = padded.reshape(high, step[0], wide, step[1]).transpose(1, 2).reshape(high, wide, -1)
-    return tuple(tuple(row) for row in _notable(blocks).tolist()), step, 0
+    if (rows, columns) != (high * step[0], wide * step[1]):
+        padded = torch.zeros(high * step[0], wide * step[1], dtype=part.dtype)
+        padded[:rows, :columns] = part
+        part = padded
+    cells = _notable(part.reshape(high, step[0], wide, step[1]), (1, 3))
+    return tuple(map(tuple, cells.tolist())), step, 0
 
 
 def _flat(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...], int]:
@@ -107,13 +110,13 @@ def _flat(part: Tensor, room: tuple[int, int]) -> tuple[_Cells, tuple[int, ...],
             cells = -(-count // step)
     padded = torch.zeros(cells * step, dtype=part.dtype)
     padded[:count] = part
-    values: list[float | None] = _notable(padded.reshape(cells, step)).tolist()
+    values: list[float | None] = _notable(padded.reshape(cells, step), (1,)).tolist()
     values += [None] * (-cells % wrap)
     rows = (values[place : place + wrap] for place in range(0, len(values), wrap))
     return tuple(map(tuple, rows)), (step,), wrap
 
 
-def _notable(blocks: Tensor) -> Tensor:
-    """Along the last axis: NaN where one is, else the element of the largest magnitude."""
-    high, low = blocks.amax(-1), blocks.amin(-1)  # both are NaN where one is
+def _notable(blocks: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Along some axes: NaN where one is, else the element of the largest magnitude."""
+    high, low = blocks.amax(axes), blocks.amin(axes)  # both are NaN where one is
     return torch.where(high.abs() >= low.abs(), high, low)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.durations import measured_ns
 from tkdebug.instrument.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
 from tkdebug.instrument.line_runs import LineRun, run_text, runs_of
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, text_diff
@@ -89,7 +89,7 @@ def _kernel(number: int, report: KernelReport, told: str) -> Iterator[str]:
     yield f'<h2 id="k{number}">{_text(kernel.name)}{for_arch}{apart}</h2>\n'
     yield f'<p class="mono">{_text(kernel.signature)}<br>{_text(kernel.file)}:{kernel.line}, '
     passes = counted(len(report.passes.diffs), "pass")
-    yield f"{format_ns(report.passes.time_ns)} in {passes}</p>\n"
+    yield f"{measured_ns(report.passes.time_ns)} in {passes}</p>\n"
     if kernel.error is not None:
         yield f'<p class="error">did not compile: {_text(kernel.error)}</p>\n'
     if report.passes.note:
@@ -122,7 +122,7 @@ def _table(number: int, diffs: Sequence[PassDiff]) -> Iterator[str]:
         cells = [
             str(diff.number),
             name,
-            format_ns(diff.time_ns),
+            measured_ns(diff.time_ns),
             _bar(diff.time_ns, longest_ns),
             ops,
         ]

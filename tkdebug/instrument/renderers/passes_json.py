@@ -46,7 +46,7 @@ def _pass(report: KernelReport, diff: PassDiff) -> dict[str, object]:
     shown: dict[str, object] = {
         "number": diff.number,
         "name": diff.name,
-        "time_ns": diff.time_ns,
+        "time_ns": diff.time_ns or None,
         "before": diff.before,
         "after": diff.after,
         "ops": diff.op_count,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug.errors import shown_path
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.durations import format_ns, measured_ns
 from tkdebug.instrument.kernel_passes import LifeStep
 from tkdebug.instrument.line_runs import run_text, runs_of
 from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
@@ -41,7 +41,9 @@ def _head(report: KernelReport, width: int | None) -> Iterator[str]:
     for_arch = f" for {arch}" if arch else ""
     rest = f"{for_arch}  [{kernel.hash[:12]}]"
     yield fitted(visible_line(kernel.name + kernel.signature), rest, width)
-    times = f"{format_ns(report.passes.time_ns)} in {counted(len(report.passes.diffs), 'pass')}"
+    times = counted(len(report.passes.diffs), "pass")
+    if report.passes.time_ns:
+        times = f"{format_ns(report.passes.time_ns)} in {times}"
     yield f"{shown_path(kernel.file)}:{kernel.line}, {times}"
     if kernel.error is not None:
         yield f"did not compile: {kernel.error}"
@@ -77,7 +79,7 @@ def _table(diffs: Sequence[PassDiff], width: int | None) -> Iterator[str]:
         kinds = ("added", "removed", "replaced", "attribute", "layout", "moved")
         numbers = (f"{counts[kind]:,}" if counts[kind] else "" for kind in kinds)
         shown = "failed" if diff.error else f"{diff.op_count:,}"
-        rows.append((visible_line(diff.name), format_ns(diff.time_ns), shown, *numbers))
+        rows.append((visible_line(diff.name), measured_ns(diff.time_ns), shown, *numbers))
     return table_lines(rows, width, indent="  ")
 
 

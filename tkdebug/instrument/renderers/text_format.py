@@ -15,7 +15,9 @@ from tkdebug.fault_printing.text import counted
 from tkdebug.instrument import gpu_health
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.instrumented_lines import instrumented_text
 from tkdebug.instrument.kernel_names import activity_name
+from tkdebug.instrument.model_lines import model_text
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.ranks import compare_ranks
 from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
@@ -25,6 +27,7 @@ from tkdebug.instrument.renderers.ranks_formats import ranks_text
 from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.stalls_section import stalls_lines
 from tkdebug.instrument.renderers.text_table import table_lines
+from tkdebug.instrument.renderers.timeline_section import timeline_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
 from tkdebug.instrument.watched_values import watched_lines
@@ -53,6 +56,10 @@ def render(
             yield line + "\n"
     else:
         yield "\nno kernels were launched\n"
+    lines = [*model_text(session)]
+    if lines:
+        yield "\n"
+        yield from (visible(line) + "\n" for line in lines)
     _, totals = session.other_totals()
     if totals:
         yield "\nalso on the GPU, launched by others\n"
@@ -65,10 +72,11 @@ def render(
             yield visible(line) + "\n"
     for warning in gpu_health.warnings(session):
         yield f"warning: {visible_line(warning)}\n"
-    stalls = list(stalls_lines(session, view.width))
-    if stalls:
-        yield "\n"
-        for line in stalls:
+    for section in (stalls_lines, timeline_lines):
+        lines = list(section(session, view.width))
+        if lines:
+            yield "\n"
+        for line in lines:
             yield visible_line(line) + "\n"
     scopes = session.scope_summaries()
     if scopes:
@@ -85,6 +93,8 @@ def render(
             yield visible(line)
     for line in advice_lines(session):
         yield visible(line)
+    for line in instrumented_text(session):
+        yield ("" if line.startswith(" ") else "\n") + visible_line(line) + "\n"
     watched = list(watched_lines(session, MAX_WATCHED))
     if watched:
         yield "\nwatched values\n"

@@ -119,6 +119,8 @@ def _passed(flight: Flight, parameters: bytes) -> bool:
     """Whether the parameter memory holds what was passed, as far as that is known."""
     from tkdebug.runtime.cuda.packing import kernel_slots
 
+    if not _is_ours(flight.kernel):
+        return True
     source = flight.kernel.src
     numbers = [p.num for p in source.fn.params if not p.is_constexpr]
     values = {f"v{number}": v for number, v in zip(numbers, flight.values, strict=True)}
@@ -134,6 +136,11 @@ def _passed(flight: Flight, parameters: bytes) -> bool:
     return True
 
 
+def _is_ours(kernel: NativeKernel) -> bool:
+    """Whether tkdebug compiled it; of kernels of an installed Triton's no more is known."""
+    return getattr(kernel, "binary", None) is not None
+
+
 def _binary(kernel: NativeKernel) -> Binary:
     # What runs on CUDA devices was compiled by NVIDIA's backend.
     return cast("Binary", kernel.binary)
@@ -145,14 +152,15 @@ def kernel_of(place: Place | None, launches: InFlight | None) -> NativeKernel | 
         return None
     for flight in launches.latest:
         kernel = flight.kernel
-        if kernel.module == place.module and kernel.binary.entry == place.function:
+        entry = kernel.binary.entry if _is_ours(kernel) else kernel.name
+        if kernel.module == place.module and entry == place.function:
             return kernel
     return None
 
 
 def op_of(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
     """The op that the instruction is of, where the kernel is ours."""
-    if place is None or kernel is None or place.ptx_line is None:
+    if place is None or kernel is None or place.ptx_line is None or not _is_ours(kernel):
         return None
     wanted = _binary(kernel).ptx_ops.get(place.ptx_line)
     if wanted is None:

@@ -120,7 +120,7 @@ def kernel_slots(
     slots += [_made_slot(slots, made) for made in binary.made_maps]
     if binary.workspace_bytes:
         slots.append(Slot(WORKSPACE, _ADDRESS, f"{WORKSPACE}.data_ptr()"))
-    if binary.probes is not None and binary.probes.sites:
+    if binary.probes is not None and binary.probes.takes_table:
         slots += _probe_slots(binary.probes.bounds)
     return slots
 

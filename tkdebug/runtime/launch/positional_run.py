@@ -32,7 +32,7 @@ def make_run(kernel: NativeKernel, kernels: Mapping[object, CompiledKernel] | No
 
     Args:
         kernel: the one to launch.
-        kernels: what launches in its place, while that is looked at for checks, at the key None.
+        kernels: what launches in its place, while that is looked at for checks, at the key ().
     """
     import torch
 
@@ -75,7 +75,7 @@ def _text(kernel: NativeKernel) -> str:
     return f"""\
 def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
     if x <= 0 or y <= 0 or z <= 0: return
-    watched = find(None)
+    watched = find(())
     if watched.__class__ is Watched:
         for get, name, value in watched.watched:
             if get(name) is not value:

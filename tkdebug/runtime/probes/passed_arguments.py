@@ -28,6 +28,7 @@ class PassedArguments:
     Attributes:
         tensors: by name, as `ProbePlan.bounds` has it: `x`, `pair.0`, `desc`.
         numbers: by the parameter's name, constants too.
+        has_gaps: whether a tensor is a view with gaps between its elements.
 
     Args:
         names: of the parameters.
@@ -46,9 +47,13 @@ class PassedArguments:
             plain = unwrap(value)
             if isinstance(plain, _NUMBERS):
                 self.numbers[name] = plain
+            described = None
+            if isinstance(plain, TensorDescriptor):
+                described = (tuple(map(int, plain.shape)), tuple(map(int, plain.strides)))
             for place, tensor in _tensors(name, plain):
-                self.tensors[place] = PassedTensor.of(tensor)
+                self.tensors[place] = PassedTensor.of(tensor, described)
                 self._bounds[place] = byte_bounds(tensor)
+        self.has_gaps = any(tensor.has_gaps for tensor in self.tensors.values())
 
     def bounds(self, names: Sequence[str]) -> tuple[int, ...]:
         """First and end byte of each of these, one after the other.

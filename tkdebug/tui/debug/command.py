@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -9,7 +10,7 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
-from textual.suggester import SuggestFromList
+from textual.suggester import Suggester
 from textual.widgets import Input
 
 from tkdebug.terminal_text import visible
@@ -18,6 +19,7 @@ from tkdebug.tui.line_list import LineList
 
 _MOST_LINES = 5_000
 _MOST_HISTORY = 500
+_LAST_WORD = re.compile(r"[A-Za-z_][\w-]*$")
 # Those that are worth being completed.
 _COMMANDS = (
     *("step", "next", "return", "continue", "until", "stepop", "runto", "rstep", "rnext"),
@@ -27,6 +29,23 @@ _COMMANDS = (
     *("why-not-written", "where", "up", "down", "list", "longlist", "pid", "programs", "help"),
     *("detach", "quit"),
 )
+
+
+class _Suggestions(Suggester):
+    """The command, or the variable, that the last word may become."""
+
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self.variables: tuple[str, ...] = ()
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The whole line with its last word completed."""
+        found = _LAST_WORD.search(value)
+        if found is None:
+            return None
+        known = self.variables if found.start() else _COMMANDS
+        whole = next((each for each in known if each.startswith(found[0])), None)
+        return None if whole is None else value[: found.start()] + whole
 
 
 class CommandLine(Input):
@@ -53,14 +72,19 @@ class CommandLine(Input):
         """The keys are to go elsewhere."""
 
     def __init__(self, *, id: str | None = None) -> None:
+        self._suggestions = _Suggestions()
         super().__init__(
             id=id,
             placeholder=": command, as at the console: p acc, tile acc[:4, :8], why out[3, 17]",
-            suggester=SuggestFromList(_COMMANDS),
+            suggester=self._suggestions,
             select_on_focus=False,
         )
         self._history: list[str] = []
         self._at = 0
+
+    def know(self, variables: tuple[str, ...]) -> None:
+        """Complete these names, too; → takes what is offered."""
+        self._suggestions.variables = variables
 
     def begin(self, text: str) -> None:
         """Take the keys, with some text there already."""

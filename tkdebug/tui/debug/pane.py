@@ -36,12 +36,14 @@ from tkdebug.tui.debug.timeline import MomentChosen, TimeLog
 from tkdebug.tui.debug.titles import frames_line, stop_line, why_nothing
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.line_list import LineList
+from tkdebug.tui.messages import TabMarked
 from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 
 Phase = Literal["none", "before", "running", "stopped", "gone"]
 # Of these a letter begins a longer command, which is typed in the command line.
 _LETTERS = "rptwhjl"
+_SHOWN_AS_RUNNING_S = 0.3
 
 
 class DebugPane(Pane):
@@ -88,6 +90,7 @@ class DebugPane(Pane):
     def __init__(self, can_stop: bool) -> None:
         super().__init__(id="debug-pane")
         self._phase: Phase = "before" if can_stop else "none"
+        self._shown_phase: Phase = self._phase
         self._can_stop = can_stop
         self._state = ScriptState("starting")
         self._view: View | None = None
@@ -144,6 +147,9 @@ class DebugPane(Pane):
             case Runs():
                 self._phase = "running"
                 self.query_one(StopView).forget_place()
+                # Most steps take less; what stands there would flicker.
+                self.set_timer(_SHOWN_AS_RUNNING_S, self._show_phase)
+                return
             case Gone():
                 self._phase = "gone"
         self._show_phase()
@@ -154,7 +160,7 @@ class DebugPane(Pane):
 
     def tab_mark(self) -> Text:
         """Whether a launch is stopped."""
-        is_stopped = self._phase == "stopped"
+        is_stopped = self._shown_phase == "stopped"
         return Text(" ■", style=palette.FAULT) if is_stopped else Text("")
 
     def copied_text(self) -> str:
@@ -178,6 +184,8 @@ class DebugPane(Pane):
                 self._open_file(place.file)
         self._show_source()
         self.query_one(StopView).show(view)
+        names = tuple(each.name for each in view.variables)
+        self.query_one("#debug-command", CommandLine).know(names)
 
     def _open_file(self, file: str) -> None:
         self._file = file
@@ -210,6 +218,9 @@ class DebugPane(Pane):
 
     def _show_phase(self) -> None:
         """The rows above: where it is stopped, or why nothing is."""
+        if self._shown_phase != self._phase:
+            self._shown_phase = self._phase
+            self.post_message(TabMarked())
         if self._phase == "gone" and self._view is not None:
             self.query_one("#debug-source", DebugSource).light((), scroll=False)
         title = self.query_one("#debug-title", Static)
@@ -245,12 +256,11 @@ class DebugPane(Pane):
 
     def action_command(self, line: str) -> None:
         """Run a command of the console; keys that are held down wait for the picture."""
-        if self._phase != "stopped":
-            self.app.notify("no kernel is stopped", timeout=2)
-            return
-        if not self._awaits_answer:
+        if self._phase == "stopped" and not self._awaits_answer:
             self._awaits_answer = True
             self._run(line)
+        elif self._phase != "stopped" and self._shown_phase != "stopped":
+            self.app.notify("no kernel is stopped", timeout=2)
 
     def action_type(self, text: str) -> None:
         """Type a command."""

@@ -117,6 +117,8 @@ class Func(OpView):
     # Of kernels some of whose values are watched (`compiler.probes.watch_sites`).
     watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
     probe_symptoms = attribute_def("probe_symptoms", tuple[str, ...], ())
+    # Of kernels with timelines: how many marks a warp has room for, then the programs.
+    timeline = attribute_def("timeline", tuple[int, ...], ())
 
     @property
     def body(self) -> Block:

@@ -18,6 +18,7 @@ from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
 from tkdebug.compiler.passes.plugin_passes import with_plugins
 from tkdebug.compiler.passes.summarise_prints import SummarisePrints
+from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites
 from tkdebug.compiler.probes.sites import UNWRITTEN, ProbePlan
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
@@ -209,7 +210,10 @@ def lower_to_llvm(
         function.flush_subnormals = False
     probed: tuple[PassRun, ...] = ()
     probes: ProbePlan | None = None
-    if options.probes is not None:
+    timeline = None if options.probes is None else options.probes.timeline
+    if timeline is not None:
+        function.timeline = (timeline.marks, *timeline.programs)
+    elif options.probes is not None:
         insert = (InsertProbes(options.probes),)
         probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
         probes = probe_plan(module, options.probes.watch_bytes)
@@ -229,6 +233,9 @@ def lower_to_llvm(
         host_tma_descriptors=options.host_tma_descriptors,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
+    if timeline is not None:
+        plan = TimelinePlan(timeline, options.num_warps, described_sites(function.op))
+        probes = ProbePlan((), (), module, timeline=plan)
     shared = function.shared_bytes
     if on_resources is not None:
         on_resources(options.num_warps * target.threads_per_warp, shared)

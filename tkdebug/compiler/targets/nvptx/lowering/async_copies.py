@@ -16,7 +16,7 @@ from tkdebug.compiler.targets.nvptx.lowering.buffer_access import VectorPlan, pl
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.flagged_access import flagged_copy
+from tkdebug.compiler.targets.nvptx.lowering.guarded_access import guarded_copy
 from tkdebug.compiler.targets.nvptx.lowering.memory import (
     Words,
     fill_words,
@@ -102,13 +102,13 @@ def lower_async_copy(
 
     if access is None:
         bare()
-    elif access.site.is_recomputed and not fills:
+    elif access.is_short and not fills:
         there = {
             group[0] // vector: ctx.emit.cast("ptrtoint", address, "i32")
             for group, address in zip(plan.groups, addresses, strict=True)
         }
         places = [there[group] for group in range(len(access.firsts))]
-        flagged_copy(ctx, access, _instruction(size_bytes), places, size_bytes, owner)
+        guarded_copy(ctx, access, _instruction(size_bytes), places, size_bytes, owner)
     else:
         either_way(ctx, access, bare, astray)
     return ([],)

@@ -33,6 +33,7 @@ from tkdebug.compiler.targets.nvptx.lowering.types import (
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.lowering.probes import Probes
     from tkdebug.compiler.targets.nvptx.lowering.symptoms import Symptoms
+    from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
 
 WARP_SIZE = 32
 FULL_WARP = -1
@@ -63,6 +64,7 @@ class Lowering:
         # How often the program came by at each watch: memory that LLVM keeps in registers.
         self.visits: dict[int, LLVMValue] = {}
         self.symptoms: Symptoms | None = None
+        self.timeline: Timeline | None = None
         # Where this program writes those that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
@@ -87,6 +89,8 @@ class Lowering:
         if rule is None:
             raise LoweringError.at(op, f"{op.name} is not supported in native mode")
         self.emit.set_op(op.id)
+        if self.timeline is not None:
+            self.timeline.mark(op)
         results = rule(self, op, *(self.values[operand] for operand in op.operands))
         self.emit.set_op(op.id)
         for result, registers in zip(op.results, results, strict=True):
@@ -147,6 +151,15 @@ class Lowering:
             return thread
         with self.emit.in_entry():
             return self.emit.bit_and(thread, WARP_SIZE - 1)
+
+    def program_number(self) -> LLVMValue:
+        """Compute the number of the program in the grid here, x fastest, i64."""
+        emit, names = self.emit, ("ctaid.z", "nctaid.y", "ctaid.y", "nctaid.x", "ctaid.x")
+        z, height, y, width, x = (
+            emit.cast("zext", emit.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}"), "i64")
+            for name in names
+        )
+        return emit.add(emit.mul(emit.add(emit.mul(z, height), y), width), x)
 
     @cached_property
     def warp(self) -> LLVMValue:

@@ -19,6 +19,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes import (
 from tkdebug.compiler.targets.nvptx.lowering.symptoms import symptoms_of
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 from tkdebug.compiler.targets.nvptx.lowering.tensor_maps import map_places
+from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
 # A CUtensorMap, by value in the kernel's parameters, where bulk copies read it (PTX ISA, "Opaque
@@ -50,7 +51,9 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     if made_here:
         parameters.append(WORKSPACE)
     probed = len(parameters)
-    if function.probe_sites:
+    if function.timeline:
+        parameters.append(TABLE_PARAMETER)
+    elif function.probe_sites:
         parameters += [TABLE_PARAMETER] + [BOUND_PARAMETER] * (2 * len(function.probe_bounds))
     fuses = function.fp_fusion
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
@@ -63,7 +66,9 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     }
     if made_here:
         ctx.map_places = map_places(ctx, made_here, emit.parameter(probed - 1))
-    if probed < len(parameters):
+    if function.timeline:
+        ctx.timeline = Timeline(ctx, function, emit.parameter(probed))
+    elif probed < len(parameters):
         hidden = [emit.parameter(index) for index in range(probed, len(parameters))]
         ctx.probes = Probes(function.op, ctx, hidden)
         ctx.symptoms = symptoms_of(function.op, ctx)
@@ -71,9 +76,9 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     emit.set_op(terminator.id)
     if ctx.symptoms is not None:
         ctx.symptoms.finish()
+    if ctx.timeline is not None:
+        ctx.timeline.finish()
     emit.ret()
-    if ctx.probes is not None:
-        ctx.probes.finish()
     return emit.module(file="tkdebug")
 
 

@@ -20,10 +20,10 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.flagged_access import (
+from tkdebug.compiler.targets.nvptx.lowering.guarded_access import (
     Vector,
-    flagged_load,
-    flagged_store,
+    guarded_load,
+    guarded_store,
 )
 from tkdebug.compiler.targets.nvptx.lowering.loaded_values import look_at_loaded
 from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
@@ -95,9 +95,9 @@ def lower_load(
     load = partial(_load_groups, ctx, _load_modifiers(op), pointers, mask, fills, words)
     if access is None:
         loaded = load()
-    elif access.site.is_recomputed:
+    elif access.is_short:
         assert fills is not None
-        loaded = flagged_load(ctx, access, _load_modifiers(op), words.vector, fills)
+        loaded = guarded_load(ctx, access, _load_modifiers(op), words.vector, fills)
     else:
         assert fills is not None
         modifiers = _load_modifiers(op)
@@ -239,9 +239,9 @@ def lower_store(
     access = tested_access(ctx, op, pointers, mask, group)
     if access is None:
         store()
-    elif access.site.is_recomputed:
+    elif access.is_short:
         owner = _store_owner(ctx, op)
-        flagged_store(ctx, access, _modifiers(op), words.vector, packed, owner)
+        guarded_store(ctx, access, _modifiers(op), words.vector, packed, owner)
     else:
         astray = partial(_store_good, ctx, op, pointers, values, packed, words)
         either_way(ctx, access, store, astray)

@@ -18,6 +18,12 @@ from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.probes.sites import ProbeSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.place_order import (
+    PlaceOrder,
+    address_of,
+    any_bit,
+    count_bits,
+)
 from tkdebug.compiler.targets.nvptx.lowering.probe_corners import tile_is_inside
 from tkdebug.compiler.targets.nvptx.lowering.probe_reports import (
     Tally,
@@ -41,6 +47,8 @@ class TestedAccess:
         pointers: of the tile's registers; only the first of each group is looked at.
         mask: of the registers, None without one.
         group: registers of one instruction.
+        order: that of the elements that are reported; None where they are only flagged, or where
+            threads have them in different orders.
     """
 
     site: ProbeSite
@@ -48,6 +56,12 @@ class TestedAccess:
     pointers: Registers
     mask: Registers | None
     group: int
+    order: PlaceOrder | None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it can be written as one piece of PTX."""
+        return self.site.is_recomputed or self.order is not None
 
     @property
     def firsts(self) -> range:
@@ -55,6 +69,7 @@ class TestedAccess:
         return range(0, len(self.pointers), self.group)
 
 
+_WORD_BITS = 32
 # How many elements of each group are masked on and lie inside, from its first on; i32. A vector
 # lies at a multiple of its size, so only one that crosses the tensor's end has some of both.
 Good = Sequence[LLVMValue]
@@ -65,7 +80,10 @@ def tested_access(
 ) -> TestedAccess | None:
     """How access `op` is tested; None where it is not."""
     site = None if ctx.probes is None else ctx.probes.tested(op)
-    return None if site is None else TestedAccess(site, op, pointers, mask, group)
+    if site is None:
+        return None
+    order = None if site.is_recomputed else PlaceOrder.of(ctx, PointerAccess(op).pointer)
+    return TestedAccess(site, op, pointers, mask, group, order)
 
 
 def either_way(
@@ -86,7 +104,7 @@ def either_way(
     far, near, after = (
         emit.new_block(stem) for stem in ("probe.astray", "probe.inside", "probe.after")
     )
-    whole = _tile_is_inside(ctx, access)
+    whole = tile_is_whole(ctx, access)
     outside = None
     if whole is None:
         outside = _any_outside(ctx, access)
@@ -112,23 +130,12 @@ def either_way(
     return [phi.value for phi in phis]
 
 
-def tile_or_elements(ctx: Lowering, access: TestedAccess) -> tuple[LLVMValue, bool]:
-    """i1: whether all that is accessed lies inside; whether all threads find the same.
-
-    Of a tile that is told by a few scalars, otherwise of this thread's elements.
-    """
-    whole = _tile_is_inside(ctx, access)
-    if whole is not None:
-        return whole, True
-    return ctx.emit.xor(_any_outside(ctx, access), 1), False
-
-
 def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
     """i1 of each register: whether its element is masked on and good."""
     return [ctx.emit.icmp("ugt", count, place) for count in good for place in range(group)]
 
 
-def _tile_is_inside(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
+def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     """i1: whether all of the tile is the tensor's; None where only elements can tell."""
     assert ctx.probes is not None
     bounds, pointer = ctx.probes.bounds(access.site), PointerAccess(access.op).pointer
@@ -172,6 +179,54 @@ def _good_elements(ctx: Lowering, access: TestedAccess) -> Good:
 
 
 # What is said of them
+
+
+def result_words(access: TestedAccess) -> int:
+    """How many words have a bit for each element that is reported."""
+    return 0 if access.order is None else -(-len(access.order.registers) // _WORD_BITS)
+
+
+def report_bits(
+    ctx: Lowering, access: TestedAccess, words: Registers, whole: LLVMValue | None
+) -> None:
+    """Report the elements whose bits are set.
+
+    Args:
+        ctx: the kernel.
+        access: what was tested.
+        words: of bits, in the order of the access.
+        whole: i1, the same in all threads: whether no bit is set; None where that is not known.
+    """
+    emit, order, pointer = ctx.emit, access.order, PointerAccess(access.op).pointer
+    assert order is not None
+    far, after = emit.new_block("probe.bits"), emit.new_block("probe.done")
+    outside = any_bit(ctx, words)
+    emit.branch_rarely(outside if whole is None else emit.xor(whole, 1), far, after)
+    emit.start(far)
+    is_complete = whole is not None and _runs_together(access.op)
+    if is_complete:
+        # Those that have no bad element tell what their mask leaves out.
+        outside = _in_any_thread(ctx, outside)
+    count, position = count_bits(ctx, words)
+    register, place = order.found(ctx, pointer, position)
+    address = address_of(ctx, access.pointers, register, access.group, access.site.element_bytes)
+    masked = integer("i32", 0)
+    if access.mask is not None:
+        for first in (first for first in access.firsts if first in order.registers):
+            left_out = emit.select(
+                access.mask[first], integer("i32", 0), integer("i32", access.group)
+            )
+            masked = emit.binary("add", masked, left_out)
+    least = emit.select(emit.icmp("ne", count, 0), place, integer("i32", -1))
+    found = emit.binary("or", count, masked) if is_complete else count
+    reports = emit.bit_and(outside, emit.icmp("ne", found, 0))
+    acting = acting_thread(ctx, pointer)
+    if acting is not None:
+        reports = emit.bit_and(reports, acting)
+    tally = Tally(count, least, address, masked)
+    report(ctx, access.site, tally, reports, is_complete or not access.site.shape)
+    emit.branch(after)
+    emit.start(after)
 
 
 def _tell(

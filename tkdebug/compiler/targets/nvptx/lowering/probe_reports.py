@@ -11,8 +11,13 @@ from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.probes.sites import ProbeSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probe_routine import FLAG
+from tkdebug.compiler.targets.nvptx.lowering.probe_routine import (
+    FLAG,
+    REPORT,
+    REPORT_WITHOUT_REDUX,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+from tkdebug.compiler.targets.target import REDUX
 
 _NONE = -1
 
@@ -65,8 +70,11 @@ def report(
     emit.branch_rarely(reports, bad, after)
     emit.start(bad)
     slot = emit.cast("ptrtoint", probes.slot(site), "i64")
+    complete = integer("i32", int(is_complete))
     found = (tally.count, tally.least, tally.masked, tally.payload)
-    probes.call_routine((slot, probes.time(), *found, integer("i32", int(is_complete))))
+    arguments = (slot, complete, probes.time(), *found)
+    text = REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX
+    emit.asm(text, "l,r,l,r,r,r,l,~{memory}", "void", arguments)
     emit.branch(after)
     emit.start(after)
 

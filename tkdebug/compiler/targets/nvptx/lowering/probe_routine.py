@@ -1,7 +1,7 @@
-"""The function of a checked kernel by which threads report bad elements.
+"""The PTX by which threads report bad elements.
 
-All sites of a kernel share it. It gets what it needs in registers: local memory would cost each
-launch, whether anything is reported or not. What is only flagged is written out where it happens.
+It is written out at each site: a function's registers would add to those of all that calls it, and
+a kernel has few sites that report. Most accesses only flag theirs (`guarded_access`).
 
 Sources: PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red", and "Memory
 Consistency Model" for the lock.
@@ -12,12 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 from tkdebug.compiler.probes import table
-
-NAME: Final = "tkdebug_report"
-# What it takes: slot, time, bad elements of this thread, the place of the least of them in the
-# tile, elements that the mask leaves out, the least one's address or value, and whether all threads
-# report where one of them has bad elements.
-PARAMETERS: Final = ("i64", "i64", "i32", "i32", "i32", "i64", "i32")
 
 # A lock that is never given back was not free before the launch; nobody waits for it forever.
 _MOST_TRIES: Final = 1 << 24
@@ -47,16 +41,31 @@ setp.ne.u32 more, l, 0;
 mov.u32 tries, 0;
 """
 
-# $0 slot, $1 program, $2 time, $3 count, $4 element, $5 masked, $6 payload, $7 complete.
+# $0 slot, $1 whether all threads report where one of them has bad elements, $2 time, $3 bad
+# elements of this thread, $4 the place of the least of them in the tile, $5 elements that the mask
+# leaves out, $6 the least one's address or value; `me` is the program's number plus one.
 # One lane reports for all that are here from the same site at the same time, the one with their
 # least element: lanes that had nothing to report may have gone on, and be here from a later site.
 # It looks whether its report matters each time before it tries to take the lock: where all programs
 # have faults, most find a lesser program there, and never take it. What is done with the lock is
 # predicated and branches nowhere, so the lane gives it back in the same turn.
-_REPORT = f"""{{
+REPORT: Final = f"""{{
 .reg .pred more, mine, less, same, first, lead;
-.reg .b64 p, t;
+.reg .b64 p, t, me;
 .reg .b32 l, e, m, tries, active, count, least;
+mov.u32 l, %ctaid.z;
+mov.u32 e, %nctaid.y;
+mul.wide.u32 p, l, e;
+mov.u32 e, %ctaid.y;
+cvt.u64.u32 t, e;
+add.u64 p, p, t;
+mov.u32 e, %nctaid.x;
+cvt.u64.u32 t, e;
+mul.lo.u64 p, p, t;
+mov.u32 e, %ctaid.x;
+cvt.u64.u32 t, e;
+add.u64 p, p, t;
+add.u64 me, p, 1;
 mov.u32 tries, 0;
 activemask.b32 active;
 match.any.sync.b64 l, $0, active;
@@ -73,10 +82,10 @@ cvt.u64.u32 p, count;
 PROBE_AGAIN:
 ld.acquire.gpu.global.u64 p, [$0+{table.PROGRAM}];
 ld.acquire.gpu.global.u64 t, [$0+{table.TIME}];
-setp.gt.u64 less, p, $1;
+setp.gt.u64 less, p, me;
 setp.eq.or.u64 more, p, 0, less;
 setp.ge.u64 same, t, $2;
-setp.eq.and.u64 same, p, $1, same;
+setp.eq.and.u64 same, p, me, same;
 or.pred more, more, same;
 and.pred more, more, lead;
 mov.u32 l, 1;
@@ -87,8 +96,8 @@ mov.u64 t, 0;
 @mine ld.relaxed.gpu.global.u64 p, [$0+{table.PROGRAM}];
 @mine ld.relaxed.gpu.global.u64 t, [$0+{table.TIME}];
 setp.eq.u64 first, p, 0;
-setp.gt.or.u64 first, p, $1, first;
-setp.eq.u64 same, p, $1;
+setp.gt.or.u64 first, p, me, first;
+setp.eq.u64 same, p, me;
 setp.gt.and.u64 less, t, $2, same;
 or.pred first, first, less;
 setp.eq.and.u64 same, t, $2, same;
@@ -98,8 +107,8 @@ and.pred same, same, mine;
 @first st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], -1;
 @first st.relaxed.gpu.global.u32 [$0+{table.BAD}], 0;
 @first st.relaxed.gpu.global.u32 [$0+{table.MASKED}], 0;
-@first st.relaxed.gpu.global.u32 [$0+{table.COMPLETE}], $7;
-@first st.release.gpu.global.u64 [$0+{table.PROGRAM}], $1;
+@first st.relaxed.gpu.global.u32 [$0+{table.COMPLETE}], $1;
+@first st.release.gpu.global.u64 [$0+{table.PROGRAM}], me;
 or.pred same, same, first;
 mov.u32 e, 0;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.BAD}];
@@ -120,55 +129,11 @@ setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
 @more bra PROBE_AGAIN;
 }}"""
 
+REPORT_WITHOUT_REDUX: Final = REPORT.replace(_SUMS, _SUMS_BY_LANE)
+
 # $0 slot, $1 whether this thread has bad elements.
 FLAG: Final = f"""{{
 .reg .b64 one;
 mov.u64 one, 1;
 @$1 st.relaxed.gpu.global.u64 [$0+{table.COUNT}], one;
 }}"""
-
-REGISTERS: Final = tuple(
-    f"llvm.nvvm.read.ptx.sreg.{name}"
-    for name in ("ctaid.x", "ctaid.y", "ctaid.z", "nctaid.x", "nctaid.y")
-)
-
-
-def definition(has_redux: bool) -> str:
-    """LLVM IR of the routine.
-
-    Args:
-        has_redux: whether the target has `redux.sync`.
-    """
-    names = [f"%a{place}" for place in range(len(PARAMETERS))]
-    taken = ", ".join(f"{type_} {name}" for type_, name in zip(PARAMETERS, names, strict=True))
-    slot, *rest = (f"{type_} {name}" for type_, name in zip(PARAMETERS, names, strict=True))
-    report = _REPORT if has_redux else _REPORT.replace(_SUMS, _SUMS_BY_LANE)
-    report = report.replace("\n", "\\0A")
-    return (
-        f"define internal void @{NAME}({taken}) noinline nounwind cold minsize optsize "
-        "{\nentry:\n"
-        + _program()
-        + f'  call void asm sideeffect "{report}", "l,l,l,r,r,r,l,r,~{{memory}}"'
-        + f"({', '.join((slot, 'i64 %program', *rest))})\n"
-        "  ret void\n}"
-    )
-
-
-def _program() -> str:
-    """Instructions that compute the program's number plus one."""
-    lines = []
-    for register in REGISTERS:
-        name = register.removeprefix("llvm.nvvm.read.ptx.sreg.")
-        lines.append(f"  %{name}.narrow = call i32 @{register}()")
-        lines.append(f"  %{name} = zext i32 %{name}.narrow to i64")
-    return "\n".join(
-        (
-            *lines,
-            "  %layers = mul i64 %ctaid.z, %nctaid.y",
-            "  %row = add i64 %layers, %ctaid.y",
-            "  %rows = mul i64 %row, %nctaid.x",
-            "  %linear = add i64 %rows, %ctaid.x",
-            "  %program = add i64 %linear, 1",
-            "",
-        )
-    )

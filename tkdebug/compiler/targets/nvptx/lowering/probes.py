@@ -15,8 +15,6 @@ from tkdebug.compiler.probes.sites import ProbeSite, probe_bounds, probe_sites
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import CarriedReach
-from tkdebug.compiler.targets.nvptx.lowering.probe_routine import NAME, REGISTERS, definition
-from tkdebug.compiler.targets.target import REDUX
 
 # The table's address, and the bounds of a tensor.
 TABLE_PARAMETER = "ptr addrspace(1) align 64"
@@ -53,7 +51,6 @@ class Probes:
         self._limits: dict[tuple[str, int], LLVMValue] = {}
         self._clock: LLVMValue | None = None
         self._copies = 0
-        self._reports = False
         # Of tiles that loops carry.
         self.carried: dict[Value, CarriedReach] = {}
 
@@ -102,16 +99,6 @@ class Probes:
     def slot(self, site: ProbeSite) -> LLVMValue:
         """Where a site reports to."""
         return self._ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
-
-    def call_routine(self, arguments: Sequence[LLVMValue]) -> None:
-        """Call the routine that reports."""
-        self._reports = True
-        self._ctx.emit.call_defined(NAME, arguments)
-
-    def finish(self) -> None:
-        """Add the routine if it is called; when everything else is written."""
-        if self._reports:
-            self._ctx.emit.define(NAME, definition(self._ctx.target.has(REDUX)), REGISTERS)
 
     # Time
 

@@ -1,8 +1,9 @@
-"""Accesses that only flag bad elements, each as one piece of PTX with both of its ways.
+"""Loads and stores that are tested, each as one piece of PTX with both of its ways.
 
-The usual way is the bare access. The other one tests each vector and element, makes the good
-accesses and sets the site's flag. As LLVM sees neither branch nor test, it does with such an access
-what it does with a bare one, in the same time; and what ptxas has to compile is short.
+The usual way is the bare access. The other one tests each vector and element, and makes the good
+accesses. It sets the site's flag, or sets a bit for each bad element, of which a report is made
+after it. As LLVM sees neither branch nor test, it does with such an access what it does with a bare
+one, in the same time; and what ptxas has to compile is short.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Integer Arithmetic
 Instructions: bmsk".
@@ -16,12 +17,16 @@ from dataclasses import dataclass
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probe_access import TestedAccess, tile_or_elements
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
+    TestedAccess,
+    report_bits,
+    result_words,
+    tile_is_whole,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
-# Width of a register -> LLVM's constraint letter.
-_LETTERS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,45 +71,6 @@ class Vector:
         return self.bits > self.element_bits
 
 
-class _Text:
-    """Inline PTX that is written, and its operands.
-
-    Args:
-        results: LLVM types of its results.
-    """
-
-    def __init__(self, results: Sequence[str]) -> None:
-        self.lines: list[str] = []
-        self.results = tuple(results)
-        self._inputs: list[LLVMValue] = []
-        self._names: dict[LLVMValue, str] = {}
-
-    def use(self, value: LLVMValue) -> str:
-        """An input's name."""
-        if value not in self._names:
-            self._names[value] = f"${len(self.results) + len(self._inputs)}"
-            self._inputs.append(value)
-        return self._names[value]
-
-    def put(self, *lines: str) -> None:
-        """Instructions."""
-        self.lines += lines
-
-    def emit(self, ctx: Lowering) -> Registers:
-        """Write it; its results."""
-        outputs = [f"=&{_LETTERS[type_]}" for type_ in self.results]
-        inputs = [_LETTERS.get(value.type, "l") for value in self._inputs]
-        whole = "void"
-        if self.results:
-            several = f"{{ {', '.join(self.results)} }}"
-            whole = self.results[0] if len(self.results) == 1 else several
-        constraints = ",".join((*outputs, *inputs, "~{memory}"))
-        got = ctx.emit.asm("\n".join(self.lines), constraints, whole, self._inputs)
-        if len(self.results) == 1:
-            return [got]
-        return [ctx.emit.extract_value(got, i, type_) for i, type_ in enumerate(self.results)]
-
-
 # Writes the instructions for one group of registers, by its number.
 _Group = Callable[[int], None]
 
@@ -117,11 +83,17 @@ class _TwoWays:
         access: what is tested.
         text: where it is written.
         owner: i1: whether this thread acts for its elements; None where all do.
+
+    Attributes:
+        whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
+            not known, and there is only the second way.
     """
 
     def __init__(
-        self, ctx: Lowering, access: TestedAccess, text: _Text, owner: LLVMValue | None = None
+        self, ctx: Lowering, access: TestedAccess, text: InlinePTX, owner: LLVMValue | None = None
     ) -> None:
+        self.whole = tile_is_whole(ctx, access)
+        self._bits = {} if access.order is None else access.order.positions()
         self._ctx = ctx
         self._access = access
         self._text = text
@@ -150,20 +122,52 @@ class _TwoWays:
             end: comes after the last one.
         """
         access, text = self._access, self._text
-        is_inside, is_uniform = tile_or_elements(self._ctx, access)
-        jump = "bra.uni" if is_uniform else "bra"
-        text.put(f"@!{text.use(is_inside)} {jump} FAR;")
-        for group in range(len(access.firsts)):
-            near(group)
-        text.put("bra DONE;", "FAR:", *before_far, "setp.ne.u32 bad, 0, 0;")
+        text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
+        if self.whole is not None:
+            text.put(f"@!{text.use(self.whole)} bra.uni FAR;")
+            for group in range(len(access.firsts)):
+                near(group)
+            text.put("bra DONE;", "FAR:")
+        text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
         begin = text.use(self._probes.bounds(access.site).first)
         for group in range(len(access.firsts)):
-            text.put(f"sub.s64 o, {self.pointer(group)}, {begin};")
+            text.put(f"sub.s64 o, {self.pointer(group)}, {begin};", *self._bad_bits(group))
             text.put(self.compared(group, "ge", "o", self.vector_limit), "or.pred bad, bad, q;")
             far(group)
-        slot = text.use(self._ctx.emit.cast("ptrtoint", self._probes.slot(access.site), "i64"))
-        text.put(*end, "mov.b64 o, 1;")
-        text.put(f"@bad st.relaxed.gpu.global.u64 [{slot}+{table.COUNT}], o;", "DONE:")
+        text.put(*end)
+        if access.site.is_recomputed:
+            slot = text.use(self._ctx.emit.cast("ptrtoint", self._probes.slot(access.site), "i64"))
+            text.put("mov.b64 o, 1;")
+            text.put(f"@bad st.relaxed.gpu.global.u64 [{slot}+{table.COUNT}], o;")
+        text.put("DONE:")
+
+    def emit(self) -> Registers:
+        """Write the text, and the report; the text's results but for what is reported."""
+        results = self._text.emit(self._ctx)
+        words = len(self._words())
+        if words:
+            report_bits(self._ctx, self._access, results[-words:], self.whole)
+        return results[: len(results) - words]
+
+    def _words(self) -> list[str]:
+        """The words of bits, which are the last results."""
+        count = result_words(self._access)
+        first = len(self._text.results) - count
+        return [f"${first + word}" for word in range(count)]
+
+    def _bad_bits(self, group: int) -> list[str]:
+        """Instructions that set the bits of a group's bad elements."""
+        lines: list[str] = []
+        words, first = self._words(), self._access.firsts[group]
+        for element in range(self._access.group):
+            if first + element in self._bits:
+                word, bit = divmod(self._bits[first + element], _WORD_BITS)
+                lines += [
+                    f"add.s64 l, o, {element * self._access.site.element_bytes};",
+                    self.compared(group, "ge", "l", self.limit),
+                    f"@q or.b32 {words[word]}, {words[word]}, {1 << bit};",
+                ]
+        return lines
 
     def bytes_left(self, bytes_: int) -> tuple[str, ...]:
         """`n`: how many bytes of whole elements there are from `o` on, `bytes_` at most."""
@@ -196,7 +200,7 @@ class _TwoWays:
         return None if mask.constant == 1 else mask
 
 
-def flagged_load(
+def guarded_load(
     ctx: Lowering,
     access: TestedAccess,
     modifiers: str,
@@ -216,7 +220,7 @@ def flagged_load(
         fills: for each the words of what is not loaded.
     """
     words = [value for fill in fills for value in fill]
-    text = _Text([vector.register] * len(words))
+    text = InlinePTX([*[vector.register] * len(words), *["i32"] * result_words(access)])
     names = [f"${index}" for index in range(len(words))]
     sources = [
         text.use(ctx.emit.cast("zext", value, vector.register))
@@ -258,7 +262,7 @@ def flagged_load(
     text.put(*(filled if is_masked else ()))
     ways.write(near, far, () if is_masked else filled)
     text.put("}")
-    return [ctx.emit.cast("trunc", got, f"i{vector.bits}") for got in text.emit(ctx)]
+    return [ctx.emit.cast("trunc", got, f"i{vector.bits}") for got in ways.emit()]
 
 
 def _merged(name: str, fill: str, vector: Vector, word: int) -> tuple[str, ...]:
@@ -282,7 +286,7 @@ def _merged(name: str, fill: str, vector: Vector, word: int) -> tuple[str, ...]:
     )
 
 
-def flagged_store(
+def guarded_store(
     ctx: Lowering,
     access: TestedAccess,
     modifiers: str,
@@ -302,7 +306,7 @@ def flagged_store(
         packed: the words of each.
         owner: i1: whether this thread stores its elements; None where all do.
     """
-    text = _Text(())
+    text = InlinePTX(["i32"] * result_words(access))
     ways = _TwoWays(ctx, access, text, owner)
     acting = "" if owner is None else text.use(owner)
     names = [
@@ -338,7 +342,7 @@ def flagged_store(
         begin = ("setp.ne.u32 part, 0, 0;", "mov.b64 at, 0;", "mov.b64 to, 0;", *zeros)
     ways.write(near, far, begin, _stored_part(ways, modifiers, vector, parts, acting))
     text.put("}")
-    text.emit(ctx)
+    ways.emit()
 
 
 def _stored_part(
@@ -364,7 +368,7 @@ def _stored_part(
     return lines
 
 
-def flagged_copy(
+def guarded_copy(
     ctx: Lowering,
     access: TestedAccess,
     instruction: str,
@@ -382,7 +386,7 @@ def flagged_copy(
         size_bytes: of a vector.
         owner: i1: whether this thread copies its elements; None where all do.
     """
-    text = _Text(())
+    text = InlinePTX(["i32"] * result_words(access))
     ways = _TwoWays(ctx, access, text, owner)
     masks, guard = access.mask, "" if owner is None else f"@{text.use(owner)} "
 
@@ -404,7 +408,7 @@ def flagged_copy(
     text.put("{", *_REGISTERS)
     ways.write(near, far)
     text.put("}")
-    text.emit(ctx)
+    ways.emit()
 
 
 _REGISTERS = (

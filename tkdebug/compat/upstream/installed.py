@@ -1,0 +1,92 @@
+"""The Triton that is installed: which one it is, and whether it can compile.
+
+It is looked at without being imported: an incomplete one fails in ways that name nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tkdebug.errors import UsageError
+
+FIRST, LAST = (3, 6), (3, 9)
+_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.M)
+_OPTION = "--compiler triton"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledTriton:
+    """A Triton in this environment.
+
+    Attributes:
+        version: its release.
+        folder: of the package.
+    """
+
+    version: str
+    folder: Path
+
+
+def installed_triton() -> InstalledTriton:
+    """The Triton that `import triton` would find without tkdebug.
+
+    Raises:
+        UsageError: there is none, it has no compiler, its parts are of different releases, or
+            tkdebug does not know its release.
+    """
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        raise UsageError(
+            f"{_OPTION}: TRITON_INTERPRET=1 has Triton interpret kernels, not compile them; unset "
+            "it, or leave the option out to have tkdebug interpret"
+        )
+    spec = importlib.util.find_spec("triton")
+    if spec is None or not spec.origin:
+        raise UsageError(f"{_OPTION}: no Triton is installed here; pip install triton")
+    folder = Path(spec.origin).parent
+    version = _version_in(folder)
+    for file, what in (("_C/libtriton*", "compiler"), ("backends/nvidia/compiler.py", "backend")):
+        if not any(folder.glob(file)):
+            raise UsageError(
+                f"{_OPTION}: the Triton in {folder} has no {what} ({file} is missing); "
+                f"pip install --force-reinstall triton=={version}"
+            )
+    _check_distribution(folder, version)
+    if not FIRST <= _release(version) <= LAST:
+        known = " to ".join(".".join(map(str, end)) for end in (FIRST, LAST))
+        raise UsageError(f"{_OPTION}: Triton {version} is installed; expected {known}")
+    return InstalledTriton(version, folder)
+
+
+def _version_in(folder: Path) -> str:
+    try:
+        found = _VERSION.search((folder / "__init__.py").read_text("utf-8"))
+    except OSError:
+        found = None
+    if found is None:
+        raise UsageError(
+            f"{_OPTION}: {folder / '__init__.py'} names no version; pip install triton"
+        )
+    return found[1]
+
+
+def _check_distribution(folder: Path, version: str) -> None:
+    """Refuse files of one release under the metadata of another."""
+    try:
+        distribution = importlib.metadata.distribution("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    place = Path(str(distribution.locate_file("triton")))
+    if place.resolve() == folder.resolve() and _release(distribution.version) != _release(version):
+        raise UsageError(
+            f"{_OPTION}: the Triton in {folder} is mixed: its files are {version}, its metadata "
+            f"says {distribution.version}; pip install --force-reinstall triton=={version}"
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

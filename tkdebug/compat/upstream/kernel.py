@@ -1,0 +1,242 @@
+"""A kernel that upstream compiled, as hooks, sessions and crash reports see kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from time import perf_counter_ns, time_ns
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compat.upstream.pass_dumps import FRONT_END, Dump, Snapshot, passes_of, snapshots_of
+from tkdebug.errors import TkError
+from tkdebug.events import KernelCompiled, KernelLaunch, launch_type, next_launch_id
+from tkdebug.hook_chain import HOOKS
+from tkdebug.linemap.mlir_locations import Frames, mlir_frames, ptx_frames
+from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
+from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.device.platform import SpanTimer
+
+Run = Callable[..., Any]
+# Upstream's names of stages, and those that sessions have.
+STAGES = {"ttir": "ttir", "ttgir": "ttgir", "llir": "llvm-ir", "ptx": "ptx"}
+_PLACES: Mapping[str, Callable[[str], dict[int, Frames]]] = {
+    "ttir": mlir_frames,
+    "ttgir": mlir_frames,
+    "ptx": ptx_frames,
+}
+
+
+class UpstreamKernel:
+    """What there is to know of a `CompiledKernel` of upstream's.
+
+    Attributes:
+        kernel: that object.
+        name: of the kernel.
+        hash: upstream's, which is of the source, the options and the compiler.
+        binary: None: of its code only what the cubin says is known.
+        device: index of the device that it is loaded on.
+    """
+
+    binary = None
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.device = 0
+        self.name: str = kernel.name
+        self.hash: str = kernel.hash
+        fn = getattr(kernel.src, "fn", None)
+        self.fn: Any = fn
+        names = list(getattr(fn, "arg_names", ()))
+        kinds = {_name(key, names): str(kind) for key, kind in dict(kernel.src.signature).items()}
+        self.signature = {name: kinds.get(name, "constexpr") for name in names or kinds}
+        constants = dict(getattr(kernel.src, "constants", None) or {})
+        self.constants = {_name(key, names): value for key, value in constants.items()}
+
+    @property
+    def module(self) -> int | None:
+        """The driver's handle of the loaded cubin."""
+        return self.kernel.module if isinstance(self.kernel.module, int) else None
+
+    @property
+    def function(self) -> object:
+        """The driver's handle of the kernel."""
+        return self.kernel.function
+
+    @cached_property
+    def options(self) -> Mapping[str, object]:
+        """What it was compiled with, as upstream's metadata has it."""
+        metadata = self.kernel.metadata
+        wanted = ("num_warps", "num_stages", "num_ctas", "maxnreg", "arch")
+        found = {name: getattr(metadata, name, None) for name in wanted}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @cached_property
+    def launch_record(self) -> type[KernelLaunch]:
+        """The type of the records of its launches."""
+        infos = ArgumentInfos(self.signature, self.constants)
+        return launch_type(self.name, "native", self.options, self.hash, infos.of)
+
+    @cached_property
+    def parameter_kinds(self) -> tuple[str, ...]:
+        """As `hook_chain.PackableKernel` has it."""
+        return tuple(
+            "fixed" if name in self.constants or kind == "constexpr" else _kind(kind)
+            for name, kind in self.signature.items()
+        )
+
+    def recorded(self, run: Run, device: int) -> Run:
+        """Upstream's launcher with hooks around it; grids without programs pass by.
+
+        Args:
+            run: that launcher.
+            device: what the kernel is loaded on.
+        """
+        self.device = device
+
+        def launch(x: int, y: int, z: int, stream: int, *rest: Any) -> Any:
+            if not HOOKS.launch or x <= 0 or y <= 0 or z <= 0:
+                return run(x, y, z, stream, *rest)
+            # Behind the function, two kinds of metadata and two hooks.
+            return self._launch((x, y, z), stream, rest[5:], partial(run, x, y, z, stream, *rest))
+
+        return launch
+
+    def _launch(
+        self, grid: tuple[int, int, int], stream: int, values: tuple[Any, ...], run: Run
+    ) -> Any:
+        packer = HOOKS.packer
+        if packer is None:
+            return self._launch_hooked(grid, stream, values, run)
+        note = packer.notes.get(self) or packer.note_of(self)
+        start_ns = time_ns()
+        done = run()
+        number = next_launch_id()
+        note(number, *grid, stream, start_ns, *values)
+        if IN_FLIGHT.watched:
+            IN_FLIGHT.add_packed(self, number, grid, (), stream, packer)  # type: ignore[arg-type]
+        return done
+
+    def _launch_hooked(
+        self, grid: tuple[int, int, int], stream: int, values: tuple[Any, ...], run: Run
+    ) -> Any:
+        record: Any = self.launch_record(next_launch_id(), grid, stream, values, time_ns())
+        hooks = HOOKS.enter(self, record)
+        started_ns = perf_counter_ns()
+        try:
+            span = self._timer.start(stream) if HOOKS.timed else None
+            done = run()
+            if span is not None:
+                span.end()
+                record.device_ns = span
+            return done
+        except BaseException as error:
+            record.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record.duration_ns = perf_counter_ns() - started_ns
+            if IN_FLIGHT.watched:
+                IN_FLIGHT.add(self, record, ())  # type: ignore[arg-type]
+            HOOKS.exit(hooks, self, record)
+
+    @cached_property
+    def _timer(self) -> SpanTimer:
+        return platform_in_force().span_timer(self.device)
+
+    def compiled(
+        self, compile_ns: int, is_cached: bool, dumps: Sequence[Dump] = ()
+    ) -> KernelCompiled:
+        """The record of its compile.
+
+        Args:
+            compile_ns: how long it took.
+            is_cached: whether upstream had it on disk.
+            dumps: what upstream dumped of its passes; without, its stages stand for them.
+        """
+        texts = {
+            ours: str(self.kernel.asm[theirs])
+            for theirs, ours in STAGES.items()
+            if theirs in self.kernel.asm
+        }
+        done = passes_of(snapshots_of(dumps) or _stages(texts))
+        others = {name: text for name, text in texts.items() if name not in done.texts}
+        file, line, source = _source_of(self.fn)
+        cubin = self.kernel.asm["cubin"] if "cubin" in self.kernel.asm else b""
+        return KernelCompiled(
+            hash=self.hash,
+            name=self.name,
+            file=file,
+            line=line,
+            source=source,
+            signature=self._described(),
+            options={**self.options, "compiler": "triton"},
+            artifacts={"source": source, **done.texts, **others},
+            op_lines={
+                **done.op_lines,
+                **{name: _PLACES[name](text) for name, text in others.items() if name in _PLACES},
+            },
+            op_ids=done.op_ids,
+            compile_ns=compile_ns,
+            cache_hit=is_cached,
+            passes=tuple(done.passes),
+            line_table=partial(_line_table, self.name, cubin),
+        )
+
+    def _described(self) -> str:
+        shown = [
+            f"{name}: constexpr = {self.constants[name]!r}"
+            if name in self.constants
+            else f"{name}: {kind}"
+            for name, kind in self.signature.items()
+        ]
+        return f"({', '.join(shown)})"
+
+
+def _stages(texts: Mapping[str, str]) -> list[Snapshot]:
+    """Upstream's stages of MLIR as if each were made by one pass."""
+    names = ((FRONT_END, "ttir"), ("ttir to ttgir", "ttgir"))
+    return [Snapshot(name, stage, texts[stage]) for name, stage in names if stage in texts]
+
+
+def _name(key: Any, names: list[str]) -> str:
+    """A parameter's name by its key: a name, a position or a path of such."""
+    if isinstance(key, tuple):
+        key = key[0] if key else ""
+    return names[key] if isinstance(key, int) and key < len(names) else str(key)
+
+
+def _kind(type_name: str) -> str:
+    if type_name.startswith("*"):
+        return "tensor"
+    if type_name in ("i1", "u1"):
+        return "look"
+    if type_name[:1] in "iu" and type_name[1:].isdigit():
+        return "int" if type_name[0] == "i" else "uint"
+    return "float" if type_name.startswith(("fp", "bf", "f")) else "other"
+
+
+def _source_of(fn: Any) -> tuple[str, int, str]:
+    """File, first line and text of a jit function."""
+    code = getattr(getattr(fn, "fn", None), "__code__", None)
+    if code is None:
+        return "", 0, ""
+    text = getattr(fn, "raw_src", None) or getattr(fn, "src", "")
+    source = "".join(text) if isinstance(text, list) else str(text)
+    return code.co_filename, int(getattr(fn, "starting_line_number", code.co_firstlineno)), source
+
+
+def _line_table(name: str, cubin: bytes) -> Mapping[str, object]:
+    """From lines to SASS, by the cubin's own table."""
+    # Reading tables takes nvdisasm, which only who asks waits for.
+    from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
+    from tkdebug.linemap.line_table_data import absent, to_data
+
+    try:
+        tables = {table.kernel: table for table in cubin_tables(cubin)}
+    except TkError as error:
+        return absent(f"kernel {name}: {error}")
+    if name not in tables:
+        return absent(f"kernel {name}: its cubin has no code of that name")
+    return to_data(tables[name])
