@@ -224,7 +224,7 @@ def test_pattern_that_interprets_nothing_is_told(run_main, write_script):
 
 def test_unknown_architecture_is_told_before_the_script_runs(run_main, write_script):
     script = write_script("print('ran')")
-    assert "--target: got 'sm_1', expected sm_80" in told(
+    assert "--target: got 'sm_1', expected sm_75" in told(
         run_main, "run", "--target", "sm_1", script
     )
     with KNOBS.scope(cross_compile="sm_1"):
