@@ -25,7 +25,7 @@ from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.debug.stop_view import StopView
-from tkdebug.tui.debug.timeline import TimeSlider
+from tkdebug.tui.debug.timeline import TimeLog, TimeSlider
 from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.kernel import KernelPane
 
@@ -188,6 +188,21 @@ async def test_the_slider_goes_to_lines_passed(tmp_path):
         await at(pilot, "load")
         await pilot.press("L")
         await until(pilot, lambda: "out_ptr + rows" in screen_text(app), "the lines passed")
+
+
+async def test_lines_passed_are_read_as_they_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr("tkdebug.debugger.remote.looking._LINES_AROUND", 2)
+    async with debugging(tmp_path, f"b {line('store')}", "c") as (app, pilot):
+        await at(pilot, "store")
+        log = app.query_one(TimeLog)
+        await until(pilot, lambda: log.line_count == 4, "the lines around the stop")
+        await pilot.press("L", *["up"] * 4)
+        await until(pilot, lambda: log.index < log._timeline.total - 4, "earlier lines")
+        await until(pilot, lambda: log._timeline.first < log.index, "those before them, too")
+        app.query_one(TimeSlider).focus()
+        await pilot.press("home")
+        await until(pilot, lambda: log._timeline.first == 0, "the first lines")
+        assert log.index == 0
 
 
 async def test_a_breakpoint_is_set_by_a_click_beside_a_line(tmp_path):

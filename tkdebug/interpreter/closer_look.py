@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.dialects import scf, tt
-from tkdebug.compiler.probes.symptoms import HINT
+from tkdebug.compiler.probes.symptoms import HINT, INDEX
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import Prepared, run_programs
 from tkdebug.interpreter.observers import Moments, Observer
@@ -136,7 +136,9 @@ class _Seen:
 
     def shows(self, fault: Fault) -> bool:
         """Whether the device saw a symptom of the fault's kind in its program."""
-        kind = HINT if fault.kind in _OF_HINTS else fault.kind
+        kind: str = HINT if fault.kind in _OF_HINTS else fault.kind
+        if fault.kind == "oob-load" and fault.tensor is None:
+            kind = INDEX
         if kind in self.symptoms and self.symptoms[kind] <= self._linear(fault):
             return True
         # What leads before a tensor: a remainder that is negative, of a product that may wrap.
