@@ -35,7 +35,7 @@ class _UnknownReachError(Exception):
 
 
 def tile_is_inside(
-    ctx: Lowering, pointer: Value, size_bytes: int, first: LLVMValue, space: LLVMValue
+    ctx: Lowering, pointer: Value, size_bytes: int, first: LLVMValue, end: LLVMValue
 ) -> LLVMValue | None:
     """i1, the same in all threads: whether a tile of pointers certainly lies in a tensor.
 
@@ -44,7 +44,7 @@ def tile_is_inside(
         pointer: the tile.
         size_bytes: of an element.
         first: address of the tensor's first byte, i64.
-        space: bytes of the tensor, i64.
+        end: the one behind its last, i64.
 
     Returns:
         None where elements have to be tested.
@@ -57,10 +57,14 @@ def tile_is_inside(
     except _UnknownReachError:
         return None
     emit = ctx.emit
-    # As unsigned distances from the first byte: an address before it is very far behind it.
-    low = emit.binary("sub", reach.low, first)
-    last = emit.add(emit.binary("sub", reach.high, first), size_bytes)
-    inside = emit.bit_and(emit.icmp("ule", low, last), emit.icmp("ule", last, space))
+    # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
+    # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
+    # before the tensor lies very far behind it.
+    size = emit.binary("sub", end, first)
+    spanned = emit.add(emit.binary("sub", reach.high, reach.low), size_bytes)
+    places = emit.add(emit.binary("sub", size, spanned), 1)
+    places = emit.select(emit.icmp("ule", spanned, size), places, integer("i64", 0))
+    inside = emit.icmp("ult", emit.binary("sub", reach.low, first), places)
     for condition in corners.conditions:
         inside = emit.bit_and(inside, condition)
     return inside
@@ -95,7 +99,8 @@ def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
         reach = corners.addresses(value) if is_pointer else corners.integers(value)
     except _UnknownReachError:
         return None
-    return CarriedReach(reach, tuple(corners.conditions), integer("i64", 0))
+    span = ctx.emit.binary("sub", reach.high, reach.low)
+    return CarriedReach(reach.low, span, tuple(corners.conditions))
 
 
 class _Corners:
@@ -141,9 +146,8 @@ class _Corners:
         if carried is None:
             return None
         self.conditions += carried.conditions
-        emit, first = self._ctx.emit, carried.first
-        low, high = (emit.add(end, carried.moved) for end in (first.low, first.high))
-        return Reach(low, high, isinstance(element_of(value.type), PointerType))
+        high = self._ctx.emit.add(carried.low, carried.span)
+        return Reach(carried.low, high, isinstance(element_of(value.type), PointerType))
 
     def _next_op(self, value: Value) -> Operation:
         op = value.defining_op

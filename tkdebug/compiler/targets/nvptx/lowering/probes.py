@@ -74,11 +74,16 @@ class Probes:
         emit = self._ctx.emit
         return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), self.bounds(site).first)
 
+    def ends(self, site: ProbeSite) -> tuple[LLVMValue, LLVMValue]:
+        """Addresses of the first byte of the tensor that an access must stay in, and of its end."""
+        assert site.tensor is not None
+        return self._ends[site.tensor]
+
     def bounds(self, site: ProbeSite) -> Bounds:
         """Of the tensor that a site's access must stay in."""
         assert site.tensor is not None
         if site.tensor not in self._bounds:
-            first, end = self._ends[site.tensor]
+            first, end = self.ends(site)
             with self._ctx.emit.in_entry():
                 size = self._ctx.emit.binary("sub", end, first)
             self._bounds[site.tensor] = Bounds(first, size)
