@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -144,9 +145,25 @@ def test_installed_check_finds_a_planted_fault(site: Path, tmp_path: Path) -> No
 def test_doctor_lists_plugins_with_their_distribution(site: Path) -> None:
     lines = tkdebug(site, "doctor").stdout.splitlines()
     found = {line.split()[1]: line for line in lines if line.startswith("plugin ")}
-    ours = {"double-negation", "infinity", "markdown", "launch-count", "large-block"}
+    ours = {"double-negation", "infinity", "markdown", "launch-count", "large-block", "sectors"}
     assert set(found) == ours
     assert all(" ok " in line and "tkdebug-example 0.1.0" in line for line in found.values())
+
+
+def test_installed_instrumentation_measures_lines(site: Path, script: Path) -> None:
+    report = script.with_name("out.json")
+    done = tkdebug(site, "run", "--instrument", "sectors", "--report", report, script)
+    assert done.returncode == 0, done.stderr
+    # 16 floats are two sectors, which each of the four warps reads.
+    place = "script.py:9 tt.load of negated: accesses 8, elements 128, sectors 16; 2 times"
+    assert "measured by sectors" in done.stderr
+    assert place in done.stderr
+    load, store = json.loads(report.read_text())["instrumentation"]
+    assert (load["line"], load["op"], load["totals"]["sectors"]) == (9, "tt.load", 16)
+    assert (store["line"], store["op"], store["measured"]) == (10, "tt.store", 2)
+    unknown = tkdebug(site, "run", "--instrument", "sector", script)
+    assert unknown.returncode == 2
+    assert "sector" in unknown.stderr
 
 
 RAISING_PASS = """
@@ -221,12 +238,15 @@ def test_plugins_that_raise_are_each_named_once_and_skipped(script: Path, tmp_pa
 
 def test_doctor_says_why_a_plugin_is_skipped(tmp_path: Path) -> None:
     site = make_plugin(tmp_path / "site", "tkdebug.hooks", "1 / 0")
-    make_plugin(site, "tkdebug.instrumentation", "PLUGIN = 1", "early")
+    make_plugin(site, "tkdebug.later", "PLUGIN = 1", "early")
+    make_plugin(site, "tkdebug.instrumentation", "PLUGIN = 1", "number")
     done = tkdebug(site, "doctor")
     lines = {s.split()[1]: s for s in done.stdout.splitlines() if s.startswith("plugin ")}
     skipped = "tkdebug.hooks, of faulty-broken 1.0: skipped: ZeroDivisionError"
     assert skipped in lines["broken"]
     assert "this version has no such group" in lines["early"]
+    expected = "expected a tkdebug.runtime.instrumentation.plugin.Instrumentation"
+    assert expected in lines["number"]
     assert told(done) == []
 
 

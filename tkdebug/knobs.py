@@ -140,6 +140,13 @@ KNOB_TABLE: tuple[Knob, ...] = (
         "memory for what is kept of watched values in one launch",
     ),
     Knob(
+        "instrumentations",
+        {"TKDEBUG_INSTRUMENT": parse_names},
+        (),
+        tuple,
+        "plugins that instrument kernels, by name",
+    ),
+    Knob(
         "timelines",
         {"TKDEBUG_TIMELINE": parse_watches},
         (),
@@ -362,6 +369,7 @@ class Knobs:
     watches: tuple[str, ...]
     timelines: tuple[str, ...]
     watch_buffer_bytes: int
+    instrumentations: tuple[str, ...]
     print_elements: int
     only_kernels: tuple[str, ...]
     ignored_kinds: tuple[str, ...]

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Group = Literal[
-    "tkdebug.passes", "tkdebug.checks", "tkdebug.renderers", "tkdebug.hooks", "tkdebug.remarks"
+    "tkdebug.passes",
+    "tkdebug.checks",
+    "tkdebug.renderers",
+    "tkdebug.hooks",
+    "tkdebug.remarks",
+    "tkdebug.instrumentation",
 ]
 _PREFIX = "tkdebug."
 _T = TypeVar("_T")

@@ -438,6 +438,31 @@ def test_autocast_casts_products():
     assert (x @ x).dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [
+        (lambda x: torch.softmax(x, -1), torch.float32),
+        (lambda x: torch.nn.functional.log_softmax(x, -1), torch.float32),
+        (lambda x: x.exp(), torch.float32),
+        (lambda x: x.sum(), torch.float32),
+        (lambda x: torch.cumsum(x, 0, dtype=torch.float16), torch.float16),
+        (lambda x: torch.nn.functional.layer_norm(x, (4,)), torch.float32),
+        (lambda x: torch.nn.functional.mse_loss(x, x), torch.float32),
+        (lambda x: torch.relu(x), torch.float16),
+        (lambda x: x + x, torch.float16),
+        (lambda x: torch.softmax(x.cpu(), -1), torch.float16),
+    ],
+)
+def test_autocast_computes_some_functions_in_fp32(function, dtype):
+    x = torch.randn(4, 4, device="cuda", dtype=torch.float16, requires_grad=True)
+    with torch.autocast("cuda"):
+        result = function(x)
+    assert result.dtype == dtype
+    result.sum().backward()
+    assert x.grad.dtype == torch.float16
+    assert function(x).dtype == torch.float16
+
+
 def test_custom_forward_casts_under_autocast():
     class Identity(torch.autograd.Function):
         @staticmethod

@@ -368,3 +368,12 @@ def test_displayed_variables_are_not_shown_once_the_launch_has_ended(run, rows):
     last = out.rpartition("has ended")[2]
     assert "***" not in last
     assert "DX = float32[3, 4]" in last
+
+
+def test_the_tui_needs_a_terminal_and_gives_no_json(run):
+    status, _, err = run("--tui", TWICE)
+    assert (status, "not a terminal; use --no-tui" in err) == (2, True)
+    status, _, err = run("--tui", "--json", TWICE)
+    assert (status, "leave --tui out" in err) == (2, True)
+    status, out, _ = run("--no-tui", "--json", TWICE, typed="q\n")
+    assert (status, json.loads(out.splitlines()[0])["event"]) == (0, "begin")

@@ -177,6 +177,11 @@ def test_breakpoints_are_toggled_at_lines_and_shown(pane):
     assert pane.wait("breakpoints")["breakpoints"] == []
     pane.say(**where, line=1)
     assert "no statement" in pane.answer()[0]
+    assert pane.wait("breakpoints")["breakpoints"] == []
+    pane.say(**where, line=line("load"))
+    assert len(pane.wait("breakpoints")["breakpoints"]) == 1
+    pane.front.ended()
+    assert pane.answer()[1].startswith("breakpoint 2 was never met")
 
 
 def test_a_pane_that_goes_lets_the_launch_go_on(pane):
@@ -185,6 +190,19 @@ def test_a_pane_that_goes_lets_the_launch_go_on(pane):
     pane.close()
     assert torch.equal(out, 8 * torch.arange(8.0))
     assert HOOKS.debugger is None
+
+
+def test_after_detach_a_breakpoint_stops_again(pane):
+    x, out = torch.arange(8.0), torch.zeros(8)
+    stop_at(pane, "store", kernels.twice_called, (2,), x, out, BLOCK=4)
+    pane.type("detach")
+    pane.wait("running")
+    pane._threads[-1].join(WAIT_S)
+    assert HOOKS.debugger is None
+    pane.say(do="break", file=kernels.FILE, line=line("load"))
+    pane.wait("breakpoints")
+    pane.launch(kernels.twice_called, (2,), x, out, BLOCK=4)
+    assert pane.view().place.line == line("load")
 
 
 def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
@@ -196,6 +214,14 @@ def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
     assert pane.view().frames
     thread.join(WAIT_S)
     assert isinstance(pane.failed, Ended)
+
+
+def test_a_forked_child_neither_stops_nor_holds_the_wire():
+    ours, theirs = socket.socketpair()
+    front = RemoteFront(Wire(theirs))
+    front.renew_locks()  # as after a fork, in the child
+    assert front.break_into() is None
+    assert ours.recv(1) == b""
 
 
 # Tiles as cells

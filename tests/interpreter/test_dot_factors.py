@@ -1,11 +1,13 @@
 """Dots give the same bits whether programs share factors and sums take their memory, or not."""
 
+from unittest import mock
+
 import dot_kernels
 import pytest
 import torch
 from differential import launch as launch_kernel
 
-from tkdebug.interpreter import launch
+from tkdebug.interpreter import dots, launch
 from tkdebug.interpreter.fusion import Fusion
 
 # Of each kernel: loads that only a dot multiplies, and dots that nobody sees before the loop ends.
@@ -35,7 +37,10 @@ def product(name, dtype, tile):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("name", PLANS)
 def test_dot_factors_and_sums_change_no_bit(name, dtype, tile, monkeypatch):
-    fast, module = product(name, dtype, tile)
+    by_blocks = mock.Mock(wraps=dots._adds_by_blocks)
+    with mock.patch.object(dots, "_adds_by_blocks", by_blocks):
+        fast, module = product(name, dtype, tile)
+    assert by_blocks.called == (name != "by_rows")
     plan = Fusion.of(module)
     assert (len(plan.factors), len(plan.sums)) == PLANS[name]
     monkeypatch.setattr(launch, "_fusion", lambda *_: Fusion())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -87,11 +88,6 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
         on_gpu(value) if isinstance(value, torch.Tensor) else value for value in launch.values
     ]
     names = module.function.attributes["arg_names"]
-    tensors = {
-        name: value
-        for name, value in zip(names, values, strict=True)
-        if isinstance(value, torch.Tensor)
-    }
     table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
     packed = []
     for argument, value in zip(
@@ -103,8 +99,16 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
             assert isinstance(argument.type, ScalarType)
             packed.append(packed_scalar(argument.type, value))
     packed.append(struct.pack("=Q", table.data_ptr()))
+    passed = {
+        name: replace(PassedTensor.of(given), address=value.data_ptr())
+        for name, given, value in zip(names, launch.values, values, strict=True)
+        if isinstance(given, torch.Tensor)
+    }
+    given = dict(zip(names, launch.values, strict=True))
     for name in plan.bounds:
-        packed += [struct.pack("=Q", end) for end in byte_bounds(tensors[name])]
+        first, end = byte_bounds(given[name])
+        address = passed[name].address
+        packed += [struct.pack("=Q", place) for place in (address, address + end - first)]
     memory = [ctypes.create_string_buffer(value, 8) for value in packed]
     pointers = (ctypes.c_void_p * len(memory))(*map(ctypes.addressof, memory))
     driver_api.call(
@@ -112,7 +116,6 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
         0, ctypes.addressof(pointers), 0,
     )  # fmt: skip
     torch.cuda.synchronize()
-    passed = {name: PassedTensor.of(tensor) for name, tensor in tensors.items()}
     checked = CheckedLaunch(module.name, 0, launch.grid, passed, launch.arguments)
     after = [v.cpu() if isinstance(v, torch.Tensor) else v for v in values]
     return faults_found(plan, bytes(table.cpu().numpy()), checked, launch), after

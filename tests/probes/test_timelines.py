@@ -25,6 +25,7 @@ from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
 from tkdebug.errors import Frame, UsageError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.renderers.timeline_section import _programs
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
@@ -148,6 +149,14 @@ def test_kernels_are_chosen_by_pattern():
     with KNOBS.scope(timelines=("mat*@1",)):
         assert timeline_options("matmul").timeline.programs == (1,)
         assert timeline_options("softmax") is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([3], "program 3"), ([0, 1, 2, 7], "programs 0 to 2, 7"), ([4, 5], "programs 4 to 5")],
+)
+def test_programs_are_told_as_runs(numbers, text):
+    assert _programs(numbers) == text
 
 
 def test_a_session_tells_where_cycles_went(tmp_path):

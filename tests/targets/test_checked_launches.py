@@ -23,12 +23,13 @@ from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.interpreter import closer_look
 from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.probes import checked_launches
+from tkdebug.runtime.probes import checked_launches, held_arguments
 from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.launch_kinds import QUIET
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
@@ -482,11 +483,14 @@ def test_stored_nan_is_looked_at_again(printer, told):
 
 
 @pytest.mark.parametrize("change", ["freed", "changed", "in place"])
-def test_stored_nan_of_arguments_that_are_gone_is_no_fault(printer, told, change, capsys):
+def test_stored_nan_of_arguments_that_are_gone_is_no_fault(
+    printer, told, change, capsys, monkeypatch
+):
     faults, _ = told
     x, y, out = torch.zeros(100), torch.zeros(100), torch.zeros(100)
     printer.finds = stored_nan(1)
     printer.memory.holds = True
+    monkeypatch.setattr(held_arguments, "SAVED_BYTES", 0)
     make_ratio()[(2,)](x, y, x if change == "in place" else out, 100, BLOCK=64)
     if change == "freed":
         del y
@@ -509,16 +513,20 @@ def test_nan_that_the_device_did_not_see_is_no_fault(printer, told):
     assert faults == []
 
 
-def test_stored_nan_of_a_large_launch_is_counted_in_one_program(printer, told):
+@pytest.mark.parametrize(
+    ("most", "count", "hint"), [(1 << 16, 1792, ""), (64, 64, "program (100, 0, 0) alone")]
+)
+def test_stored_nan_of_a_large_launch(printer, told, monkeypatch, most, count, hint):
     faults, _ = told
+    monkeypatch.setattr(closer_look, "MOST_PROGRAMS", most)
     x, y, out = (torch.zeros(8192) for _ in range(3))
     y[:6400] = 1
     printer.finds = stored_nan(100)
     make_ratio()[(128,)](x, y, out, 8192, BLOCK=64)
     CHECKED.collect()
     (fault,) = faults
-    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, 64)
-    assert "counted in program (100, 0, 0) alone" in fault.hint
+    assert (fault.program_id, fault.index, fault.count) == ((100, 0, 0), 6400, count)
+    assert hint in fault.hint
 
 
 def test_access_between_the_elements_of_a_view(printer, told, x):
@@ -532,3 +540,28 @@ def test_access_between_the_elements_of_a_view(printer, told, x):
         1,
         20,
     )
+
+
+def test_elements_of_overlapping_windows_are_legal(printer, told, x):
+    faults, _ = told
+    make_kernel()[(1,)](x.unfold(0, 10, 5), x.clone(), 40, BLOCK=64)
+    make_kernel()[(1,)](x.as_strided((3, 5), (3, 2)), x.clone(), 2, BLOCK=2)
+    CHECKED.collect()
+    assert [(fault.kind, fault.index, fault.count) for fault in faults] == [
+        ("between-elements", 1, 1)
+    ]
+
+
+def test_stored_nan_of_a_kernel_that_works_in_place(printer, told):
+    faults, _ = told
+    x, y = torch.zeros(100), torch.ones(100)
+    y[90] = 0
+    printer.finds = stored_nan(1)
+    printer.memory.holds = True
+    make_ratio()[(2,)](x, y, x, 100, BLOCK=64)
+    x += 1
+    printer.memory.let_end()
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.index) == ("nan", 90)
+    assert "of 0 / 0" in fault.message

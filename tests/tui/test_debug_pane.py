@@ -25,7 +25,7 @@ from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.debug.stop_view import StopView
-from tkdebug.tui.debug.timeline import TimeSlider
+from tkdebug.tui.debug.timeline import TimeLog, TimeSlider
 from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.kernel import KernelPane
 
@@ -127,17 +127,19 @@ async def test_the_command_line_takes_the_consoles_commands(tmp_path):
         await at(pilot, "store")
         await pilot.press(*"p ac")
         await until(pilot, lambda: "p acc" in screen_text(app).splitlines()[-2], "what is offered")
-        await pilot.press("right", *"[0, 0, 0]", "enter")
-        log = app.query_one(AnswerLog)
-        await until(pilot, lambda: "acc[0, 0, 0] = " in log.text, "the value")
-        await pilot.press(*"1 / 0", "enter")
-        await until(pilot, lambda: "*** 1 / 0: ZeroDivisionError" in log.text, "what is wrong")
-        await pilot.press(*"p '\\x1b[2J'", "enter")
-        await until(pilot, lambda: "'\\x1b[2J' = '\\x1b[2J'" in log.text, "the text, harmless")
-        await pilot.press(*"why acc[0, 1]", "enter")
-        await until(pilot, lambda: "computed at, the last line first" in log.text, "the slice")
+        log, command = app.query_one(AnswerLog), app.query_one(CommandLine)
+        await pilot.press("right")
+        for rest, answer in (
+            ("[0, 0, 0]", "acc[0, 0, 0] = "),
+            ("1 / 0", "*** 1 / 0: ZeroDivisionError"),
+            ("p '\\x1b[2J'", "'\\x1b[2J' = '\\x1b[2J'"),
+            ("why acc[0, 1]", "computed at, the last line first"),
+        ):
+            command.value += rest
+            await pilot.press("enter")
+            await until(pilot, lambda answer=answer: answer in log.text, answer)
         await pilot.press("up")
-        assert app.query_one(CommandLine).value == "why acc[0, 1]"
+        assert command.value == "why acc[0, 1]"
         await pilot.press("escape")
         assert app.focused is app.query_one(DebugSource)
         assert "\x1b" not in screen_text(app)
@@ -186,6 +188,21 @@ async def test_the_slider_goes_to_lines_passed(tmp_path):
         await at(pilot, "load")
         await pilot.press("L")
         await until(pilot, lambda: "out_ptr + rows" in screen_text(app), "the lines passed")
+
+
+async def test_lines_passed_are_read_as_they_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr("tkdebug.debugger.remote.looking._LINES_AROUND", 2)
+    async with debugging(tmp_path, f"b {line('store')}", "c") as (app, pilot):
+        await at(pilot, "store")
+        log = app.query_one(TimeLog)
+        await until(pilot, lambda: log.line_count == 4, "the lines around the stop")
+        await pilot.press("L", *["up"] * 4)
+        await until(pilot, lambda: log.index < log._timeline.total - 4, "earlier lines")
+        await until(pilot, lambda: log._timeline.first < log.index, "those before them, too")
+        app.query_one(TimeSlider).focus()
+        await pilot.press("home")
+        await until(pilot, lambda: log._timeline.first == 0, "the first lines")
+        assert log.index == 0
 
 
 async def test_a_breakpoint_is_set_by_a_click_beside_a_line(tmp_path):

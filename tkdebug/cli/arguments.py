@@ -27,6 +27,7 @@ _OPTIONS_WITH_VALUE = (
     "--check",
     "--check-launches",
     "--watch",
+    "--instrument",
     "--timeline",
     "--print-elements",
     "--hang-timeout",
@@ -73,6 +74,7 @@ class Arguments:
         stalls: whether to sample where warps wait.
         check_launches: which launches of native kernels are checked; None as the knob says.
         watches: values of kernels that are recorded.
+        instrumentations: plugins that measure what kernels do.
         timelines: kernels of which warps' timelines are recorded.
         print_elements: elements of tiles that are printed one by one; None as the knob says.
         hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
@@ -126,6 +128,7 @@ class Arguments:
     temporary: bool = False
     check_launches: CheckedLaunchesName | None = None
     watches: tuple[str, ...] = ()
+    instrumentations: tuple[str, ...] = ()
     timelines: tuple[str, ...] = ()
     print_elements: int | None = None
     hang_timeout_s: float | None = None
@@ -172,10 +175,14 @@ def parse(argv: Sequence[str]) -> Arguments:
                 output=parsed.output,
             )
         case "compare":
+            if parsed.compilers == (parsed.after is not None):
+                commands["compare"].error("give before.tkd and after.tkd, or --compilers script.py")
             return Arguments(
                 "compare",
                 earlier=parsed.before,
                 session=parsed.after,
+                target=str(parsed.before) if parsed.compilers else "",
+                target_argv=tuple(program),
                 format=parsed.format,
                 max_slowdown_percent=parsed.max_slowdown,
             )
@@ -296,6 +303,7 @@ def _run_arguments(
         coredump=not (parsed.no_coredump or parsed.stacks or parsed.stalls),
         check_launches=parsed.check_launches,
         watches=tuple(parsed.watches),
+        instrumentations=tuple(parsed.instrumentations),
         timelines=tuple(parsed.timelines),
         print_elements=parsed.print_elements,
         hang_timeout_s=parsed.hang_timeout,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.cli.statuses import FAULT_STATUS
@@ -19,20 +23,36 @@ def compare_command(arguments: Arguments) -> int:
     Raises:
         SessionError: a session cannot be read.
     """
+    if arguments.target:
+        # Only a comparison of compilers runs something.
+        from tkdebug.cli.compare_compilers import compared_runs, output_lines
+
+        with compared_runs(arguments) as runs:
+            lines = [*output_lines(runs.outputs)]
+            return _compare(arguments, runs.before, runs.after, lines)
     assert arguments.earlier is not None
     assert arguments.session is not None
-    with Session.open(arguments.earlier) as before, Session.open(arguments.session) as after:
+    return _compare(arguments, arguments.earlier, arguments.session, ())
+
+
+def _compare(arguments: Arguments, earlier: Path, later: Path, outputs: Sequence[str]) -> int:
+    with Session.open(earlier) as before, Session.open(later) as after:
         comparison = compare(before, after)
         if arguments.format == "json":
             put_out(comparison_json.render(comparison, before, after))
         else:
             view = view_of_answer(None)
-            put_out(
-                comparison_text.render(comparison, before, after, view), styled=view.style.is_on
-            )
+            text = comparison_text.render(comparison, before, after, view)
+            put_out(chain(text, _section(outputs)), styled=view.style.is_on)
     new = any(group.fault.fails for group in comparison.new_faults)
     allowed = arguments.max_slowdown_percent
     slower = comparison.slower(allowed) if allowed is not None else ()
     for change in slower:
         tell(f"{change.kernel}: slower than before by more than {allowed:g} %")
     return FAULT_STATUS if new or slower else 0
+
+
+def _section(outputs: Sequence[str]) -> Iterator[str]:
+    if outputs:
+        yield "\nwhat kernels wrote, before and after\n"
+    yield from (f"{line}\n" for line in outputs)

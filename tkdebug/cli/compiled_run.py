@@ -195,7 +195,11 @@ def _upstream_dumps(arguments: Arguments) -> Iterator[None]:
 
 
 def _record(
-    program: Program, path: Path, target: str | None, advises: bool, compiler: str | None
+    program: Program,
+    path: Path,
+    target: str | None,
+    advises: bool = False,
+    compiler: str | None = None,
 ) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat

@@ -163,6 +163,10 @@ def _plugin_kind(group: str) -> type | None:
             from tkdebug.hook_chain import Hook
 
             return Hook
+        case "tkdebug.instrumentation":
+            from tkdebug.runtime.instrumentation.plugin import Instrumentation
+
+            return Instrumentation
         case "tkdebug.remarks":
             from tkdebug.advice.judging import RemarkPlugin
 

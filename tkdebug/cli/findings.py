@@ -76,6 +76,7 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
         baseline=path if path is not None and path.exists() else None,
         check_launches=checked_launches(arguments),
         watches=arguments.watches or KNOBS.watches,
+        instrumentations=arguments.instrumentations or KNOBS.instrumentations,
         timelines=arguments.timelines or KNOBS.timelines,
         print_elements=KNOBS.print_elements
         if arguments.print_elements is None

@@ -70,6 +70,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
             command.append(f"--{name}")
     if arguments.check_launches is not None:
         command.append(f"--check-launches={arguments.check_launches}")
+    for name in arguments.instrumentations:
+        command.append(f"--instrument={name}")
     for timeline in arguments.timelines:
         command.append(f"--timeline={timeline}")
     if arguments.print_elements is not None:

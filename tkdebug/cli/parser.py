@@ -175,6 +175,15 @@ def _add_run(add: AddCommand) -> None:
         ":tile records the whole tile; may be repeated",
     )
     run.add_argument(
+        "--instrument",
+        action="append",
+        default=[],
+        dest="instrumentations",
+        choices=WithPlugins((), "tkdebug.instrumentation"),
+        metavar="PLUGIN",
+        help="have a plugin measure what kernels do, by source line; may be repeated",
+    )
+    run.add_argument(
         "--timeline",
         action="append",
         default=[],
@@ -342,14 +351,22 @@ def _add_report(add: AddCommand) -> None:
 def _add_compare(add: AddCommand) -> None:
     compare = add(
         "compare",
-        help="what differs between two runs",
+        help="what differs between two runs, or between two compilers",
+        usage="tkdebug compare [options] (before.tkd after.tkd | --compilers script.py "
+        "[-- arguments])",
         description="Compare two recorded runs: times by kernel and whether they changed for "
         "certain, registers and spills, and faults and remarks that are new or gone. The exit "
         "status is 3 where a fault is new, or --max-slowdown is exceeded.",
         allow_abbrev=False,
     )
     compare.add_argument("before", type=Path, metavar="before.tkd", help=_SESSION_HELP)
-    compare.add_argument("after", type=Path, metavar="after.tkd", help="a later one")
+    compare.add_argument("after", type=Path, nargs="?", metavar="after.tkd", help="a later one")
+    compare.add_argument(
+        "--compilers",
+        action="store_true",
+        help="in the place of two runs give a script.py: it is run with the Triton that is "
+        "installed and with tkdebug, and what its kernels write is compared, too",
+    )
     compare.add_argument(
         "--max-slowdown",
         type=percent,

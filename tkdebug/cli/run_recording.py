@@ -63,7 +63,7 @@ def run_recorded(
         )
         compiling = cross_compiling(arguments.native_target, arguments.advise)
         ranges = nvtx_ranges() if arguments.nvtx else contextlib.nullcontext()
-        with installed, compiling, ranges, _origins(arguments, recorder):
+        with installed, compiling, ranges, _origins(arguments, recorder), _outputs():
             record_baseline()
             if arguments.pane_socket is not None:
                 ending = _run_beside_pane(arguments, program, arguments.pane_socket)
@@ -90,6 +90,17 @@ def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) ->
     ending = run_program(program)
     front.ended()
     return ending
+
+
+def _outputs() -> contextlib.AbstractContextManager[None]:
+    """Keep what kernels write, where a comparison of compilers wants it."""
+    path = os.environ.pop("TKDEBUG_KEEP_OUTPUTS", None)
+    if path is None:
+        return contextlib.nullcontext()
+    # It imports torch, which scripts that are not compared may do without.
+    from tkdebug.compat.captured_outputs import kept_outputs
+
+    return kept_outputs(Path(path))
 
 
 @contextlib.contextmanager

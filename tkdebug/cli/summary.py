@@ -13,6 +13,7 @@ from pathlib import Path
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted, counted_line
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
+from tkdebug.instrument.instrumented_lines import instrumented_text
 from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.fault_section import fault_lines
@@ -61,6 +62,9 @@ def print_summary(
     _print_faults(session, tuple(group for group in faults if group.fault.is_open), told)
     for line in remarks(session, faults):
         tell(line)
+    measured = "\n".join(map(visible_line, instrumented_text(session)))
+    if measured:
+        tell(measured)
     watched = "\n".join(map(visible_line, watched_lines(session, MAX_SHOWN_VALUES)))
     if watched:
         tell(watched)

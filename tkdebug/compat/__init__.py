@@ -75,7 +75,8 @@ class Installed:
             if self.stand_in is None:
                 undo.callback(CompilesNatively().restore)
                 platform_in_force().announce_with_torch()
-                if KNOBS.check_launches != "none" or KNOBS.watches or KNOBS.timelines:
+                looks = KNOBS.watches or KNOBS.instrumentations or KNOBS.timelines
+                if KNOBS.check_launches != "none" or looks:
                     from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
 
                     undo.callback(collect_at_synchronisations())

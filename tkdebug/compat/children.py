@@ -40,6 +40,7 @@ def environment(
         "TKDEBUG_INTERPRET": ",".join(interpret) or None,
         "TKDEBUG_CHECKS": ",".join(checks) or NO_CHECKS,
         "TKDEBUG_CHECK_LAUNCHES": KNOBS.check_launches,
+        "TKDEBUG_INSTRUMENT": ",".join(KNOBS.instrumentations) or None,
         "TKDEBUG_PRINT_ELEMENTS": str(KNOBS.print_elements),
         "TKDEBUG_WATCH": ";".join(watch.absolute_text for watch in WATCHES.watches) or None,
         "TKDEBUG_TIMELINE": ";".join(KNOBS.timelines) or None,

@@ -165,9 +165,9 @@ class Buffer:
         bad = torch.zeros_like(offsets, dtype=torch.bool)
         if self.is_dense:
             return bad
-        if not self._is_nested():
+        if not self.is_nested():
             # Elements overlap or interleave: no division finds them.
-            elements = self._elements()
+            elements = self._elements(offsets.device)
             return ~elements[offsets.clamp(0, self.hull_elems - 1)] & ~self.outside(offsets)
         rest = offsets
         for stride, size in self.dims:
@@ -176,7 +176,7 @@ class Buffer:
             rest = rest - index * stride
         return (bad | (rest != 0)) & ~self.outside(offsets)
 
-    def _is_nested(self) -> bool:
+    def is_nested(self) -> bool:
         """Whether every stride reaches past all that the smaller ones span."""
         reach = 0
         for stride, size in reversed(self.dims):
@@ -185,9 +185,9 @@ class Buffer:
             reach += stride * (size - 1)
         return True
 
-    def _elements(self) -> Tensor:
+    def _elements(self, device: torch.device) -> Tensor:
         """(hull_elems,) bool: which offsets are elements."""
-        out = torch.zeros(self.hull_elems, dtype=torch.bool, device=self.tensor.device)
+        out = torch.zeros(self.hull_elems, dtype=torch.bool, device=device)
         strides = [stride for stride, _ in self.dims]
         out.as_strided([size for _, size in self.dims], strides).fill_(True)
         return out

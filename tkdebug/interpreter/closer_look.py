@@ -2,8 +2,8 @@
 
 A device notes that a NaN was stored, an integer divided by zero, an offset wrapped, and in which
 program first. Of what, and where the result goes, the interpreter says, on copies of the arguments:
-of that program alone, or of all where a launch has few. What it finds is a fault only where it is
-what the device saw: of the same kind, and in no earlier program. Else nothing is told, as the
+of all programs, or of that one alone where these take too long. What it finds is a fault only where
+it is what the device saw: of the same kind, and in no earlier program. Else nothing is told, as the
 arguments are no longer those of the launch.
 """
 
@@ -15,27 +15,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.dialects import scf, tt
-from tkdebug.compiler.probes.symptoms import HINT
+from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.probes.symptoms import HINT, INDEX
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.launch import Prepared, run_programs
+from tkdebug.interpreter.launch import run_programs
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.probe_reports import symptoms
-from tkdebug.interpreter.replay import Replayable, read_arguments
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.ir import Module, Operation, Region
+    from tkdebug.compiler.ir import Operation, Region
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.probe_reports import CheckedLaunch
     from tkdebug.interpreter.values import TileValue
 
-# Launches of so many programs are looked at as a whole.
-FEW_PROGRAMS = 64
-# Of others, so many programs.
-MOST_PROGRAMS = 4
-LONGEST_S = 2.0
+# Launches of up to so many programs are looked at as a whole, if that takes no longer.
+MOST_PROGRAMS = 1 << 16
+WHOLE_S = 0.2
+# Of others, the first programs.
+_MOST_FIRST = 4
+LONGEST_S = 0.3
 # Of promises about numbers: of `tl.multiple_of` and its kin, and of descriptors.
 _OF_HINTS = ("assumption", "misaligned-descriptor")
 _ACCESS_KINDS = ("oob-load", "oob-store", "oob-atomic")
@@ -53,27 +53,6 @@ def needs_closer_look(plan: ProbePlan, table: bytes, faults: Sequence[Fault]) ->
         return True
     # What led outside of a tensor: a remainder that is negative, say, or all of a block.
     return any(fault.kind in _ACCESS_KINDS for fault in faults)
-
-
-def parameters_of(module: Module) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Positions of the parameters that a kernel reads memory through, and of those it writes.
-
-    Returns:
-        None where a closer look may see other values than the launch did: what it reads is not
-        known, or written by it as well, or its programs wait for each other.
-    """
-    known, written = Replayable.of(module), Prepared.of(module).written
-    reads = read_arguments(module, _is_of_consequence)
-    if not known.is_possible or reads is None or written is None:
-        return None
-    if reads & written or Prepared.of(module).spin_loops:
-        return None
-    return reads, written
-
-
-def _is_of_consequence(op: Operation) -> bool:
-    """Whether anything comes of what an op reads: of a sum that nobody asks for, nothing does."""
-    return not tt.Atomic.matches(op) or bool(op.result.uses)
 
 
 def look_closer(
@@ -94,15 +73,20 @@ def look_closer(
         faults: those that the device told (`faults_of`).
     """
     seen = _Seen(launch, symptoms(plan, table), faults)
-    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
     checks = seen.symptoms.keys() & {"nan", "inf"}
-    ranges, is_whole = seen.programs()
-    deadline = _Deadline(time.monotonic() + LONGEST_S)
-    try:
-        run_programs(plan.module, values, launch.grid, ranges, log, checks, [deadline])
-    except _TooLongError:
-        return list(faults)
-    return _merged(log.publish(), seen, is_whole)
+    total = math.prod(launch.grid)
+    ways = [([range(total)], WHOLE_S)] if total <= MOST_PROGRAMS else []
+    ways.append((seen.first_programs(), LONGEST_S))
+    for programs, longest_s in ways:
+        log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+        deadline = _Deadline(time.monotonic() + longest_s)
+        try:
+            run_programs(plan.module, values, launch.grid, programs, log, checks, [deadline])
+        except _TooLongError:
+            continue
+        is_whole = sum(map(len, programs)) == total
+        return _merged(log.publish(), seen, is_whole)
+    return list(faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +102,21 @@ class _Seen:
     symptoms: Mapping[str, int]
     told: Sequence[Fault]
 
-    def programs(self) -> tuple[list[range], bool]:
-        """Which programs are looked at, and whether these are all."""
+    def first_programs(self) -> list[range]:
+        """The first program of each symptom, and of each fault that was told."""
         total = math.prod(self.launch.grid)
-        if total <= FEW_PROGRAMS:
-            return [range(total)], True
         first = {
             *self.symptoms.values(),
             *(self._linear(fault) for fault in self.told if fault.kind in _ACCESS_KINDS),
         }
-        chosen = sorted(program for program in first if program < total)[:MOST_PROGRAMS]
-        return [range(program, program + 1) for program in chosen], False
+        chosen = sorted(program for program in first if program < total)[:_MOST_FIRST]
+        return [range(program, program + 1) for program in chosen]
 
     def shows(self, fault: Fault) -> bool:
         """Whether the device saw a symptom of the fault's kind in its program."""
-        kind = HINT if fault.kind in _OF_HINTS else fault.kind
+        kind: str = HINT if fault.kind in _OF_HINTS else fault.kind
+        if fault.kind == "oob-load" and fault.tensor is None:
+            kind = INDEX
         if kind in self.symptoms and self.symptoms[kind] <= self._linear(fault):
             return True
         # What leads before a tensor: a remainder that is negative, of a product that may wrap.
@@ -185,7 +169,7 @@ class _TooLongError(Exception):
 
 
 class _Deadline(Observer):
-    """Ends a run that takes too long, at the rounds of its loops."""
+    """Ends a run that takes too long, between batches and at the rounds of loops."""
 
     is_passive = True
 
@@ -196,7 +180,15 @@ class _Deadline(Observer):
         """At the rounds of loops."""
         return Moments.REGIONS if scf.Loop.matches(op) else Moments.NEVER
 
+    def of_batch(self, run: Evaluator) -> Observer:
+        """A batch begins."""
+        self._look()
+        return self
+
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
         """A round begins."""
+        self._look()
+
+    def _look(self) -> None:
         if time.monotonic() > self._end_s:
             raise _TooLongError

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Up to which MKL adds up products in the same order whatever the number of rows (torch 2.13).
 _JOINED_DEPTH = 512
+# Each is a call of torch, which costs as much as to spread the rows of some dozen programs.
+_MOST_BLOCKS = 4
 # K of the tensor cores' fp16 instruction (PTX ISA, mma.m16n8k16).
 _HALF_SUM_DEPTH = 16
 
@@ -27,12 +29,34 @@ def dot(run: Evaluator, view: DotLike, a: TileValue, b: TileValue, acc: TileValu
     """tt.dot: products in fp32 (fp64, exact integers), accumulated in acc's dtype."""
     if _sums_halves(view) and not run.strict_ieee:
         return _dot_of_halves(run, view, a, b, acc)
-    x, y = _joined(_factor(run, a, view.a.type, view), _factor(run, b, view.b.type, view))
-    total = run.full(acc, view.accumulator.type)
-    result = _sum(x, y, total, is_ours=_is_ours(run, view.op, acc))
+    x, y = _factor(run, a, view.a.type, view), _factor(run, b, view.b.type, view)
+    total, is_ours = run.full(acc, view.accumulator.type), _is_ours(run, view.op, acc)
+    if is_ours and _adds_by_blocks(x, y, total):
+        result = total
+    else:
+        result = _sum(*_joined(x, y), total, is_ours)
     if view.op in run.fusion.sums:
         run.sums[view.op] = ref(result)
     return result
+
+
+def _adds_by_blocks(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile, total: Tensor) -> bool:
+    """Add x @ y to total where runs, which have a y each, have the same rows of x; else False."""
+    if not (isinstance(x, RepeatedTile) and isinstance(y, RepeatedTile)):
+        return False
+    programs, depth = y.repeats.places.shape[0], y.data.shape[-2]
+    fits = total.dtype == x.data.dtype and total.is_contiguous() and total.dim() == 3
+    if not fits or total.shape[0] != programs or y.repeats.run == 1 or depth > _JOINED_DEPTH:
+        return False
+    blocks = x.repeats.within_runs_of(y.repeats)
+    if blocks.shape[0] > _MOST_BLOCKS:
+        return False
+    each = y.of_runs().reshape(blocks.shape[0], -1, *y.data.shape[1:])
+    sums = total.reshape(*each.shape[:2], -1, total.shape[-1])
+    for places, columns, part in zip(blocks, each, sums, strict=True):
+        rows = x.data.index_select(0, places).reshape(1, -1, depth)
+        part.baddbmm_(rows.expand(columns.shape[0], *rows.shape[1:]), columns)
+    return True
 
 
 def _joined(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile) -> tuple[Tensor, Tensor]:

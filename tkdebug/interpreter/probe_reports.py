@@ -18,7 +18,7 @@ from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.ir.types import PointerType, element_of
+from tkdebug.compiler.ir.types import DescriptorType, PointerType, element_of
 from tkdebug.compiler.probes.sites import BOUNDS_KINDS, UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS, packed_symptoms, unpacked_symptoms
 from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
@@ -28,7 +28,7 @@ from tkdebug.interpreter.checked_access import is_block, mask_of
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.interpreter.checks.unwritten.uninitialised_reads import is_used
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.values import PointerTile
+from tkdebug.interpreter.values import DescriptorTile, PointerTile
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class PassedTensor:
         dtype: of its elements.
         storage_offset: of the first element in the allocation, in elements.
         storage_bytes: of the allocation.
+        described: shape and strides that a descriptor of it was given; None where none was passed.
     """
 
     address: int
@@ -62,9 +63,12 @@ class PassedTensor:
     dtype: torch.dtype
     storage_offset: int
     storage_bytes: int
+    described: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @staticmethod
-    def of(tensor: torch.Tensor) -> PassedTensor:
+    def of(
+        tensor: torch.Tensor, described: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    ) -> PassedTensor:
         """What is known of `tensor` without looking at its elements."""
         return PassedTensor(
             tensor.data_ptr(),
@@ -73,6 +77,7 @@ class PassedTensor:
             tensor.dtype,
             int(tensor.storage_offset()),
             tensor.untyped_storage().nbytes(),
+            described,
         )
 
     @property
@@ -150,11 +155,36 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
     return log.publish()
 
 
-def faults_between_elements(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:
-    """The accesses of a launch between the elements of the views that it was given.
+def merged(told: Sequence[Fault], found: Sequence[Fault]) -> list[Fault]:
+    """What a device told, and what else was found."""
+    known = {(fault.kind, fault.op_id, fault.tensor) for fault in told}
+    others = [fault for fault in found if (fault.kind, fault.op_id, fault.tensor) not in known]
+    return [*told, *others]
 
-    No kernel tests that. The host finds those that arguments and program ids decide.
+
+def host_faults(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:
+    """The faults of a launch that no kernel tests: the host finds them, of what was passed alone.
+
+    These are blocks that a descriptor has outside of its tensor, which bulk copies would move, and
+    accesses between the elements of views; those that arguments and program ids decide.
     """
+    from tkdebug.interpreter.recomputed_faults import RecomputedFaults, decided_blocks
+
+    decided = plan.module.derived.get(decided_blocks)
+    if decided is None:
+        decided = plan.module.derived[decided_blocks] = decided_blocks(plan.module)
+    assert isinstance(decided, frozenset)
+    sites = [site for site in plan.sites if site.op_id in decided and site.tensor is not None]
+    found = faults_between_elements(plan, launch)
+    if sites:
+        log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+        values = _values(plan, launch)
+        found += RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log)
+    return found
+
+
+def faults_between_elements(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:
+    """The accesses of a launch between the elements of the views that it was given."""
     gapped = {name for name, passed in launch.tensors.items() if passed.has_gaps}
     sites = [
         site
@@ -193,6 +223,10 @@ def _values(plan: ProbePlan, launch: CheckedLaunch) -> dict[Value, TileValue]:
     function = tt.Func(plan.module.function)
     values: dict[Value, TileValue] = {}
     for argument, name in zip(function.body.arguments, function.arg_names, strict=True):
+        if isinstance(argument.type, DescriptorType):
+            if name in launch.tensors and launch.tensors[name].described is not None:
+                values[argument] = _descriptor(launch.tensors[name], name)
+            continue
         element = element_of(argument.type)
         passed = launch.arguments.get(name)
         if name in launch.tensors and isinstance(element, PointerType):
@@ -201,6 +235,12 @@ def _values(plan: ProbePlan, launch: CheckedLaunch) -> dict[Value, TileValue]:
         elif isinstance(passed, int) and not isinstance(element, PointerType):
             values[argument] = signless(passed, element.bits)
     return values
+
+
+def _descriptor(passed: PassedTensor, name: str) -> DescriptorTile:
+    assert passed.described is not None
+    shape, strides = passed.described
+    return DescriptorTile(PointerTile(passed.buffer(name), 0), shape, strides, "zero")
 
 
 def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
@@ -352,6 +392,9 @@ class ProbeRecorder(FaultLog):
         )
 
     def undefined(self, op: Operation, *rest: object, **others: object) -> None:
+        """Nothing: a symptom stands for it."""
+
+    def bad_index(self, op: Operation, *rest: object) -> None:
         """Nothing: a symptom stands for it."""
 
     def symptom(self, kind: str, program: int) -> None:

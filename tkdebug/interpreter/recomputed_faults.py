@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.launch_slice import Slice, slice_of
+from tkdebug.compiler.analysis.launch_slice import Slice, decided_values, is_decided, slice_of
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.interpreter.checked_access import Access, checked, narrowed
+from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
@@ -31,7 +32,7 @@ from tkdebug.interpreter.plan import Plan, Step
 from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
-from tkdebug.interpreter.values import AffineTile, BoxMask, PointerTile, TileValue
+from tkdebug.interpreter.values import AffineTile, BoxMask, DescriptorTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.compiler.faults.facts import Offender
@@ -44,6 +45,8 @@ _INDEX_BYTES = 8
 _MOST_KNOWN = 64
 # Of an access of a batch that are looked at one by one for being between those of a view.
 _MOST_ELEMS = 1 << 22
+# Of a view whose elements are listed, as no division finds them.
+_MOST_HULL_ELEMS = 1 << 26
 BETWEEN: Final = "between-elements"
 # Of the offsets of an access whose elements are looked at.
 _COPIES = 6
@@ -179,11 +182,25 @@ def _step(op: Operation, part: Slice) -> Step:
 
 
 def _tested(op: Operation) -> Step:
-    return _test, OpView(op), _needed(op), op.results, None, ()
+    test = _test_block if tt.DescriptorBlockAccess.matches(op) else _test
+    return test, OpView(op), _needed(op), op.results, None, ()
+
+
+def decided_blocks(module: Module) -> frozenset[int]:
+    """The accesses to blocks of descriptors that arguments and program ids decide, by op ids."""
+    decided = decided_values(module)
+    return frozenset(
+        op.id
+        for op in module.walk()
+        if tt.DescriptorBlockAccess.matches(op) and is_decided(op, _needed(op), decided)
+    )
 
 
 def _needed(op: Operation) -> tuple[Value, ...]:
     """What the addresses and the mask of an access are."""
+    block = tt.DescriptorBlockAccess.cast(op)
+    if block is not None:
+        return (block.descriptor, *block.offsets)
     pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
     return (pointer,) if masked is None or masked.mask is None else (pointer, masked.mask)
 
@@ -199,12 +216,32 @@ def _test(
     assert isinstance(pointer, PointerTile)
     type_ = PointerAccess(op).pointer.type
     tile = affine_of(run, pointer.offset, ir.shape_of(type_))
-    access = Access(op, _kind(op), type_, pointer.buffer, tile, mask)
+    _report(run, Access(op, _kind(op), type_, pointer.buffer, tile, mask))
+    return results
+
+
+def _test_block(
+    run: Evaluator, view: OpView, descriptor: TileValue, *offsets: TileValue
+) -> Sequence[TileValue]:
+    """Report the bad elements of a block, of those inside the descriptor's shape."""
+    op, results = view.op, (0,) * len(view.op.results)
+    type_ = op.result.type if op.results else stored(op).type
+    assert isinstance(descriptor, DescriptorTile)
+    shape = ir.shape_of(type_)
+    pointer, mask = descriptor_access(run, descriptor, shape, offsets)
+    if isinstance(pointer, PointerTile) and not (isinstance(mask, int) and not mask):
+        tile = affine_of(run, pointer.offset, shape)
+        _report(run, Access(op, _kind(op), type_, pointer.buffer, tile, mask))
+    return results
+
+
+def _report(run: Evaluator, access: Access) -> None:
+    """Report the bad elements of an access."""
+    tile = access.tile
     if not _is_legal(access) and not _is_too_large(run, access):
         suspects = _suspects(run, access)
         for programs in torch.split(suspects, _programs_at_once(tile)):
             checked(run, narrowed(run, access, programs))
-    return results
 
 
 def _suspects(run: Evaluator, access: Access) -> Tensor:
@@ -226,7 +263,10 @@ def _wants_between(run: Evaluator, access: Access) -> bool:
 
 def _is_too_large(run: Evaluator, access: Access) -> bool:
     """Whether an access has too many elements to look at each, where all are suspects."""
-    return _wants_between(run, access) and run.programs * math.prod(access.shape) > _MOST_ELEMS
+    if not _wants_between(run, access):
+        return False
+    elems, buffer = run.programs * math.prod(access.shape), access.buffer
+    return elems > _MOST_ELEMS or (not buffer.is_nested() and buffer.hull_elems > _MOST_HULL_ELEMS)
 
 
 def _programs_at_once(tile: AffineTile) -> int:
@@ -234,9 +274,10 @@ def _programs_at_once(tile: AffineTile) -> int:
 
 
 def _kind(op: Operation) -> FaultKind:
-    if tt.Load.matches(op):
+    if tt.Load.matches(op) or tt.DescriptorLoad.matches(op):
         return "oob-load"
-    return "oob-store" if tt.Store.matches(op) else "oob-atomic"
+    is_store = tt.Store.matches(op) or tt.DescriptorStore.matches(op)
+    return "oob-store" if is_store else "oob-atomic"
 
 
 def _is_legal(access: Access) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Base:
         return self._repeats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
     """Per-program bases of which several are the same.
 
@@ -107,6 +107,25 @@ class Repeats:
     distinct: Base
     places: Tensor
     run_places: Tensor
+    _within_runs: dict[Repeats, Tensor] = field(default_factory=dict)
+
+    @property
+    def run(self) -> int:
+        """Programs of a run."""
+        return self.places.shape[0] // self.run_places.shape[0]
+
+    def within_runs_of(self, other: Repeats) -> Tensor:
+        """The places in each run of `other`, once for as many runs in a row as have the same.
+
+        The result is (blocks, run): a block is that many runs.
+        """
+        known = self._within_runs.get(other)
+        if known is None:
+            rows = self.places.reshape(-1, other.run)
+            changes = (rows[1:] != rows[:-1]).any(1).nonzero().reshape(-1) + 1
+            known = rows[:: math.gcd(rows.shape[0], *changes.tolist())].contiguous()
+            self._within_runs[other] = known
+        return known
 
 
 def find_repeats(base: Base) -> Repeats:

@@ -70,17 +70,37 @@ class WatchedLaunch:
         return linear % x, linear // x % y, linear // (x * y)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """What a launch recorded of a site for a plugin.
+
+    Attributes:
+        programs: (N,) int64, numbers of programs.
+        visits: (N,) how often they came by before.
+        values: (N, elements) fp64.
+        seen: how many there were, those included that did not fit.
+    """
+
+    site: WatchSite
+    programs: Tensor
+    visits: Tensor
+    values: Tensor
+    seen: int
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a launch showed.
 
     Attributes:
         values: by program and time.
-        counts: how many there were of each site, and how many are here.
+        counts: how many there were of each watch, and how many are here.
+        captured: what plugins wanted.
     """
 
     values: tuple[WatchedValue, ...]
     counts: tuple[WatchCount, ...]
+    captured: tuple[Captured, ...] = ()
 
 
 class LaunchWatcher(Observer):
@@ -99,6 +119,8 @@ class LaunchWatcher(Observer):
         self._spaces = spaces(self._sites, budget_bytes)
         self._launch = launch
         self._values: list[list[WatchedValue]] = [[] for _ in self._sites]
+        self._captured: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
+        self._kept = [0] * len(self._sites)
         self._seen = [0] * len(self._sites)
 
     def moments(self, op: Operation) -> Moments:
@@ -119,7 +141,20 @@ class LaunchWatcher(Observer):
         tile = full.expand(run.programs, *ir.shape_of(view.value.type))
         rows = wanted.nonzero().reshape(-1)
         values = as_numbers(tile[rows].reshape(rows.numel(), -1), site.element, site.is_unsigned)
-        self._keep(run, site, rows, visit[rows], values)
+        if site.plugin:
+            room = self._room(site, rows.numel())
+            part = (rows + run.first)[:room], visit[rows][:room], values[:room]
+            self._captured.setdefault(site.number, []).append(part)
+        else:
+            self._keep(run, site, rows, visit[rows], values)
+
+    def _room(self, site: WatchSite, count: int) -> int:
+        """How many of so many more values are kept."""
+        number = site.number
+        room = max(0, min(count, self._spaces[number].capacity - self._kept[number]))
+        self._kept[number] += room
+        self._seen[number] += count
+        return room
 
     def _keep(
         self, run: Evaluator, site: WatchSite, rows: Tensor, visit: Tensor, values: Tensor
@@ -130,17 +165,25 @@ class LaunchWatcher(Observer):
             chosen = evaluate(site.node, algebra).expand(rows.numel()).nonzero().reshape(-1)
             programs, visit, values = programs[chosen], visit[chosen], values[chosen]
             summaries = Summaries.of(values) if values.shape[0] else summaries
-        number, count = site.number, int(programs.numel())
-        room = self._spaces[number].capacity - len(self._values[number])
-        self._seen[number] += count
-        kept = max(0, min(count, room))
+        kept = self._room(site, programs.numel())
         if kept:
             found = _values(self._launch, site, programs, visit, summaries, values)
-            self._values[number] += [value for value, _ in zip(found, range(kept), strict=False)]
+            values_kept = [value for value, _ in zip(found, range(kept), strict=False)]
+            self._values[site.number] += values_kept
 
     def seen(self) -> Seen:
         """What the launch showed."""
-        return _in_order(self._launch, self._sites, self._values, self._seen)
+        captured = [
+            Captured(
+                self._sites[number],
+                torch.cat([programs for programs, _, _ in parts]),
+                torch.cat([visits for _, visits, _ in parts]),
+                torch.cat([values for _, _, values in parts]),
+                self._seen[number],
+            )
+            for number, parts in self._captured.items()
+        ]
+        return _in_order(self._launch, self._sites, self._values, self._seen, captured)
 
 
 def seen_natively(
@@ -157,11 +200,21 @@ def seen_natively(
         counters: of each site.
         records: gives bytes of the records, from a first one on so many.
     """
-    values = []
+    values: list[list[WatchedValue]] = []
+    captured: list[Captured] = []
     for site, space in zip(plan.watches, spaces(plan.watches, plan.watch_bytes), strict=True):
         count = min(counters[site.number], space.capacity)
-        values.append(list(_recorded(launch, site, space, count, records)) if count else [])
-    return _in_order(launch, plan.watches, values, counters)
+        values.append([])
+        if not count:
+            continue
+        rows = _rows(site, space, count, records)
+        if site.plugin:
+            programs, visits = rows[:, Word.PROGRAM], rows[:, Word.ITERATION]
+            elements = _elements(site, rows[:, HEADER_WORDS:].contiguous())
+            captured.append(Captured(site, programs, visits, elements, counters[site.number]))
+        else:
+            values[-1] += _recorded(launch, site, rows)
+    return _in_order(launch, plan.watches, values, counters, captured)
 
 
 def _in_order(
@@ -169,13 +222,15 @@ def _in_order(
     sites: Sequence[WatchSite],
     values: Sequence[Sequence[WatchedValue]],
     seen: Sequence[int],
+    captured: Sequence[Captured],
 ) -> Seen:
     found = sorted((v for each in values for v in each), key=lambda value: value.order)
     counts = (
         WatchCount(site.watch, launch.kernel, launch.launch_id, count, len(kept))
         for site, kept, count in zip(sites, values, seen, strict=True)
+        if not site.plugin
     )
-    return Seen(tuple(found), tuple(counts))
+    return Seen(tuple(found), tuple(counts), tuple(captured))
 
 
 def _programs_in(run: Evaluator, site: WatchSite) -> Tensor:
@@ -231,17 +286,17 @@ def _values(
         )
 
 
-def _recorded(
-    launch: WatchedLaunch,
-    site: WatchSite,
-    space: Space,
-    count: int,
-    records: Callable[[int, int], bytes],
-) -> Iterator[WatchedValue]:
-    """The first `count` records of a site."""
+def _rows(
+    site: WatchSite, space: Space, count: int, records: Callable[[int, int], bytes]
+) -> Tensor:
+    """The words of the first `count` records of a site, int64."""
     size = count * site.record_words * WORD_BYTES
     data = bytearray(records(space.first_word * WORD_BYTES, size))
-    rows = torch.frombuffer(data, dtype=torch.int64).reshape(count, site.record_words)
+    return torch.frombuffer(data, dtype=torch.int64).reshape(count, site.record_words)
+
+
+def _recorded(launch: WatchedLaunch, site: WatchSite, rows: Tensor) -> Iterator[WatchedValue]:
+    """The values of a site's records."""
     programs, visits = rows[:, Word.PROGRAM], rows[:, Word.ITERATION]
     if site.is_whole:
         values = _elements(site, rows[:, HEADER_WORDS:].contiguous())

@@ -5,19 +5,23 @@ Responsible for the way from `watches.in_force` to a compile, and back from a la
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from tkdebug.errors import TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.watches.in_force import WATCHES
+from tkdebug.watches.places import real_file
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend import TileModule
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.probes.sites import ProbeOptions
-    from tkdebug.interpreter.watching import LaunchWatcher
+    from tkdebug.compiler.probes.watch_sites import WatchSite
+    from tkdebug.interpreter.watching import LaunchWatcher, Seen, WatchedLaunch
+    from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.instrumentation.measuring import Kernel
 
 # Those whose compiled kernels are for the watches that there are.
 _FUNCTIONS: WeakSet[Any] = WeakSet()
@@ -35,18 +39,24 @@ def _forget_kernels() -> None:
 
 
 def watching(function: Any) -> ProbeOptions | None:
-    """How a jit function is compiled for what is watched; None where none of it is in its files."""
+    """How a jit function is compiled for what is looked at; None where that is nothing of it."""
     from tkdebug.compiler.probes.sites import ProbeOptions
     from tkdebug.runtime.jit.dependencies import files_of
 
     try:
-        files = frozenset(map(os.path.realpath, files_of(function)))
+        files = frozenset(map(real_file, files_of(function)))
     except TkError:
         return None  # it has no source, which its compile says
     watches = tuple(one for one in WATCHES.watches if one.file in files)
-    if not watches:
+    if not watches and not KNOBS.instrumentations:
         return None
-    return ProbeOptions(frozenset(), watches, int(KNOBS.watch_buffer_bytes))
+    size_bytes = int(KNOBS.watch_buffer_bytes)
+    return ProbeOptions(frozenset(), watches, size_bytes, KNOBS.instrumentations)
+
+
+def is_looked_at() -> bool:
+    """Whether values of any kernel are looked at."""
+    return bool(KNOBS.instrumentations or WATCHES)
 
 
 def note_compiled(module: TileModule) -> None:
@@ -57,22 +67,58 @@ def note_compiled(module: TileModule) -> None:
     WATCHES.compiled(found, module.unwatched)
 
 
+def record_operands(module: Module, names: tuple[str, ...], target: str, num_warps: int) -> None:
+    """Put what plugins want recorded into a kernel's Tile IR."""
+    from tkdebug.compiler.passes.pipeline import run_pipeline
+    from tkdebug.runtime.instrumentation.captures import RecordOperands
+
+    run_pipeline(module, (RecordOperands(names, target, num_warps),))
+
+
+def launched(sites: Sequence[WatchSite], grid: tuple[int, int, int]) -> None:
+    """A kernel with these sites is launched."""
+    WATCHES.launched([site.watch for site in sites if not site.plugin], grid)
+
+
 def launch_watcher(
-    module: Module, probes: ProbeOptions | None, kernel: str, launch_id: int, grid: tuple[int, ...]
+    module: Module, probes: ProbeOptions, kernel: str, launch_id: int, grid: tuple[int, int, int]
 ) -> LaunchWatcher | None:
     """Who looks at the values of an interpreted launch; None where none is watched."""
     from tkdebug.compiler.probes.watch_sites import watch_sites
     from tkdebug.interpreter.watching import LaunchWatcher, WatchedLaunch
 
-    sites = () if probes is None else watch_sites(module.function)
-    if not sites or probes is None:
+    sites = watch_sites(module.function)
+    if not sites:
         return None
-    x, y, z = grid
-    WATCHES.launched([site.watch for site in sites], (x, y, z))
-    return LaunchWatcher(module, WatchedLaunch(kernel, launch_id, (x, y, z)), probes.watch_bytes)
+    launched(sites, grid)
+    return LaunchWatcher(module, WatchedLaunch(kernel, launch_id, grid), probes.watch_bytes)
 
 
-def take(watcher: LaunchWatcher) -> None:
-    """Hand out what an interpreted launch showed."""
-    seen = watcher.seen()
-    WATCHES.take(seen.values, seen.counts)
+def hand_out(seen: Seen, launch: WatchedLaunch, kernel: Callable[[], Kernel]) -> None:
+    """Hand out what a launch showed.
+
+    Args:
+        seen: what it showed.
+        launch: the launch.
+        kernel: gives what was compiled, for plugins.
+    """
+    if seen.counts:
+        WATCHES.take(seen.values, seen.counts)
+    if seen.captured:
+        from tkdebug.runtime.instrumentation.measuring import measure
+
+        measure(seen.captured, kernel(), launch)
+
+
+def architecture(src: Specialization) -> str:
+    """The architecture whose GPU IR plugins look at."""
+    from tkdebug.compiler.targets.backend import target_of, unsupported_gpu
+    from tkdebug.runtime.device.driver import driver
+    from tkdebug.runtime.device.platform import platform_in_force
+    from tkdebug.runtime.instrumentation.layouts import DEFAULT_TARGET
+
+    if platform_in_force().obstacle() is None:
+        asked = src.options.arch or driver.active.get_current_target().arch
+    else:
+        asked = KNOBS.cross_compile or src.options.arch or DEFAULT_TARGET
+    return DEFAULT_TARGET if unsupported_gpu(asked) is not None else target_of(asked).name

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from tkdebug.compat.cuda_standin.autocast import NORMS, WIDENED, run_widened
 from tkdebug.compat.cuda_standin.calls import Arguments, Function, Rule, call
 from tkdebug.compat.cuda_standin.half_precision import ACCUMULATED_IN_FP32, run_in_fp32
 from tkdebug.compat.cuda_standin.rules import tensor_rules
@@ -73,6 +75,11 @@ def _plain_functions() -> frozenset[object]:
     return frozenset(plain)
 
 
+def _run_norm(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    run = run_widened if torch.is_autocast_enabled("cpu") else run_in_fp32
+    return run(func, args, kwargs)
+
+
 class CudaStandIn(TorchFunctionMode):
     """The mode; one object serves all threads, each with its place on that thread's stack."""
 
@@ -81,7 +88,10 @@ class CudaStandIn(TorchFunctionMode):
         self.active = True
         self._plain = _plain_functions()
         rules: dict[object, Rule] = dict(tensor_rules())
+        for function in WIDENED:
+            rules.setdefault(function, run_widened)
         rules.update((function, run_in_fp32) for function in ACCUMULATED_IN_FP32)
+        rules.update((function, _run_norm) for function in NORMS)
         self._rules = rules
 
     def enter(self) -> None:

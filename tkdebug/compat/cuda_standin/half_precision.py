@@ -37,7 +37,8 @@ _NAMES = (
 _NORM_NAMES = "layer_norm group_norm rms_norm batch_norm instance_norm native_layer_norm"
 
 
-def _functions(names: tuple[tuple[Any, str], ...]) -> frozenset[Any]:
+def functions_of(names: tuple[tuple[Any, str], ...]) -> frozenset[Any]:
+    """Functions by their owners and names, as far as this torch has them."""
     return frozenset(
         getattr(owner, name)
         for owner, listed in names
@@ -46,8 +47,8 @@ def _functions(names: tuple[tuple[Any, str], ...]) -> frozenset[Any]:
     )
 
 
-_NORMS = _functions(((torch, _NORM_NAMES), (torch.nn.functional, _NORM_NAMES)))
-ACCUMULATED_IN_FP32 = _functions(_NAMES) | _NORMS
+_NORMS = functions_of(((torch, _NORM_NAMES), (torch.nn.functional, _NORM_NAMES)))
+ACCUMULATED_IN_FP32 = functions_of(_NAMES) | _NORMS
 
 
 def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
@@ -55,9 +56,7 @@ def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     if operator_libraries.replace_torch():
         # The replacements of torch's own products have to see their operands.
         return call(func, args, kwargs)
-    operands: list[Tensor] = []
-    _collect(args, operands)
-    _collect(tuple(kwargs.values()), operands)
+    operands = collected(args, kwargs)
     if torch.is_autocast_enabled("cpu") and func not in _NORMS:
         return _run_under_autocast(func, args, kwargs, operands)
     dtypes = {t.dtype for t in operands if t.is_floating_point()}
@@ -75,8 +74,8 @@ def _run_under_autocast(
     floating = [t for t in operands if t.is_floating_point()]
     if half not in _HALVES or not floating or any(t.dtype not in eligible for t in floating):
         return call(func, args, kwargs)
-    args = _cast(args, eligible, half)
-    kwargs = {name: _cast(value, eligible, half) for name, value in kwargs.items()}
+    args = cast(args, eligible, half)
+    kwargs = {name: cast(value, eligible, half) for name, value in kwargs.items()}
     with torch.autocast("cpu", enabled=False):
         return _run(func, args, kwargs, half)
 
@@ -89,8 +88,8 @@ def _run(func: Function, args: Arguments, kwargs: dict[str, Any], half: torch.dt
     if in_place:
         out = args[0]
         func = getattr(Tensor, name[:-1])
-    wide_args = _cast(args, _HALVES, torch.float32)
-    wide_kwargs = {key: _cast(value, _HALVES, torch.float32) for key, value in kwargs.items()}
+    wide_args = cast(args, _HALVES, torch.float32)
+    wide_kwargs = {key: cast(value, _HALVES, torch.float32) for key, value in kwargs.items()}
     result = call(func, wide_args, wide_kwargs)
     if out is not None:
         if not in_place and out.shape != result.shape:
@@ -100,7 +99,14 @@ def _run(func: Function, args: Arguments, kwargs: dict[str, Any], half: torch.dt
 
 
 def _narrow(result: Any, dtype: torch.dtype) -> Any:
-    return _cast(result, (torch.float32,), dtype)
+    return cast(result, (torch.float32,), dtype)
+
+
+def collected(args: Arguments, kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors that a function is given, in lists and tuples, too."""
+    operands: list[Tensor] = []
+    _collect((*args, *kwargs.values()), operands)
+    return operands
 
 
 def _collect(values: Arguments, operands: list[Tensor]) -> None:
@@ -111,12 +117,12 @@ def _collect(values: Arguments, operands: list[Tensor]) -> None:
             _collect(tuple(value), operands)
 
 
-def _cast(value: Any, sources: tuple[torch.dtype, ...], target: torch.dtype) -> Any:
+def cast(value: Any, sources: tuple[torch.dtype, ...], target: torch.dtype) -> Any:
     """`value` with its tensors of dtypes `sources` as `target`, lists and tuples looked into."""
     if isinstance(value, Tensor):
         if value.dtype not in sources or value.dtype == target:
             return value
         return call(Tensor.to, (value, target), {})
     if isinstance(value, (list, tuple)):
-        return type(value)([_cast(item, sources, target) for item in value])
+        return type(value)([cast(item, sources, target) for item in value])
     return value

@@ -15,7 +15,7 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, tied_values
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import PointerType, ScalarType, Type, element_of
+from tkdebug.compiler.ir.types import DescriptorType, PointerType, ScalarType, Type, element_of
 from tkdebug.compiler.ops.traits import is_terminator
 
 _DECIDED = names_of(
@@ -35,6 +35,7 @@ _DECIDED = names_of(
     tt.Rearrangement,
     tt.Hint,
     tt.AddPtr,
+    tt.MakeTensorDescriptor,
 )
 
 
@@ -113,7 +114,9 @@ def _deciding_within(op: Operation) -> Iterator[Value]:
 
 
 def _is_plain(type_: Type) -> bool:
-    """Whether a type holds integers or pointers, and nothing else."""
+    """Whether a type holds integers or pointers, and nothing else, or describes a tensor."""
+    if isinstance(type_, DescriptorType):
+        return True
     element = element_of(type_)
     if isinstance(element, PointerType):
         return True

@@ -44,12 +44,14 @@ class ProbeOptions:
         kinds: of faults, some of `KINDS`.
         watches: values that are looked at, of any kernel.
         watch_bytes: memory for what is kept of them in one launch.
+        instrumentations: plugins that look at ops, by name.
         timeline: what is kept of when warps were where; a kernel that keeps it has nothing else.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
     watches: tuple[Watch, ...] = ()
     watch_bytes: int = 4 << 20
+    instrumentations: tuple[str, ...] = ()
     timeline: TimelineOptions | None = None
 
 
@@ -162,6 +164,15 @@ class ProbePlan:
         """Where the counters and records stand behind the table's address and the bounds."""
         first = 1 + 2 * len(self.bounds)
         return first, first + 1
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether the kernel accesses blocks of tensors through descriptors."""
+        known = self.module.derived.get(tt.DescriptorBlockAccess)
+        if known is None:
+            known = any(tt.DescriptorBlockAccess.matches(op) for op in self.module.walk())
+            self.module.derived[tt.DescriptorBlockAccess] = known
+        return bool(known)
 
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""

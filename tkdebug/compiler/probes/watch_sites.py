@@ -69,6 +69,9 @@ class WatchSite:
         programs: boxes of programs, () for all.
         condition: text, "" for always.
         is_whole: whether the whole tile is kept.
+        plugin: the instrumentation that wants it; "" of a watch.
+        op_id: the op that it is an operand of, for a plugin.
+        operand: which of the values that the plugin wants of the op.
     """
 
     number: int
@@ -83,6 +86,9 @@ class WatchSite:
     programs: tuple[tuple[Span, ...], ...]
     condition: str
     is_whole: bool
+    plugin: str = ""
+    op_id: int = 0
+    operand: int = 0
 
     @property
     def elements(self) -> int:

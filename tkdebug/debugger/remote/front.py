@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tkdebug.hook_chain import LaunchDebugger
 
 _MAX_SOURCE_CHARS = 4_000_000
+# What is asked for by who wants something to stop.
+_WANT_STOPS = ("command", "break", "pause")
 Message = Mapping[str, Any]
 
 
@@ -99,6 +101,8 @@ class RemoteFront:
 
     def _do(self, message: Message, *, is_stopped: bool) -> Resume | None:
         resume: Resume | None = None
+        if message.get("do") in _WANT_STOPS:
+            self.debugger.attach()  # `detach` may have gone before
         match message:
             case {"do": "command", "line": str(line)}:
                 resume = self._run(line, is_stopped)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from tkdebug.debugger.console.shell import reasons, short
@@ -25,7 +26,7 @@ from tkdebug.debugger.remote.records import (
     View,
 )
 from tkdebug.debugger.value_text import kind_text, reading_text
-from tkdebug.debugger.values import Pointers, Reading, Tile, equal, of_program
+from tkdebug.debugger.values import Pointers, Reading, Tile
 from tkdebug.errors import Frame
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _programs(
     differing: Iterable[int] = ()
     note = ""
     if drawn and shown is not None:
-        found = _differing(inspection, drawn, frame, shown)
+        found = _differing(inspection, drawn, frame)
         if found is None:
             note = f"{drawn} is too large to be compared in all programs"
         else:
@@ -223,22 +224,35 @@ def _programs(
     )
 
 
-def _differing(inspection: Inspection, name: str, frame: int, shown: int) -> list[int] | None:
+def _differing(inspection: Inspection, name: str, frame: int) -> list[int] | None:
     """The programs here whose value differs from the shown one's; None: too many elements."""
-    one = inspection.read(name, frame)
-    data = one.data if isinstance(one, Tile) else getattr(one, "offsets", None)
-    if data is None:
+    one = _elements(inspection.read(name, frame))
+    if one is None:
         return []
     here = inspection.here
     assert here is not None
-    if data.numel() * here.run.programs > _MOST_COMPARED:
+    if one.numel() * here.run.programs > _MOST_COMPARED:
         return None
-    everyone, programs = _of_all(inspection, name, frame)
-    return [
-        program
-        for index, program in enumerate(programs)
-        if program != shown and not equal(of_program(everyone, index), one)
-    ]
+    reading, programs = _of_all(inspection, name, frame)
+    everyone = _elements(reading)
+    assert everyone is not None
+    differ = (_bits(everyone) != _bits(one)).reshape(len(programs), -1).any(1).tolist()
+    return [program for program, other in zip(programs, differ, strict=True) if other]
+
+
+def _elements(reading: Reading) -> Tensor | None:
+    match reading:
+        case Tile(data=data) | Pointers(offsets=data):
+            return data
+        case _:
+            return None
+
+
+def _bits(data: Tensor) -> Tensor:
+    """As integers, of which NaN is equal to itself."""
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    is_wide = data.dtype.is_floating_point and data.dtype.itemsize in kinds
+    return data.contiguous().view(kinds[data.dtype.itemsize]) if is_wide else data
 
 
 # Time

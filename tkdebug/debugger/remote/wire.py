@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -76,4 +77,4 @@ class Wire:
         """Leave it to the process that this one was forked from."""
         self._is_open = False
         self._lock = threading.Lock()
-        self._socket.detach()
+        os.close(self._socket.detach())

@@ -11,9 +11,11 @@ from tkdebug.findings.baseline import as_json
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
 from tkdebug.instrument.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
+from tkdebug.instrument.instrumented_lines import InstrumentedLine, instrumented_lines
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_names import demangled
 from tkdebug.instrument.known_faults import baseline_outcome
+from tkdebug.instrument.model_lines import model_data
 from tkdebug.instrument.nvml import slowdown_names
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.records import FaultGroup, Launch
@@ -44,8 +46,8 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield json_text(head)[:-1]
     yield ',\n"launches": ['
     separator = "\n"
-    for launch in recorded_launches(session):
-        yield separator + json_text(_launch(launch))
+    for fields in session.launch_fields(_LAUNCH_FIELDS):
+        yield separator + json_text(_launch(fields))
         separator = ",\n"
     yield '],\n"faults": ['
     separator = "\n"
@@ -66,6 +68,11 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     separator = "\n"
     for line in origin_totals(session):
         yield separator + json_text(_origin(line))
+        separator = ",\n"
+    yield '],\n"model_lines": ['
+    separator = "\n"
+    for lines in model_data(session):
+        yield separator + json_text(lines)
         separator = ",\n"
     yield '],\n"gpu_states": ['
     separator = "\n"
@@ -94,12 +101,33 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     for line_cost in line_costs(session):
         yield separator + json_text(asdict(line_cost))
         separator = ",\n"
+    yield '],\n"instrumentation": ['
+    separator = "\n"
+    for measured in instrumented_lines(session):
+        yield separator + json_text(_measured(measured))
+        separator = ",\n"
     yield '],\n"watched_values": ['
     separator = "\n"
     for value in recorded_values(session):
         yield separator + json_text(_watched(value))
         separator = ",\n"
     yield "]}\n"
+
+
+def _measured(line: InstrumentedLine) -> dict[str, object]:
+    frame = line.frames[-1]
+    return {
+        "plugin": line.plugin,
+        "kernel": line.kernel,
+        "op": line.op,
+        "file": frame.file,
+        "line": frame.line,
+        "call_chain": [asdict(frame) for frame in line.frames],
+        "launches": line.launches,
+        "seen": line.seen,
+        "measured": line.measured,
+        "totals": dict(line.totals),
+    }
 
 
 def _watched(recorded: Recorded[WatchedValue]) -> dict[str, object]:
@@ -175,22 +203,33 @@ def recorded_launches(session: Session) -> Iterator[Launch]:
         after = page[-1].seq
 
 
-def _launch(launch: Launch) -> dict[str, object]:
-    options = launch.options
+_LAUNCH_FIELDS = (
+    "kernel",
+    "grid",
+    "duration_ns",
+    "options",
+    "start_ns",
+    "process",
+    "rank",
+    "error",
+    "scopes",
+    "time_source",
+    "device_start_ns",
+)
+
+
+def _launch(fields: tuple[object, ...]) -> dict[str, object]:
+    """A launch by the values of `_LAUNCH_FIELDS`; its object has the place of its options."""
+    kernel, grid, duration_ns, options, *others = fields
+    assert isinstance(options, dict)
     return {
-        "kernel": launch.kernel,
-        "grid": launch.grid,
-        "duration_ns": launch.duration_ns,
+        "kernel": kernel,
+        "grid": grid,
+        "duration_ns": duration_ns,
         "num_warps": options.get("num_warps"),
         "num_stages": options.get("num_stages"),
         "num_ctas": options.get("num_ctas"),
-        "start_ns": launch.start_ns,
-        "process": launch.process,
-        "rank": launch.rank,
-        "error": launch.error,
-        "scopes": launch.scopes,
-        "time_source": launch.time_source,
-        "device_start_ns": launch.device_start_ns,
+        **dict(zip(_LAUNCH_FIELDS[4:], others, strict=True)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from tkdebug.errors import Frame
@@ -25,8 +25,8 @@ def timeline_lines(session: Session, width: int | None) -> Iterator[str]:
         programs = sorted({warp.program for warp in launch.warps})
         cycles = max(warp.cycles for warp in launch.warps)
         yield cut(
-            f"inside launch {launch.launch_id} of {launch.kernel}: program "
-            f"{', '.join(map(str, programs))}, {len(launch.warps)} warps, up to {cycles:,} cycles "
+            f"inside launch {launch.launch_id} of {launch.kernel}: {_programs(programs)}, "
+            f"{len(launch.warps)} warps, up to {cycles:,} cycles "
             f"({format_ns(cycles * launch.ns_per_cycle)})",
             width,
         )
@@ -35,6 +35,18 @@ def timeline_lines(session: Session, width: int | None) -> Iterator[str]:
             yield f"  (no room for {launch.lost:,} further readings; choose fewer iterations)"
     if len(launches) > MOST_LAUNCHES:
         yield f"… and {len(launches) - MOST_LAUNCHES:,} more launches"
+
+
+def _programs(numbers: Sequence[int]) -> str:
+    """Programs by their numbers, runs of them from first to last."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    text = ", ".join(" to ".join(map(str, run)) for run in runs)
+    return f"program {text}" if len(numbers) == 1 else f"programs {text}"
 
 
 def _lines(session: Session, launch: LaunchTimeline, width: int | None) -> Iterator[str]:

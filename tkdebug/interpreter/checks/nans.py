@@ -46,6 +46,8 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
 # What they give was in memory before, as a constant was in the source.
 _HANDS_OUT = ("load", "atomic", "gather")
+# Nor do these make one: the bits had it, or the 8-bit float, of which torch knows less.
+_REINTERPRETS = names_of(tt.Bitcast, tt.FpToFp)
 # Ops that make no NaN of numbers.
 _KEEPS = names_of(
     *(arith.NegF, arith.MaxNumF, arith.MinNumF, arith.MaximumF, arith.MinimumF, arith.Select),
@@ -155,7 +157,9 @@ class NanTracker(Observer):
             ]
             if carriers:
                 self._origins[value] = self._origins.get(carriers[0])
-            elif arith.Constant.matches(op) or any(word in op.name for word in _HANDS_OUT):
+            elif arith.Constant.matches(op) or op.name in _REINTERPRETS:
+                self._origins[value] = None
+            elif any(word in op.name for word in _HANDS_OUT):
                 self._origins[value] = None
             else:
                 self._origins[value] = self._birth(run, op, operands, result)

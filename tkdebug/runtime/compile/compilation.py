@@ -27,7 +27,7 @@ from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOv
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import
-from tkdebug.runtime.watched_values import note_compiled
+from tkdebug.runtime.watched_values import architecture, note_compiled, record_operands
 
 if TYPE_CHECKING:
     from tkdebug.compiler.artifacts import SnapshotRecorder
@@ -92,6 +92,9 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     if recorder is not None:
         recorder.take(module, front_end_ns)
     _run_passes(src, module, recorder)
+    if src.probes is not None and src.probes.instrumentations:
+        names = src.probes.instrumentations
+        record_operands(module, names, architecture(src), src.options.num_warps)
     used_globals = tuple(front_end.used_globals.values())
     return TileStage(module, used_globals, front_end.breakpoints)
 
@@ -268,7 +271,7 @@ def _instrumentation(src: Specialization) -> dict[str, object]:
         return {}
     names = {
         "checked": bool(src.probes.kinds),
-        "watched": bool(src.probes.watches),
+        "watched": bool(src.probes.watches or src.probes.instrumentations),
         "timeline": src.probes.timeline is not None,
     }
     return {name: True for name, is_so in names.items() if is_so}

@@ -90,6 +90,7 @@ class Specialization:
             watches = [watch.text for watch in self.probes.watches]
             parts = (*parts, "probes", sorted(self.probes.kinds))
             parts += ("watches", *watches, self.probes.watch_bytes) if watches else ()
+            parts += self.probes.instrumentations
             parts += () if self.probes.timeline is None else ("timeline", self.probes.timeline)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -35,8 +35,7 @@ from tkdebug.runtime.jit.parameters import KernelParam, kernel_parameters
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import
 from tkdebug.runtime.launch.grid import grid_dimensions
-from tkdebug.runtime.watched_values import forget_with_watches, watching
-from tkdebug.watches.in_force import WATCHES
+from tkdebug.runtime.watched_values import forget_with_watches, is_looked_at, watching
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.native_launch import NativePath
@@ -260,7 +259,7 @@ class JITFunction(FunctionSource, KernelInterface):
 
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
-            is_watched = KNOBS.timelines or (WATCHES and watching(self))
+            is_watched = KNOBS.timelines or (is_looked_at() and watching(self))
             if KNOBS.check_launches == "none" and not is_watched:
                 return (begun or NativeCompilation(src, device)).finish()
             return self._watched_kernels.make(key, src, device, begun, is_warmup)
@@ -279,7 +278,7 @@ class JITFunction(FunctionSource, KernelInterface):
             spec_of(self.__name__, parameter, value)
             for parameter, value in zip(self.params, values, strict=True)
         )
-        probes = watching(self) if alignment is None and WATCHES else None
+        probes = watching(self) if alignment is None and is_looked_at() else None
         return Specialization(self, specs, parsed, alignment, probes=probes)
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

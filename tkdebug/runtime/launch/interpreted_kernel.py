@@ -19,7 +19,7 @@ from tkdebug.runtime.launch.breakpoints import debugger_of_breakpoints
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.graph_capture import capture_in_force
 from tkdebug.runtime.launch.grid import Grid
-from tkdebug.runtime.watched_values import launch_watcher, take
+from tkdebug.runtime.watched_values import architecture, hand_out, launch_watcher
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.advising.launches import Advisor
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
     from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.instrumentation.measuring import Kernel
 
 _NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
 
@@ -145,6 +146,7 @@ class InterpretedKernel(CompiledKernel):
         self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_told: bool
     ) -> None:
         from tkdebug.interpreter import run_module
+        from tkdebug.interpreter.watching import WatchedLaunch
         from tkdebug.runtime.arguments.tensor_places import (
             refuse_mixed_places,
             refuse_without_memory,
@@ -174,9 +176,19 @@ class InterpretedKernel(CompiledKernel):
             observers=[one for one in (profile, watcher) if one is not None],
         )
         if watcher is not None:
-            take(watcher)
+            watched = WatchedLaunch(self.name, launch_id, grid)
+            hand_out(watcher.seen(), watched, lambda: self._as_instrumented(values))
         if profile is not None and self._compilation is not None:
             self._advisor.launched(profile, self._compilation, grid, launch_id)
+
+    def _as_instrumented(self, values: tuple[Any, ...]) -> Kernel:
+        """The kernel as native code would be of a launch's values, for plugins."""
+        from tkdebug.runtime.arguments.specialize import alignment_key, arg_divisibility
+        from tkdebug.runtime.instrumentation.measuring import Kernel
+
+        src = self.src
+        divisors = arg_divisibility(src.specs, alignment_key(src.fn.params, values))
+        return Kernel(self.module, architecture(src), src.options.num_warps, divisors)
 
     def _profile(self, grid: Grid, values: tuple[Any, ...]) -> LaunchProfile | None:
         """Who counts what a launch does, where advice is asked for."""

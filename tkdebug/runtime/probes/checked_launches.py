@@ -27,12 +27,14 @@ from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.closer_looks import CloserLooks
 from tkdebug.runtime.probes.timelines import tell_timelines
+from tkdebug.runtime.watched_values import hand_out
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
+    from tkdebug.runtime.instrumentation.measuring import Kernel
     from tkdebug.runtime.probes.held_arguments import HeldArguments
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
@@ -85,6 +87,7 @@ class CheckedLaunches:
         self._plans: dict[int, ProbePlan] = {}
         self._tests = AccessTests()
         self._looks = CloserLooks()
+        self._failures: set[str] = set()
         self._awaited: dict[str, int] = {}
         self._moments_s = ALL_MOMENTS_S
 
@@ -116,6 +119,10 @@ class CheckedLaunches:
     def settle(self) -> None:
         """Wait for all launches, and report them."""
         self._read(waits=len(self._pending))
+
+    def may_save(self, kernel: str) -> bool:
+        """Whether a launch is among the first of a kernel, of which memory may be saved."""
+        return self._awaited.get(kernel, 0) < MOST_AWAITED
 
     def await_briefly(self, kernel: str) -> None:
         """Give the first launches of a kernel a moment to end, so that they can be looked at again.
@@ -193,11 +200,16 @@ class CheckedLaunches:
             return True
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
-        if reported.count(0) != len(reported) or first.arguments.has_gaps:
+        if reported.count(0) != len(reported) or self._is_for_the_host(first):
             self._report(first, reported)
         if first.records is not None:
             self._show(first, first.records, counters)
         return True
+
+    @staticmethod
+    def _is_for_the_host(pending: PendingTable) -> bool:
+        """Whether there may be faults that no kernel tests."""
+        return pending.arguments.has_gaps or pending.plan.has_blocks
 
     def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
         """Hand out the values that were watched."""
@@ -207,15 +219,16 @@ class CheckedLaunches:
         launch = WatchedLaunch(pending.kernel, pending.launch_id, pending.grid)
         seen = seen_natively(pending.plan, launch, counts, records.content)
         pending.memory.end_records(records)
-        WATCHES.take(seen.values, seen.counts)
+        hand_out(seen, launch, lambda: _kernel_of(pending.plan))
 
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
         from tkdebug.interpreter.closer_look import needs_closer_look
         from tkdebug.interpreter.probe_reports import (
             CheckedLaunch,
-            faults_between_elements,
             faults_of,
+            host_faults,
+            merged,
         )
 
         passed = pending.arguments
@@ -223,10 +236,18 @@ class CheckedLaunches:
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
         faults = faults_of(pending.plan, table, launch)
-        if passed.has_gaps:
-            faults += faults_between_elements(pending.plan, launch)
-        if needs_closer_look(pending.plan, table, faults):
-            faults = self._looks.faults(pending, table, launch, faults)
+        failure = None
+        try:
+            if self._is_for_the_host(pending):
+                faults = merged(faults, host_faults(pending.plan, launch))
+            if needs_closer_look(pending.plan, table, faults):
+                faults = self._looks.faults(pending, table, launch, faults)
+        except Exception as error:
+            # No script fails by what its checks do.
+            failure = f"{type(error).__name__}: {error}"
+        if failure is not None and failure not in self._failures:
+            self._failures.add(failure)
+            tell(f"kernel {pending.kernel}: a closer look at a launch failed: {failure}")
         for fault in faults:
             pending.context.run(report, fault)
 
@@ -235,6 +256,17 @@ class CheckedLaunches:
             self._is_registered = True
             # After the recorder's, so that it runs before it.
             atexit.register(self.conclude)
+
+
+def _kernel_of(plan: ProbePlan) -> Kernel:
+    """What was compiled, as plugins look at it."""
+    from tkdebug.compiler.dialects import tt
+    from tkdebug.runtime.instrumentation.measuring import Kernel
+
+    function = tt.Func(plan.module.function)
+    assert function.target is not None
+    divisors = function.arg_divisibility
+    return Kernel(plan.module, function.target, function.num_warps, divisors)
 
 
 CHECKED = CheckedLaunches()

@@ -6,6 +6,7 @@ fault: a stored NaN may be the kernel's input. That there were some is said once
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.probe_reports import CheckedLaunch
     from tkdebug.runtime.probes.checked_launches import PendingTable
 
-# Of each kernel.
+# Of each kernel, and so many that find nothing new; and the time of all in a process.
 MOST_LOOKS = 16
+MOST_FRUITLESS = 3
+ALL_LOOKS_S = 3.0
 
 
 def may_need_closer_look(plan: ProbePlan) -> bool:
@@ -33,6 +36,8 @@ class CloserLooks:
 
     def __init__(self) -> None:
         self._looks: dict[str, int] = {}
+        self._fruitless: dict[str, int] = {}
+        self._left_s = ALL_LOOKS_S
         self._told: set[str] = set()
 
     def faults(
@@ -47,24 +52,25 @@ class CloserLooks:
             faults: those that its table tells.
         """
         # The interpreter, which most launches do not need.
-        from tkdebug.interpreter.closer_look import look_closer, parameters_of
+        from tkdebug.interpreter.closer_look import look_closer
 
         kernel = pending.kernel
-        looks = self._looks.get(kernel, 0)
-        if looks >= MOST_LOOKS:
+        looks, fruitless = self._looks.get(kernel, 0), self._fruitless.get(kernel, 0)
+        if looks >= MOST_LOOKS or fruitless >= MOST_FRUITLESS or self._left_s <= 0:
             return faults
+        begin = perf_counter()
         try:
             if pending.held is None:
                 raise GoneError("they are not known")
-            parameters = parameters_of(pending.plan.module)
-            if parameters is None:
-                raise GoneError("the kernel writes into what it reads")
-            values = pending.held.copies(*parameters, pending.memory.fetch)
+            values = pending.held.copies(pending.memory.fetch)
         except (GoneError, TkError) as error:
             self._tell_of_values(pending, table, launch, str(error))
             return faults
+        found = look_closer(pending.plan, table, launch, values, faults)
         self._looks[kernel] = looks + 1
-        return look_closer(pending.plan, table, launch, values, faults)
+        self._fruitless[kernel] = fruitless + (found == faults)
+        self._left_s -= perf_counter() - begin
+        return found
 
     def _tell_of_values(
         self, pending: PendingTable, table: bytes, launch: CheckedLaunch, why: str

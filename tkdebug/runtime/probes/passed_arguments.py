@@ -47,8 +47,11 @@ class PassedArguments:
             plain = unwrap(value)
             if isinstance(plain, _NUMBERS):
                 self.numbers[name] = plain
+            described = None
+            if isinstance(plain, TensorDescriptor):
+                described = (tuple(map(int, plain.shape)), tuple(map(int, plain.strides)))
             for place, tensor in _tensors(name, plain):
-                self.tensors[place] = PassedTensor.of(tensor)
+                self.tensors[place] = PassedTensor.of(tensor, described)
                 self._bounds[place] = byte_bounds(tensor)
         self.has_gaps = any(tensor.has_gaps for tensor in self.tensors.values())
 

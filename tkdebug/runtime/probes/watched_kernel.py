@@ -26,10 +26,11 @@ from tkdebug.runtime.probes.data_dependence import depends_on_data
 from tkdebug.runtime.probes.launch_kinds import LaunchKinds
 from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
 from tkdebug.runtime.probes.timelines import MOST_LAUNCHES
+from tkdebug.runtime.watched_values import is_looked_at, launched
 from tkdebug.terminal_text import tell
-from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.probes.watch_sites import WatchSite
     from tkdebug.runtime.device.platform import ProbeMemory
     from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -77,7 +78,7 @@ class WatchedKernel(CompiledKernel):
         self._kinds = LaunchKinds()
         self._was_launched = False
         # Of the checked build, once it is there: which watched values it has.
-        self._shows_values: list[str] = []
+        self._shows_values: tuple[WatchSite, ...] = ()
         # Launches that are to have timelines; None where the checked build has none.
         self._timelines_left: int | None = None
         self.submit: Callable[..., Any] = self._submit_bare
@@ -116,7 +117,7 @@ class WatchedKernel(CompiledKernel):
             self._checked_build = None
             return None
         self._timelines_left = MOST_LAUNCHES if plan.timeline is not None else None
-        self._shows_values = [site.watch for site in plan.watches]
+        self._shows_values = plan.watches
         self._kinds.depends_on_data = depends_on_data(plan.module)
         self._checked = kernel
         return kernel
@@ -130,7 +131,8 @@ class WatchedKernel(CompiledKernel):
             return
         self._checked_build = self._checked = None
         name = self._bare_build.kernel().name
-        tell(f"kernel {name}: its launches are not checked: {type(error).__name__}: {error}")
+        what = "its values are not watched" if is_looked_at() else "its launches are not checked"
+        tell(f"kernel {name}: {what}: {type(error).__name__}: {error}")
 
     @property
     def bare(self) -> NativeKernel:
@@ -198,8 +200,8 @@ class WatchedKernel(CompiledKernel):
         if self._checked_build is None:
             self._retire(self.bare)
             return None
-        is_idle = KNOBS.check_launches == "none" and not WATCHES and not KNOBS.timelines
-        if TIMED.get() or is_idle:
+        is_looked_into = is_looked_at() or KNOBS.timelines
+        if TIMED.get() or (KNOBS.check_launches == "none" and not is_looked_into):
             return None
         if self._memory.is_capturing(stream):
             CHECKED.add_captured()
@@ -209,7 +211,7 @@ class WatchedKernel(CompiledKernel):
             return None
         if self._shows_values:
             # Values may differ in each launch.
-            WATCHES.launched(self._shows_values, grid)
+            launched(self._shows_values, grid)
         elif self._timelines_left is not None:
             if not self._timelines_left:
                 self._retire(self.bare)

@@ -16,8 +16,7 @@ from tkdebug.runtime.launch.timed_launches import TIMED
 from tkdebug.runtime.probes.builds import Build
 from tkdebug.runtime.probes.timelines import timeline_options
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
-from tkdebug.runtime.watched_values import watching
-from tkdebug.watches.in_force import WATCHES
+from tkdebug.runtime.watched_values import is_looked_at, watching
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbeOptions
@@ -80,7 +79,7 @@ class WatchedKernels:
         )
 
     def _may_make(self, probes: ProbeOptions) -> bool:
-        is_asked_for = bool(probes.watches) or probes.timeline is not None
+        is_asked_for = bool(probes.watches or probes.instrumentations) or bool(probes.timeline)
         return self._made < MOST_CHECKED_BUILDS or is_asked_for
 
     def _retire(self, key: Key, kernel: NativeKernel) -> None:
@@ -93,7 +92,7 @@ def _probes(src: Specialization) -> ProbeOptions | None:
     """What is looked for, and looked at; None for nothing."""
     if KNOBS.timelines and (timed := timeline_options(src.fn.__name__)) is not None:
         return timed
-    watched = watching(src.fn) if WATCHES else None
+    watched = watching(src.fn) if is_looked_at() else None
     if KNOBS.check_launches == "none" or not is_checked(src.fn.__name__):
         return watched
     checked = _checks()

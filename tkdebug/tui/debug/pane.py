@@ -256,12 +256,11 @@ class DebugPane(Pane):
 
     def action_command(self, line: str) -> None:
         """Run a command of the console; keys that are held down wait for the picture."""
-        if self._phase != "stopped":
-            self.app.notify("no kernel is stopped", timeout=2)
-            return
-        if not self._awaits_answer:
+        if self._phase == "stopped" and not self._awaits_answer:
             self._awaits_answer = True
             self._run(line)
+        elif self._phase != "stopped" and self._shown_phase != "stopped":
+            self.app.notify("no kernel is stopped", timeout=2)
 
     def action_type(self, text: str) -> None:
         """Type a command."""

@@ -156,6 +156,7 @@ class StopView(Container):
                 self._look_at(replace(self.look, variable=name, begin=(), end=(), plane=0))
             case TimeLog(index=index):
                 self.query_one("#debug-slider", TimeSlider).put(index)
+                self._read_around(index)
 
     def _is_drawn(self, name: str) -> bool:
         return any(each.name == name and each.is_drawn for each in self._variables)
@@ -184,14 +185,19 @@ class StopView(Container):
     def on_around_wanted(self, event: AroundWanted) -> None:
         """Read the lines around another moment, where they are not there."""
         event.stop()
+        if self._view is not None:
+            self.query_one("#debug-times", TimeLog).show(self._view.timeline, event.index)
+            self._read_around(event.index)
+
+    def _read_around(self, index: int) -> None:
+        """Ask for other lines where those that are there end beside this one."""
         timeline = None if self._view is None else self._view.timeline
         if timeline is None:
             return
-        last = timeline.first + len(timeline.lines)
-        if timeline.first <= event.index < last:
-            self.query_one("#debug-times", TimeLog).show(timeline, event.index)
-        else:
-            self._look_at(replace(self.look, around=event.index))
+        last = timeline.first + len(timeline.lines) - 1
+        is_first = index <= timeline.first and timeline.first > 0
+        if is_first or (index >= last and last < timeline.total - 1):
+            self._look_at(replace(self.look, around=index))
 
 
 def _cells(variable: Variable) -> tuple[Cell, ...]:

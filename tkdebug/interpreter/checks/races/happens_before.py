@@ -242,9 +242,13 @@ class HappensBefore:
 
     def _release(self, clock: Clock, places: Sequence[Place]) -> None:
         for place in places:
-            self._released[place] = self._join(self._released.get(place), clock)
-            storage = place[0]
-            self._released_within[storage] = self._join(self._released_within.get(storage), clock)
+            storage, known = place[0], self._released.get(place)
+            within = self._released_within.get(storage)
+            self._released[place] = joined = self._join(known, clock)
+            # Of an allocation with one lock, both are the same.
+            self._released_within[storage] = (
+                joined if within is known else self._join(within, clock)
+            )
 
 
 def _repeats(events: Sequence[Event], event: Event) -> bool:

@@ -9,6 +9,7 @@ never misses one of its kind, but for what `_hint` says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from tkdebug.compiler.analysis.data_flow import source_of
@@ -19,13 +20,14 @@ from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
-from tkdebug.compiler.layouts import REGISTER, f2
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of, shape_of
+from tkdebug.compiler.layouts import LANE, REGISTER, LinearLayout, f2
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.probes.sites import probe_sites
 from tkdebug.compiler.probes.symptoms import (
     HINT,
+    INDEX,
     SYMPTOM_KINDS,
     SYMPTOMS,
     bit_of,
@@ -42,6 +44,14 @@ _EXPONENTS = {"half": 0x7C00, "bfloat": 0x7F80, "float": 0x7F800000, "double": 0
 _DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 _SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout, arith.ExtSI)
+
+
+@dataclass(frozen=True, slots=True)
+class _Neighbour:
+    """The element before another along an axis, where that is known; i1."""
+
+    value: LLVMValue
+    is_known: LLVMValue
 
 
 class Symptoms:
@@ -70,6 +80,8 @@ class Symptoms:
             self._offset(op)
         elif tt.Hint.matches(op):
             self._hint(tt.Hint(op))
+        elif tt.Gather.matches(op):
+            self._index(tt.Gather(op))
         elif tt.Store.matches(op):
             self._stored(tt.Store(op).value, *_mask_and_group(self._ctx, op))
         elif tt.AtomicRmw.matches(op):
@@ -229,6 +241,14 @@ class Symptoms:
         signs = emit.bit_and(emit.xor(a, other), emit.xor(b if other is result else a, result))
         return emit.icmp("slt", signs, 0)
 
+    def _index(self, gather: tt.Gather) -> None:
+        """Indices of a gather beyond its axis; as unsigned numbers, those below 0 are too."""
+        if INDEX not in self._kinds or _is_combining(gather.op):
+            return
+        extent = shape_of(gather.source.type)[gather.axis]
+        indices = dict.fromkeys(self._ctx.values[gather.indices])
+        self._note(INDEX, [self._ctx.emit.icmp("uge", index, extent) for index in indices])
+
     def _hint(self, hint: tt.Hint) -> None:
         """Assumed multiples, of elements that begin a run; of runs, of one thread's registers."""
         kind, source = hint.kind, hint.source
@@ -257,25 +277,57 @@ class Symptoms:
         """i1 of each register: whether it is known to break a promise about its neighbours."""
         ctx, emit = self._ctx, self._ctx.emit
         layout, registers = ctx.layout(source), ctx.values[source]
-        steps = [layout.unpack_out(v) for v in f2.spanned(layout.packed_bases(REGISTER))]
-        name = layout.out_dims[axis]
         found = []
-        for value, step, place in zip(registers, steps, ctx.coordinates(layout), strict=True):
-            neighbour = {**step, name: step[name] - 1}
-            before = registers[steps.index(neighbour)] if neighbour in steps else None
+        neighbours = self._neighbours(layout, registers, layout.out_dims[axis])
+        places = ctx.coordinates(layout)
+        for value, before, place in zip(registers, neighbours, places, strict=True):
             begins = emit.xor(self._is_no_multiple(place[axis], number), 1)
             if kind == "divisibility":
                 good = emit.xor(begins, 1)
                 if before is not None:
-                    good = emit.icmp("eq", value, emit.add(before, 1))
+                    follows = emit.icmp("eq", value, emit.add(before.value, 1))
+                    good = emit.select(before.is_known, follows, good)
                 found.append(emit.bit_and(self._is_no_multiple(value, number), emit.xor(good, 1)))
             elif before is not None:
-                wanted = before if kind == "constancy" else emit.add(before, 1)
+                wanted = before.value if kind == "constancy" else emit.add(before.value, 1)
                 broken = emit.bit_and(emit.icmp("ne", value, wanted), emit.xor(begins, 1))
                 if kind == "contiguity":
                     broken = emit.bit_and(broken, emit.icmp("ne", value, 0))
-                found.append(broken)
+                found.append(emit.bit_and(broken, before.is_known))
         return found
+
+    def _neighbours(
+        self, layout: LinearLayout, registers: Registers, name: str
+    ) -> list[_Neighbour | None]:
+        """For each register the element before it: in this thread, or in the lane before."""
+        steps = [layout.unpack_out(v) for v in f2.spanned(layout.packed_bases(REGISTER))]
+        run = _elements_per_lane(layout, name)
+        found: list[_Neighbour | None] = []
+        for step in steps:
+            before, last = {**step, name: step[name] - 1}, {**step, name: step[name] + run - 1}
+            if before in steps:
+                value, is_known = registers[steps.index(before)], integer("i1", 1)
+                found.append(_Neighbour(value, is_known))
+            elif run and last in steps:
+                value = self._ctx.shuffle("up", registers[steps.index(last)], 1)
+                found.append(_Neighbour(value, self._ctx.emit.icmp("ne", self._ctx.lane, 0)))
+            else:
+                found.append(None)
+        return found
+
+
+def _elements_per_lane(layout: LinearLayout, name: str) -> int:
+    """Elements in a row that a lane has where the next lane has those behind them; 0 elsewhere."""
+    if layout.out_dims != (name,):
+        return 0
+    elements = 1
+    for (step,) in layout.bases(REGISTER):
+        if step != elements:
+            break
+        elements *= 2
+    wanted = [elements << bit for bit in range(len(layout.bases(LANE)))]
+    held = all(step in (0, want) for (step,), want in zip(layout.bases(LANE), wanted, strict=True))
+    return elements if held else 0
 
 
 def _is_combining(op: Operation) -> bool:

@@ -1,0 +1,50 @@
+"""Blocks that bulk copies move: the host finds those that lie outside of their tensor."""
+
+from __future__ import annotations
+
+import torch
+from probe_kernels import described
+from probe_support import launches, with_probes
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug import TensorDescriptor
+from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor, host_faults
+
+
+def found_by_the_host(x, out, rows: int) -> tuple[list, list]:
+    """What the interpreter finds of a launch, and the host of its arguments."""
+    launch = launches(lambda: described[(3, 1)](x, out, rows, 16, B=16))[-1]
+    module, plan = with_probes(launch)
+    tensors = {"x": PassedTensor.of(x), "out": PassedTensor.of(out)}
+    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
+    return host_faults(plan, checked), launch.faults
+
+
+def test_descriptor_of_more_rows_than_the_tensor_has() -> None:
+    faults, expected = found_by_the_host(torch.randn(20, 16), torch.zeros(48, 16), 48)
+    assert faults == expected
+    (fault,) = faults
+    assert (fault.kind, fault.tensor, fault.index, fault.count) == ("oob-load", "x", 320, 28 * 16)
+
+
+def test_box_outside_of_its_descriptor_is_legal() -> None:
+    assert found_by_the_host(torch.randn(20, 16), torch.zeros(20, 16), 20) == ([], [])
+
+
+@tkdebug.jit
+def copied(desc, out, B: tl.constexpr):
+    tile = desc.load([tl.program_id(0) * B, 0])
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    tl.store(out + tl.program_id(0) * B * B + at, tile)
+
+
+def test_descriptor_that_is_passed() -> None:
+    x, out = torch.randn(20, 16), torch.zeros(2, 16, 16)
+    passed = TensorDescriptor(x, [32, 16], [16, 1], [16, 16])
+    launch = launches(lambda: copied[(2,)](passed, out, B=16))[-1]
+    module, plan = with_probes(launch)
+    tensors = {"desc": PassedTensor.of(x, ((32, 16), (16, 1))), "out": PassedTensor.of(out)}
+    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
+    assert launch.faults
+    assert host_faults(plan, checked) == launch.faults
