@@ -3,9 +3,10 @@
 
     python bench/compiled_models.py [MODEL ...]       # both, one after the other, with empty caches
 
-Each compiler runs all models in a process of its own, with the same settings, as `bench/RESULTS.md`
-has them. A model counts as equal where all of its results are within tolerance of upstream's.
-Times are of whole calls, between two CUDA events around many of them.
+Each compiler runs all models in a process of its own, with the same settings. tkdebug is installed
+there and records nothing: what recording costs is in `overhead.py`. A model is equal where all
+of its results are within tolerance of upstream's. Times are of whole calls, between two CUDA events
+around many of them.
 """
 
 from __future__ import annotations
@@ -377,8 +378,12 @@ def measure(name, folder):
     return {"model": name, "cold_s": cold_s, "us": call_us(lambda: results_of(compiled, arguments))}
 
 
-def worker(folder, names):
+def worker(compiler, folder, names):
     """Measure models in this process, a line for each."""
+    if compiler == "tkdebug":
+        import tkdebug
+
+        tkdebug.install(mode="native")
     import torch
 
     torch.set_float32_matmul_precision("high")
@@ -403,9 +408,7 @@ def run(compiler, names, folder):
         "TRITON_CACHE_DIR": caches["triton"],
         "TKDEBUG_CACHE_DIR": caches["tkdebug"],
     }
-    command = [__file__, "--worker", str(folder), *names]
-    if compiler == "tkdebug":
-        command = ["-m", "tkdebug", "run", "--no-tui", *command]
+    command = [__file__, "--worker", compiler, str(folder), *names]
     done = subprocess.run([sys.executable, *command], env=environment, stdout=subprocess.PIPE)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
     return {line["model"]: line for line in lines}
@@ -461,6 +464,6 @@ def main(names):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        worker(Path(sys.argv[2]), sys.argv[3:])
+        worker(sys.argv[2], Path(sys.argv[3]), sys.argv[4:])
     else:
         main(sys.argv[1:])

@@ -89,7 +89,10 @@ def test_faults_are_at_the_models_lines(tmp_path):
     script.write_text(FAULTY)
     done = run(tmp_path, "--report", "faults.json", str(script))
     assert done.returncode == 3, done.stderr
-    outside, born = json.loads((tmp_path / "faults.json").read_text())["faults"]
+    report = json.loads((tmp_path / "faults.json").read_text())
+    outside, born = report["faults"]
+    timed = {(each["line"], each["op"]) for k in report["model_lines"] for each in k["lines"]}
+    assert {(line_of("torch.relu"), "aten.relu"), (line_of("torch.log"), "aten.log")} <= timed
     assert outside["kind"] == "oob-load"
     assert [(Path(f["file"]).name, f["line"]) for f in outside["call_chain"]] == [
         ("faulty.py", line_of("shift[(1,)]")),

@@ -55,7 +55,8 @@ def test_json_report_has_schema_1(recorded, script):
         "baseline",
         "checked_launches",
     ]
-    keys += ["launches", "faults", "tunings", "others", "origins", "gpu_states", "stalls"]
+    keys += ["launches", "faults", "tunings", "others", "origins", "model_lines", "gpu_states"]
+    keys += ["stalls"]
     keys += ["remarks", "launch_costs", "line_costs", "instrumentation", "watched_values"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")

@@ -44,6 +44,16 @@ def softmax(x, out, n, B: tl.constexpr):
     tl.store(out + row + at, shifted / tl.sum(shifted, 0), mask=at < n)
 
 
+@tkdebug.jit
+def gathers(x, i, out, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(out + at, tl.gather(tl.load(x + at), tl.load(i + at), 0))
+
+
+def _gathers() -> None:
+    gathers[(1,)](torch.randn(8), ints(0, 9, 1, -1, 2, 7, 8, 0), torch.zeros(8), B=8)
+
+
 def _ratio() -> None:
     x, y = torch.zeros(300), torch.ones(300)
     y[200:] = 0
@@ -78,7 +88,7 @@ def _rolled() -> None:
     overflow_kernels.rolled[(2,)](torch.zeros(16), torch.zeros(16), 3, 16, BLOCK=8)
 
 
-RUNS = [_ratio, _softmax, _quotients, _shifted, _addresses, _gathered, _rolled]
+RUNS = [_ratio, _softmax, _quotients, _shifted, _addresses, _gathered, _rolled, _gathers]
 
 
 @pytest.mark.parametrize("run", RUNS)

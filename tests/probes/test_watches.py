@@ -8,11 +8,12 @@ import math
 import pytest
 import torch
 from watch_support import last_launch, recorded, spot, watched
-from watched_kernels import branches, elementwise, loops, matmul
+from watched_kernels import branches, elementwise, loops, matmul, waiting
 
+from tkdebug.errors import UnsupportedError
 from tkdebug.watches.records import WatchedValue
 
-TARGETS = (None, "sm_80", "sm_90a")
+TARGETS = (None, "sm_90a")
 
 
 def run_matmul(k: int = 96, programs: int = 2) -> None:
@@ -27,19 +28,21 @@ def plain(values) -> list[dict[str, object]]:
     return [{name: repr(field) for name, field in one.items()} for one in found]
 
 
-def check(run, *watches) -> list[list[WatchedValue]]:
+def check(run, *watches, targets=TARGETS) -> list[list[WatchedValue]]:
     """What watches see of the last launch, which its GPU IR records too, bit by bit."""
     with watched(*watches) as found:
         launch = last_launch(run)
         values = [one.values for one in found]
     everything = sorted((v for each in values for v in each), key=lambda v: v.order)
-    for target in TARGETS:
+    for target in targets:
         assert plain(recorded(launch, target).values) == plain(everything)
     return values
 
 
 def test_accumulator_by_program_and_iteration() -> None:
-    (values,) = check(run_matmul, lambda: spot(matmul, "acc +=", "acc"))
+    (values,) = check(
+        run_matmul, lambda: spot(matmul, "acc +=", "acc"), targets=("sm_80", *TARGETS)
+    )
     assert [(v.program_id[0], v.iteration) for v in values] == [
         (program, iteration) for program in range(2) for iteration in range(3)
     ]
@@ -203,3 +206,14 @@ def test_what_does_not_fit_is_counted() -> None:
     assert (found.seen, found.kept) == (6, 6)
     (count,) = seen.counts
     assert (count.seen, count.kept, len(seen.values)) == (6, 2, 2)
+
+
+def test_loops_that_wait_for_memory_are_not_watched_natively() -> None:
+    def run() -> None:
+        waiting[(1,)](torch.ones(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32))
+
+    check(run, lambda: spot(waiting, "done =", "done"))
+    with watched(lambda: spot(waiting, "seen =", "seen")):
+        launch = last_launch(run)
+    with pytest.raises(UnsupportedError, match="`while` that goes on by what it loads"):
+        recorded(launch, None)

@@ -57,3 +57,14 @@ def branches(out_ptr, n):
             late = i * 2
             tl.store(out_ptr + i, late)
         tl.store(out_ptr, i)
+
+
+@tkdebug.jit
+def waiting(flag_ptr, out_ptr):
+    flag = tl.load(flag_ptr)
+    while flag == 0:
+        flag = tl.load(flag_ptr, volatile=True)
+        seen = flag + 1
+        tl.store(out_ptr, seen)
+    done = flag * 2
+    tl.store(out_ptr, done)

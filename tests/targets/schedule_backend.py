@@ -20,6 +20,7 @@ from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP
 from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
+from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
@@ -173,7 +174,10 @@ class ScheduleBackend:
         function.target = target.name
         if options.probes is not None:
             run_pipeline(module, (InsertProbes(options.probes),), on_run=observers.on_run)
-        probes = probe_plan(module)
+        size_bytes = 0 if options.probes is None else options.probes.watch_bytes
+        probes = probe_plan(module, size_bytes)
+        if probes is not None and probes.watches:
+            run_pipeline(module, (ExpandWatches(size_bytes),), on_run=observers.on_run)
         passes = self.pipeline(target, options)
         run_pipeline(module, passes, snapshot=observers.snapshot, on_run=observers.on_run)
         if observers.on_resources is not None:

@@ -8,7 +8,7 @@ trusted: whatever is wrong is a `SessionError` of one line.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,7 @@ from tkdebug.instrument.session_creation import file_behind
 from tkdebug.instrument.tables import Recorded, table_of
 
 MAX_PAGE_ROWS = 10_000
+_PAGE_ROWS = 1000
 MAX_PASSES = 1_000
 MAX_SEQ = (1 << 63) - 1
 Row = tuple[object, ...]
@@ -163,6 +164,23 @@ class Session:
     def launch(self, seq: int) -> Launch | None:
         """The launch of that `seq`."""
         return next(iter(self._found(Launch, "WHERE seq = ?", seq)), None)
+
+    def launch_fields(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
+        """These fields of all launches, in the order in which they began.
+
+        Args:
+            names: of fields of `Launch`.
+        """
+        fields = table_of(Launch).fields(("seq", *names))
+        statement = f"SELECT {fields.select} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?"
+
+        def page(after: object) -> Sequence[tuple[object, ...]]:
+            return self._query(lambda: fields.decoded(self._rows(statement, after, _PAGE_ROWS)))
+
+        rows = page(0)
+        while rows:
+            yield from (row[1:] for row in rows)
+            rows = page(rows[-1][0])
 
     def launch_count(self) -> int:
         """How many launches are recorded."""

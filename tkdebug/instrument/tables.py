@@ -54,6 +54,22 @@ class Recorded(Stamp, Generic[_T]):
     event: _T
 
 
+class Fields:
+    """Some columns of a table, read without the others."""
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        self._columns = columns
+        self.select = ", ".join(map(_selected, columns))
+
+    def decoded(self, rows: Sequence[Sequence[object]]) -> Sequence[tuple[object, ...]]:
+        """The fields of the records that lie in `rows`, the values of `select`.
+
+        Raises:
+            ValueError: something else lies there.
+        """
+        return list(zip(*_decoded(self._columns, rows), strict=True))
+
+
 class Table(Generic[_T]):
     """The table of the records of one type."""
 
@@ -124,11 +140,16 @@ class Table(Generic[_T]):
         Raises:
             ValueError: something else lies there.
         """
-        if not rows:
-            return ()
-        columns = zip(*rows, strict=True)
-        decoded = [one.decoded(found) for one, found in zip(self.own_columns, columns, strict=True)]
-        return tuple(map(self._kind, *decoded))
+        return tuple(map(self._kind, *_decoded(self.own_columns, rows)))
+
+    def fields(self, names: Sequence[str]) -> Fields:
+        """Some of `own_columns`, for readers of many rows.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        columns = {column.name: column for column in self.own_columns}
+        return Fields(tuple(columns[name] for name in names))
 
     def recorded(self, row: Sequence[object]) -> Recorded[_T]:
         """The same of the values of all columns of a stamped table."""
@@ -145,6 +166,12 @@ class Table(Generic[_T]):
         if unknown:
             raise ValueError(f"{self.name} has no column {min(unknown)}")
         return " AND ".join(f"{quoted(field)} = ?" for field in fields)
+
+
+def _decoded(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[Iterable[object]]:
+    """The values of each column, decoded; () of each where there are no rows."""
+    found = zip(*rows, strict=True) if rows else ((),) * len(columns)
+    return [column.decoded(values) for column, values in zip(columns, found, strict=True)]
 
 
 def table_of(kind: type[_T]) -> Table[_T]:

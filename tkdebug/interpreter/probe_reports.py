@@ -394,6 +394,9 @@ class ProbeRecorder(FaultLog):
     def undefined(self, op: Operation, *rest: object, **others: object) -> None:
         """Nothing: a symptom stands for it."""
 
+    def bad_index(self, op: Operation, *rest: object) -> None:
+        """Nothing: a symptom stands for it."""
+
     def symptom(self, kind: str, program: int) -> None:
         """Note a symptom."""
         self._symptoms[kind] = min(program, self._symptoms.get(kind, program))

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView, names_of
-from tkdebug.compiler.probes.symptoms import HINT
+from tkdebug.compiler.probes.symptoms import HINT, INDEX
 from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.checks.shadow_flow import computable
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
@@ -59,6 +60,7 @@ class ProbeObserver(Observer):
         if not self._kinds or not is_in_kernel(op):
             return Moments.NEVER
         is_watched = op.name in _DIVISIONS | _SHIFTS or op in self._sums or tt.Hint.matches(op)
+        is_watched = is_watched or tt.Gather.matches(op)
         return Moments.AFTER if is_watched else Moments.NEVER
 
     def after(
@@ -69,6 +71,12 @@ class ProbeObserver(Observer):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """An op has run."""
+        if tt.Gather.matches(op):
+            gather, (_, index) = tt.Gather(op), operands
+            indices = run.full(index, gather.indices.type)
+            extent = ir.shape_of(gather.source.type)[gather.axis]
+            self._note(run, INDEX, (indices < 0) | (indices >= extent))
+            return results
         if tt.Hint.matches(op):
             (source,) = operands
             if not isinstance(ir.element_of(op.result.type), PointerType):
@@ -123,7 +131,7 @@ class ProbeObserver(Observer):
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: whether it stores NaNs, or what is not finite."""
-        if not access.stored_tile().dtype.is_floating_point:
+        if not _is_float(stored(access.op).type):
             return
         values, programs = access.stored(), access.touch().programs
         for kind, bad in (("nan", values.isnan()), ("inf", ~values.isfinite())):
@@ -133,7 +141,7 @@ class ProbeObserver(Observer):
 
 def _is_float(type_: ir.Type) -> bool:
     element = ir.element_of(type_)
-    return isinstance(element, ir.ScalarType) and element.is_float
+    return isinstance(element, ir.ScalarType) and element.name in ("f16", "bf16", "f32", "f64")
 
 
 def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:

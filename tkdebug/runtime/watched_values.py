@@ -5,7 +5,6 @@ Responsible for the way from `watches.in_force` to a compile, and back from a la
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -13,6 +12,7 @@ from weakref import WeakSet
 from tkdebug.errors import TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.watches.in_force import WATCHES
+from tkdebug.watches.places import real_file
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend import TileModule
@@ -44,7 +44,7 @@ def watching(function: Any) -> ProbeOptions | None:
     from tkdebug.runtime.jit.dependencies import files_of
 
     try:
-        files = frozenset(map(os.path.realpath, files_of(function)))
+        files = frozenset(map(real_file, files_of(function)))
     except TkError:
         return None  # it has no source, which its compile says
     watches = tuple(one for one in WATCHES.watches if one.file in files)

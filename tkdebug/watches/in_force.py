@@ -261,7 +261,12 @@ def watch(
             raise UsageError("watch: got a place without line or name, expected all three")
         text = place
     else:
-        source = getattr(place, "kernel_source", None)
+        function = place
+        while not hasattr(function, "kernel_source") and hasattr(function, "fn"):
+            function = function.fn  # of a tuner
+        source = getattr(function, "kernel_source", None)
+        if source is None and not isinstance(place, str):
+            raise UsageError(f"watch: got {place!r:.80}, expected a kernel, or the name of a file")
         file = place if source is None else source.file
         text = f"{file}:{line}:{name}"
     if programs:

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 from tkdebug.errors import UsageError, shown_path
 from tkdebug.watches.conditions import Node, read_condition
@@ -85,6 +85,11 @@ def _span_text(span: Span) -> str:
     return str(first) if end == first + 1 else f"{first}:{end}"
 
 
+def real_file(file: str) -> str:
+    """A file's path without links; the name of what is no file, such as a notebook's cell."""
+    return os.path.realpath(file) if os.path.exists(file) else file
+
+
 def read_watch(text: str) -> Watch:
     """The watch that `text` is.
 
@@ -105,7 +110,7 @@ def read_watch(text: str) -> Watch:
         raise UsageError(f"got {text!r}, expected a condition behind the `if`")
     file, line, name = ":".join(parts[:-2]), int(parts[-2]), parts[-1]
     return checked_watch(
-        Watch(os.path.realpath(file), line, name, _boxes(programs), condition.strip(), whole)
+        Watch(real_file(file), line, name, _boxes(programs), condition.strip(), whole)
     )
 
 
@@ -158,11 +163,13 @@ def _check_line(watch: Watch, functions: Mapping[int, _Function]) -> None:
 
 def _functions(file: str) -> dict[int, _Function]:
     """By the line of each statement, the function that it is in."""
+    # Where cells of notebooks are, too.
+    linecache.checkcache(file)
+    text = "".join(linecache.getlines(file))
+    if not text:
+        raise UsageError(f"{shown_path(file)}: cannot be read, or is empty")
     try:
-        text = Path(file).read_text(encoding="utf-8")
         tree = ast.parse(text)
-    except OSError as error:
-        raise UsageError(f"{shown_path(file)}: cannot be read ({error.strerror})") from None
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{shown_path(file)}: is no Python source ({error})") from None
     found: dict[int, _Function] = {}

@@ -6,8 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tkdebug.compat.inductor.model_lines import at_model_line, origins_of, with_origins
+from tkdebug.compat.inductor.model_lines import (
+    at_model_line,
+    origins_in,
+    origins_of,
+    with_origins,
+)
 from tkdebug.findings.reporting import REFINEMENTS
+from tkdebug.hook_chain import HOOKS
+from tkdebug.instrument.model_lines import ModelLines
 
 # On a user's kernel in a graph: the node that launches it.
 _NODE = "_tkdebug_node"
@@ -36,6 +43,7 @@ def note_lines(patches: Replacing) -> None:
     """Write the model's lines into generated code, and find them there for faults."""
     _note_of_kernels(patches)
     _note_of_user_kernels(patches)
+    _record_of_kernels(patches)
     REFINEMENTS.append(at_model_line)
     patches.on_restore(lambda: REFINEMENTS.remove(at_model_line))
 
@@ -52,6 +60,25 @@ def _note_of_kernels(patches: Replacing) -> None:
         return define(self, with_origins(src_code, origins), node_schedule, *rest)
 
     patches.set(TritonScheduling, "define_kernel", with_lines)
+
+
+def _record_of_kernels(patches: Replacing) -> None:
+    """Have sessions keep the lines of each kernel that is loaded, also of one from a cache."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    begin: Any = CachingAutotuner.__init__
+
+    @functools.wraps(begin)
+    def recorded(self: Any, *arguments: Any, **keywords: Any) -> None:
+        begin(self, *arguments, **keywords)
+        if HOOKS.recorders and self.filename is not None and not self.custom_kernel:
+            origins = origins_in(self.filename)
+            if origins:
+                ops = tuple(origin.op for origin in origins)
+                frames = tuple(origin.frame for origin in origins)
+                HOOKS.record(ModelLines(self.fn.__name__, ops, frames))
+
+    patches.set(CachingAutotuner, "__init__", recorded)
 
 
 def _note_of_user_kernels(patches: Replacing) -> None:

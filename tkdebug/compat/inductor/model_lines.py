@@ -102,7 +102,7 @@ def at_model_line(fault: Fault) -> Fault:
     launcher, here = _launched_by.get(), fault.frames[-1]
     if launcher is not None:
         return replace(fault, frames=(launcher, *fault.frames))
-    origins = _read_origins(here.file)
+    origins = origins_in(here.file)
     if not origins:
         return fault
     chosen = _of_line(origins, linecache.getline(here.file, here.line)) or origins
@@ -116,7 +116,8 @@ def at_model_line(fault: Fault) -> Fault:
     return replace(fault, frames=frames, hint=hint)
 
 
-def _read_origins(file: str) -> tuple[Origin, ...]:
+def origins_in(file: str) -> tuple[Origin, ...]:
+    """The ops and lines that a generated file names."""
     lines = linecache.getlines(file)
     found = (_COMMENT.match(line.rstrip("\n")) for line in lines)
     return tuple(

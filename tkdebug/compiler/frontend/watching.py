@@ -10,7 +10,6 @@ Invariant: the kernel computes what it does without watches.
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from tkdebug.compiler.probes.watch_sites import WatchSite, watch_ops
 from tkdebug.compiler.tensor import tensor
 from tkdebug.errors import instead_of, shown_path
 from tkdebug.watches.conditions import fields_of
-from tkdebug.watches.places import Watch
+from tkdebug.watches.places import Watch, real_file
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.visitor import Visitor
@@ -54,7 +53,7 @@ class Watching:
         file = visitor.source.file
         known = self._files.get(file)
         if known is None:
-            known = self._files[file] = os.path.realpath(file)
+            known = self._files[file] = real_file(file)
         return self._by_line.get((known, node.lineno), [])
 
     def statement_begins(self, visitor: Visitor, node: ast.stmt) -> None:

@@ -15,7 +15,7 @@ from typing import ClassVar
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import math, scf, tt
 from tkdebug.compiler.dtypes import block_type, pointer_type
-from tkdebug.compiler.ir.core import Block, Module, Operation, Region
+from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.ops import conversion, operators, table
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
@@ -33,6 +33,7 @@ from tkdebug.compiler.probes.watch_sites import (
 )
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.tensor import tensor
+from tkdebug.errors import UnsupportedError, shown_path
 from tkdebug.watches.conditions import (
     Field,
     Logic,
@@ -67,6 +68,7 @@ class ExpandWatches:
         emit = Emitter(module, CompileOptions(), table.OPS)
         known = {op.id for op in module.walk()}
         for op, number in list(watch_ops(module.function)):
+            _refuse_waiting_loops(op)
             value = tensor(tt.Watch(op).value, _language_type(op, sites[number]))
             code = _Expansion(emit, op, sites[number], rooms[number], value, counters, records)
             with emit.builder.before(op), emit.builder.at(op.location):
@@ -76,6 +78,48 @@ class ExpandWatches:
         for op in module.walk():
             if op.id not in known:
                 rewriter.record_new(op, "expand-watch")
+
+
+def _refuse_waiting_loops(op: Operation) -> None:
+    """Refuse what is in a loop whose end threads may see at different times: they cannot meet.
+
+    Raises:
+        UnsupportedError: it is.
+    """
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if scf.While.matches(around) and _waits_for_memory(scf.While(around)):
+            place = op.location.primary
+            raise UnsupportedError(
+                f"{shown_path(place.file)}:{place.line}: a value in a `while` that goes on by what "
+                "it loads cannot be watched natively; watch it behind the loop, or run with --mode "
+                "interpret"
+            )
+        block = around.block
+
+
+def _waits_for_memory(loop: scf.While) -> bool:
+    """Whether a loop's condition comes of a plain load in it, of this round or the one before."""
+    condition = scf.Condition(loop.before.terminator)
+    carried = {
+        loop.before: scf.Yield(loop.after.terminator).values,
+        loop.after: condition.forwarded,
+    }
+    inside = set(loop.op.walk())
+    pending, seen = [condition.condition], set[Value]()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, Block):
+            pending += (carried[owner][value.index],) if owner in carried else ()
+        elif owner in inside:
+            if any(map(tt.Load.matches, owner.walk())):
+                return True
+            pending += owner.operands
+    return False
 
 
 def _add_parameters(function: Operation) -> tuple[tensor, tensor]:

@@ -119,7 +119,8 @@ def _loads_marked(op: Operation) -> bool:
 
 def _may_show(op: Operation) -> bool:
     """Whether an op may give what has no defined result, or promises something."""
-    if tt.Hint.matches(op) or tt.AddPtr.matches(op) or stores_floats(op):
+    shown = (tt.Hint, tt.AddPtr, tt.Gather)
+    if any(view.matches(op) for view in shown) or stores_floats(op):
         return True
     if op.name not in _PARTIAL:
         return False

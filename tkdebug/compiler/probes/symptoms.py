@@ -27,9 +27,12 @@ SYMPTOM_KINDS: Final = (
     "shift-range",
     "offset-overflow",
     "broken-hint",
+    "bad-index",
 )
 # Of `tl.multiple_of` and its kin; the fault is of kind "assumption".
 HINT: Final = "broken-hint"
+# Of `tl.gather`; the fault is of kind "oob-load", of no tensor.
+INDEX: Final = "bad-index"
 _SLOT: Final = struct.Struct("<8Q")
 assert _SLOT.size == SLOT_BYTES
 assert len(SYMPTOM_KINDS) < SLOT_BYTES // 8

@@ -15,6 +15,7 @@ from tkdebug.instrument.instrumented_lines import InstrumentedLine, instrumented
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.kernel_names import demangled
 from tkdebug.instrument.known_faults import baseline_outcome
+from tkdebug.instrument.model_lines import model_data
 from tkdebug.instrument.nvml import slowdown_names
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.records import FaultGroup, Launch
@@ -45,8 +46,8 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield json_text(head)[:-1]
     yield ',\n"launches": ['
     separator = "\n"
-    for launch in recorded_launches(session):
-        yield separator + json_text(_launch(launch))
+    for fields in session.launch_fields(_LAUNCH_FIELDS):
+        yield separator + json_text(_launch(fields))
         separator = ",\n"
     yield '],\n"faults": ['
     separator = "\n"
@@ -67,6 +68,11 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     separator = "\n"
     for line in origin_totals(session):
         yield separator + json_text(_origin(line))
+        separator = ",\n"
+    yield '],\n"model_lines": ['
+    separator = "\n"
+    for lines in model_data(session):
+        yield separator + json_text(lines)
         separator = ",\n"
     yield '],\n"gpu_states": ['
     separator = "\n"
@@ -194,22 +200,33 @@ def recorded_launches(session: Session) -> Iterator[Launch]:
         after = page[-1].seq
 
 
-def _launch(launch: Launch) -> dict[str, object]:
-    options = launch.options
+_LAUNCH_FIELDS = (
+    "kernel",
+    "grid",
+    "duration_ns",
+    "options",
+    "start_ns",
+    "process",
+    "rank",
+    "error",
+    "scopes",
+    "time_source",
+    "device_start_ns",
+)
+
+
+def _launch(fields: tuple[object, ...]) -> dict[str, object]:
+    """A launch by the values of `_LAUNCH_FIELDS`; its object has the place of its options."""
+    kernel, grid, duration_ns, options, *others = fields
+    assert isinstance(options, dict)
     return {
-        "kernel": launch.kernel,
-        "grid": launch.grid,
-        "duration_ns": launch.duration_ns,
+        "kernel": kernel,
+        "grid": grid,
+        "duration_ns": duration_ns,
         "num_warps": options.get("num_warps"),
         "num_stages": options.get("num_stages"),
         "num_ctas": options.get("num_ctas"),
-        "start_ns": launch.start_ns,
-        "process": launch.process,
-        "rank": launch.rank,
-        "error": launch.error,
-        "scopes": launch.scopes,
-        "time_source": launch.time_source,
-        "device_start_ns": launch.device_start_ns,
+        **dict(zip(_LAUNCH_FIELDS[4:], others, strict=True)),
     }
 
 

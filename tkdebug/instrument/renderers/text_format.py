@@ -17,6 +17,7 @@ from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.instrumented_lines import instrumented_text
 from tkdebug.instrument.kernel_names import activity_name
+from tkdebug.instrument.model_lines import model_text
 from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.ranks import compare_ranks
 from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
@@ -55,6 +56,10 @@ def render(
             yield line + "\n"
     else:
         yield "\nno kernels were launched\n"
+    lines = [*model_text(session)]
+    if lines:
+        yield "\n"
+        yield from (visible(line) + "\n" for line in lines)
     _, totals = session.other_totals()
     if totals:
         yield "\nalso on the GPU, launched by others\n"

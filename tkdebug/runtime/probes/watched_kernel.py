@@ -131,7 +131,8 @@ class WatchedKernel(CompiledKernel):
             return
         self._checked_build = self._checked = None
         name = self._bare_build.kernel().name
-        tell(f"kernel {name}: its launches are not checked: {type(error).__name__}: {error}")
+        what = "its values are not watched" if is_looked_at() else "its launches are not checked"
+        tell(f"kernel {name}: {what}: {type(error).__name__}: {error}")
 
     @property
     def bare(self) -> NativeKernel:

@@ -20,13 +20,14 @@ from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, LinearLayout, f2
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.probes.sites import probe_sites
 from tkdebug.compiler.probes.symptoms import (
     HINT,
+    INDEX,
     SYMPTOM_KINDS,
     SYMPTOMS,
     bit_of,
@@ -79,6 +80,8 @@ class Symptoms:
             self._offset(op)
         elif tt.Hint.matches(op):
             self._hint(tt.Hint(op))
+        elif tt.Gather.matches(op):
+            self._index(tt.Gather(op))
         elif tt.Store.matches(op):
             self._stored(tt.Store(op).value, *_mask_and_group(self._ctx, op))
         elif tt.AtomicRmw.matches(op):
@@ -237,6 +240,14 @@ class Symptoms:
         other = result if name == arith.AddI.name else b
         signs = emit.bit_and(emit.xor(a, other), emit.xor(b if other is result else a, result))
         return emit.icmp("slt", signs, 0)
+
+    def _index(self, gather: tt.Gather) -> None:
+        """Indices of a gather beyond its axis; as unsigned numbers, those below 0 are too."""
+        if INDEX not in self._kinds or _is_combining(gather.op):
+            return
+        extent = shape_of(gather.source.type)[gather.axis]
+        indices = dict.fromkeys(self._ctx.values[gather.indices])
+        self._note(INDEX, [self._ctx.emit.icmp("uge", index, extent) for index in indices])
 
     def _hint(self, hint: tt.Hint) -> None:
         """Assumed multiples, of elements that begin a run; of runs, of one thread's registers."""
