@@ -63,7 +63,7 @@ def kernels() -> dict[str, Callable[[], object]]:
         return lambda: add_kernel[((count + 1023) // 1024,)](*big, count, BLOCK=1024)
 
     for step in range(10):
-        times = int(4 * 2.6**step)
+        times = int(4 * 3.4**step)
         found[f"spin {times}"] = spinning(times)
     for step in range(10):
         count = 1 << (10 + 2 * step)

@@ -260,6 +260,48 @@ def test_lookup_that_steps_through_a_carried_pointer_runs_further_ahead_than_cop
         assert torch.equal(result(after, 0, upper), result(before, 0, upper)), upper
 
 
+def carried_lookup(index: str) -> str:
+    """The block of `b` is what the iteration before looked up at `index`, as in flex attention."""
+    text = looked_up("scalar").replace(
+        "%15 = arith.muli %page, %block", "%15 = arith.muli %at, %block"
+    )
+    text = text.replace("%pi = tt.addptr %i, %t", f"%pi = tt.addptr %i, {index}")
+    text = text.replace(
+        "%acc = %zero, %pa = %ptrs_a)", "%acc = %zero, %pa = %ptrs_a, %at = %first)"
+    )
+    text = text.replace(
+        "-> (tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>) : i32 {",
+        "-> (tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>, i32) : i32 {",
+    )
+    text = text.replace(
+        "%product, %last =",
+        "%first = tt.load %i : !tt.ptr<i32> -> i32\n  %product, %last, %lasting =",
+    )
+    return text.replace(
+        "scf.yield %sum, %next : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>",
+        "scf.yield %sum, %next, %page : tensor<64x32xf32>, tensor<64x32x!tt.ptr<f16>>, i32",
+    )
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_place_that_an_earlier_iteration_looked_up_is_copied_from_ahead(target) -> None:
+    before = gpu_module(carried_lookup("%t"), target)
+    for stages in (2, 3, 4):
+        after = pipelined(carried_lookup("%t"), target, PipelineLoops(stages), *ALL)
+        inside = [op.name for op in loop_of(after).walk()]
+        assert inside.count("ttg.async_copy_global_to_local") == 2
+        for upper in (0, 1, 2, 3, BLOCKS):
+            assert torch.equal(result(after, 0, upper), result(before, 0, upper)), (stages, upper)
+
+
+def test_place_at_the_end_of_a_chain_of_lookups_is_left() -> None:
+    module = pipelined(carried_lookup("%at"), "sm_80", PipelineLoops(3))
+    copies = [op for op in loop_of(module).walk() if op.name == "ttg.async_copy_global_to_local"]
+    assert len(copies) == 1
+    before = gpu_module(carried_lookup("%at"), "sm_80")
+    assert torch.equal(result(module, 0, 4), result(before, 0, 4))
+
+
 def test_dot_of_what_the_body_writes_keeps_its_fence_when_another_s_operand_comes_between() -> None:
     # The buffer of %v is filled right before the first dot, behind that dot's fence.
     second = """    %sum = tt.dot %u, %v, %place {input_precision = "tf32"}

@@ -114,6 +114,10 @@ class CheckedLaunches:
         """Wait for all launches, and report them."""
         self._read(waits=len(self._pending))
 
+    def may_save(self, kernel: str) -> bool:
+        """Whether a launch is among the first of a kernel, of which memory may be saved."""
+        return self._awaited.get(kernel, 0) < MOST_AWAITED
+
     def await_briefly(self, kernel: str) -> None:
         """Give the first launches of a kernel a moment to end, so that they can be looked at again.
 

@@ -95,7 +95,7 @@ class BackwardSlice:
 def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | None:
     """The loads of the body that `values` are computed from; None if one depends on another.
 
-    Loads whose results are handed from one iteration to a later one count as depending on others.
+    Those of earlier iterations count, whose results are in what the loop carries.
     """
     body = loop.regions[0].block
     found: set[Operation] = set()
@@ -104,9 +104,13 @@ def loads_behind(loop: Operation, values: Iterable[Value]) -> list[Operation] | 
     while worklist:
         value = worklist.pop()
         owner = value.owner
-        if value in seen or not isinstance(owner, Operation) or owner.block is not body:
+        if value in seen:
             continue
         seen.add(value)
+        if owner is body and (argument := iter_arg(value)) is not None:
+            worklist.append(argument.yielded)
+        if not isinstance(owner, Operation) or owner.block is not body:
+            continue
         if tt.Load.matches(owner):
             found.add(owner)
         else:
