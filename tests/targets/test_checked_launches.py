@@ -565,3 +565,11 @@ def test_stored_nan_of_a_kernel_that_works_in_place(printer, told):
     (fault,) = faults
     assert (fault.kind, fault.index) == ("nan", 90)
     assert "of 0 / 0" in fault.message
+
+
+def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):
+    with knobs.scope(checks=("race", "nan")):
+        for _ in range(2):
+            make_kernel()[(2,)](x, x, 64, BLOCK=64)
+    said = "native kernels are not checked for race; run with --mode interpret"
+    assert capsys.readouterr().err.count(said) == 1
