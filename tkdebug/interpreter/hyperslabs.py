@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -176,22 +176,38 @@ def _boxes(access: Access, positions: Tensor) -> list[tuple[Tensor | None, Box]]
         return None
     if mask.uniform_box is not None:
         return [(None, mask.uniform_box)]
-    count = positions.shape[0]
-    columns = []
-    for (low, high), extent in zip(mask.bounds, mask.shape, strict=True):
-        for bound in (low, high):
-            column = torch.as_tensor(bound, device=positions.device).reshape(-1)
-            columns.append(column.clamp(0, extent).expand(count))
-    stacked = torch.stack(columns, 1)
-    rows, which = torch.unique(stacked, dim=0, return_inverse=True)
-    if rows.shape[0] > _MOST_BOXES:
+    if math.prod(extent + 1 for extent in mask.shape) >= 1 << 31:
+        return None  # two bounds of each axis have to fit into 63 bits
+    boxes, which = _distinct_boxes(mask, positions)
+    if len(boxes) > _MOST_BOXES:
         return None
-    found: list[tuple[Tensor | None, Box]] = []
-    for place, row in enumerate(rows.tolist()):
-        box = tuple(zip(row[::2], row[1::2], strict=True))
-        if all(low < high for low, high in box):
-            found.append(((which == place).nonzero().reshape(-1), box))
-    return found
+    return [
+        ((which == place).nonzero().reshape(-1), box)
+        for place, box in enumerate(boxes)
+        if all(low < high for low, high in box)
+    ]
+
+
+def _distinct_boxes(mask: BoxMask, positions: Tensor) -> tuple[list[Box], Tensor]:
+    """The boxes that some program has, and which of them each has.
+
+    The bounds of a box are the digits of one number: numbers are sorted in a fraction of the time
+    that rows take.
+    """
+    extents = [extent for extent in mask.shape for _ in range(2)]
+    number = torch.zeros_like(positions)
+    for bound, extent in zip(chain.from_iterable(mask.bounds), extents, strict=True):
+        digit = torch.as_tensor(bound, device=positions.device).reshape(-1).clamp(0, extent)
+        number = number * (extent + 1) + digit
+    found, which = torch.unique(number, return_inverse=True)
+    boxes: list[Box] = []
+    for left in found.tolist():
+        digits: list[int] = []
+        for extent in reversed(extents):
+            left, digit = divmod(left, extent + 1)
+            digits.insert(0, digit)
+        boxes.append(tuple(zip(digits[::2], digits[1::2], strict=True)))
+    return boxes, which
 
 
 def _of_programs(tile: AffineTile, chosen: Tensor) -> AffineTile:
