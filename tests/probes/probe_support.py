@@ -24,10 +24,10 @@ from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.events import Fault
 from tkdebug.interpreter.closer_look import look_closer, needs_closer_look
 from tkdebug.interpreter.launch import run_module
+from tkdebug.interpreter.probe_recorder import ProbeRecorder
 from tkdebug.interpreter.probe_reports import (
     CheckedLaunch,
     PassedTensor,
-    ProbeRecorder,
     faults_of,
     host_faults,
     merged,
