@@ -377,3 +377,17 @@ def test_the_tui_needs_a_terminal_and_gives_no_json(run):
     assert (status, "leave --tui out" in err) == (2, True)
     status, out, _ = run("--no-tui", "--json", TWICE, typed="q\n")
     assert (status, json.loads(out.splitlines()[0])["event"]) == (0, "begin")
+
+
+def test_after_detach_no_kernel_stops_at_its_own_breakpoints(run, tmp_path):
+    script = tmp_path / "script.py"
+    text = (
+        (SCRIPTS / "divergent.py")
+        .read_text()
+        .replace("    if x > 0:", "    breakpoint()\n    if x > 0:")
+    )
+    script.write_text(text + "clip[(4,)](x, out)\n")
+    status, out, err = run("--json", "-c", "c", "-c", "detach", script, typed="")
+    assert status == 0
+    assert [json.loads(line)["event"] for line in out.splitlines()].count("stop") == 1
+    assert "passed over" not in err

@@ -9,7 +9,7 @@ from tkdebug.cli.summary import print_summary
 from tkdebug.errors import Frame, TkError
 from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing.text import counted
-from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.findings.launch_counts import LaunchCounts, access_tests
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
@@ -314,11 +314,18 @@ def test_checked_launches_of_all_processes_are_counted(tmp_path, capsys):
     launch()
     HOOKS.record(LaunchCounts(3, 0))
     HOOKS.record(LaunchCounts(1, 2))
+    HOOKS.record(access_tests(("tile", "element", "", "before-loop", "tile")))
+    HOOKS.record(access_tests(("proven", "tile")))
     recorder.stop(0)
-    assert json.loads(report(path, "json"))["checked_launches"] == {"checked": 4, "captured": 2}
+    assert json.loads(report(path, "json"))["checked_launches"] == {
+        "checked": 4,
+        "captured": 2,
+        "accesses": {"proven": 1, "before_loops": 1, "by_tile": 3, "by_element": 1},
+    }
     with Session.open(path) as session:
         print_summary(session, (), None, lambda fault: True, ())
     assert (
-        "1 launch of 1 kernel (4 of them checked; 2 became part of CUDA graphs and were not)"
+        "1 launch of 1 kernel (4 of them checked; 2 became part of CUDA graphs and were not; "
+        "6 accesses: 1 proven, 1 tested before loops, 3 by tile, 1 by element)"
         in (capsys.readouterr().err)
     )

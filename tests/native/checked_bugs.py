@@ -143,6 +143,12 @@ def nan_in_a_large_launch(device):
     ratio[(n // 128,)](x, y, torch.zeros(n, device=device), n, BLOCK=128)
 
 
+def nan_in_place(device):
+    x, y = torch.zeros(1000, device=device), torch.ones(1000, device=device)
+    y[700:] = 0
+    ratio[(8,)](x, y, x, 1000, BLOCK=128)
+
+
 def nan_of_a_masked_row(device):
     x = torch.linspace(0, 1, 2000, device=device).reshape(20, 100)
     x[7] = float("-inf")
@@ -198,6 +204,7 @@ BUGS = (
     wild_index,
     nan_of_a_quotient,
     nan_in_a_large_launch,
+    nan_in_place,
     nan_of_a_masked_row,
     division_by_zero,
     shift_too_far,

@@ -44,6 +44,15 @@ def block_sum(x, out, N, M, BM: tl.constexpr, BN: tl.constexpr):
 
 
 @tkdebug.jit
+def repeated(x, index, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    total = tl.zeros((B,), tl.float32)
+    for k in range(0, n):
+        total += tl.load(x + at, volatile=True) + tl.load(x + tl.load(index + k * B + at))
+    tl.store(out + at, total)
+
+
+@tkdebug.jit
 def histogram(x, counts, n, B: tl.constexpr):
     at = tl.program_id(0) * B + tl.arange(0, B)
     tl.atomic_add(counts + tl.load(x + at, mask=at < n, other=0), 1, mask=at < n)

@@ -22,17 +22,18 @@ from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.events import Fault
-from tkdebug.interpreter.closer_look import look_closer, needs_closer_look, parameters_of
+from tkdebug.interpreter.closer_look import look_closer, needs_closer_look
 from tkdebug.interpreter.launch import run_module
+from tkdebug.interpreter.probe_recorder import ProbeRecorder
 from tkdebug.interpreter.probe_reports import (
     CheckedLaunch,
     PassedTensor,
-    ProbeRecorder,
     faults_of,
     host_faults,
     merged,
 )
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
+from tkdebug.interpreter.replay import Parameters
 
 NUM_WARPS = 4
 ALWAYS = ProbeOptions()
@@ -134,6 +135,6 @@ def faults_found(
 ) -> list[Fault]:
     """The faults that a table tells of, and those that a closer look adds."""
     faults = merged(faults_of(plan, table, checked), host_faults(plan, checked))
-    if not needs_closer_look(plan, table, faults) or parameters_of(plan.module) is None:
+    if not needs_closer_look(plan, table, faults) or Parameters.of(plan.module) is None:
         return faults
     return look_closer(plan, table, checked, copy.deepcopy(launch.values), faults)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from native_support import needs_codegen
-from probe_kernels import add, histogram, matmul, neighbours
+from probe_kernels import add, histogram, matmul, neighbours, repeated
 from probe_support import copy_of, launches, with_probes
 
 from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions, ProbeSite
@@ -141,6 +141,21 @@ def test_corners_are_tested_where_offsets_are_sums_of_ranges() -> None:
     text = llvm_ir(gathered, "sm_80", ProbeOptions())
     assert text.count("bra.uni FAR") == 1
     assert len(re.findall(r"^probe\.astray\d+:", text, re.M)) == 1
+
+
+def test_how_accesses_are_tested_is_kept() -> None:
+    def run() -> None:
+        x, index = torch.randn(64), torch.zeros(64, dtype=torch.int32)
+        repeated[(1,)](x, index, torch.zeros(32), 2, B=32)
+
+    module = copy_of(launches(run)[-1])
+    options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)), num_stages=1)
+    plan = lower_to_llvm(module, options, TARGETS["sm_90a"]).probes
+    assert plan is not None
+    tests = {plan.op_of(site).name: [] for site in plan.sites}
+    for site, test in zip(plan.sites, plan.tests, strict=True):
+        tests[plan.op_of(site).name].append(test)
+    assert tests == {"tt.load": ["before-loop", "tile", "element"], "tt.store": ["tile"]}
 
 
 @needs_codegen

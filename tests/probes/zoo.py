@@ -41,13 +41,11 @@ KINDS = {
 }
 _LOADED = "addresses from memory have no bounds"
 _ATOMIC = "atomics are not tested for marks of unwritten memory"
-_IN_PLACE = "the kernel writes into what it reads, so it cannot be looked at again"
 # By test: why its faults are others.
 DIFFERENT = {
     "test_address_of_a_tensor_that_is_gone": _LOADED,
     "test_atomic_on_what_nothing_has_written": _ATOMIC,
     "test_lock_that_nothing_has_written": _ATOMIC,
-    "test_a_kernel_that_works_in_place": _IN_PLACE,
 }
 
 

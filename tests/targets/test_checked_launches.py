@@ -29,7 +29,7 @@ from tkdebug.runtime.benchmark.testing import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.probes import checked_launches
+from tkdebug.runtime.probes import checked_launches, held_arguments
 from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.launch_kinds import QUIET
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
@@ -483,11 +483,14 @@ def test_stored_nan_is_looked_at_again(printer, told):
 
 
 @pytest.mark.parametrize("change", ["freed", "changed", "in place"])
-def test_stored_nan_of_arguments_that_are_gone_is_no_fault(printer, told, change, capsys):
+def test_stored_nan_of_arguments_that_are_gone_is_no_fault(
+    printer, told, change, capsys, monkeypatch
+):
     faults, _ = told
     x, y, out = torch.zeros(100), torch.zeros(100), torch.zeros(100)
     printer.finds = stored_nan(1)
     printer.memory.holds = True
+    monkeypatch.setattr(held_arguments, "SAVED_BYTES", 0)
     make_ratio()[(2,)](x, y, x if change == "in place" else out, 100, BLOCK=64)
     if change == "freed":
         del y
@@ -547,3 +550,26 @@ def test_elements_of_overlapping_windows_are_legal(printer, told, x):
     assert [(fault.kind, fault.index, fault.count) for fault in faults] == [
         ("between-elements", 1, 1)
     ]
+
+
+def test_stored_nan_of_a_kernel_that_works_in_place(printer, told):
+    faults, _ = told
+    x, y = torch.zeros(100), torch.ones(100)
+    y[90] = 0
+    printer.finds = stored_nan(1)
+    printer.memory.holds = True
+    make_ratio()[(2,)](x, y, x, 100, BLOCK=64)
+    x += 1
+    printer.memory.let_end()
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.index) == ("nan", 90)
+    assert "of 0 / 0" in fault.message
+
+
+def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):
+    with knobs.scope(checks=("race", "nan")):
+        for _ in range(2):
+            make_kernel()[(2,)](x, x, 64, BLOCK=64)
+    said = "native kernels are not checked for race; run with --mode interpret"
+    assert capsys.readouterr().err.count(said) == 1

@@ -18,6 +18,7 @@ from tkdebug.cli.script import Program, find_program, run_program
 from tkdebug.cli.torch_import import import_torch
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
+from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
@@ -54,6 +55,7 @@ def debug_command(arguments: Arguments) -> int:
         _script_output(console.is_json),
     ):
         debugger.attach()
+        HOOKS.break_into = lambda: debugger  # after `detach`, too
         try:
             status = _run(program, console)
         finally:

@@ -9,6 +9,7 @@ from tkdebug.cli.lines_answer import answer, place_text
 from tkdebug.cli.lines_json import not_found
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError, shown_path
+from tkdebug.findings.launch_counts import access_tests
 from tkdebug.linemap.line_columns import COLUMNS, Column, cell, local_cell, local_title
 from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
@@ -117,6 +118,8 @@ def _annotated(kernel: KernelLines, width: int | None) -> Iterator[str]:
     if table.resources is not None:
         yield from (f"  {line}" for line in resources_text(table.resources))
     yield from (f"  {_note_text(note)}" for note in table.notes)
+    tests = access_tests(table.tests).text
+    yield from (f"  checked: {tests}",) if tests else ()
     counts = count_lines(table)
     unmapped = counts[None].instructions if None in counts else 0
     yield (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted, counted_line
-from tkdebug.findings.launch_counts import LaunchCounts, total_counts
+from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
 from tkdebug.instrument.instrumented_lines import instrumented_text
 from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.records import FaultGroup, Output
@@ -87,7 +87,9 @@ def _checked(session: Session) -> str:
         return ""
     captured = counts.captured
     besides = f"; {captured:,} became part of CUDA graphs and were not" if captured else ""
-    return f" ({counts.checked:,} of them checked{besides})"
+    tests = sum((one.event for one in session.records(AccessTests)), AccessTests()).text
+    of = f"; {tests}" if tests else ""
+    return f" ({counts.checked:,} of them checked{besides}{of})"
 
 
 def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:

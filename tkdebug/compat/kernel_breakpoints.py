@@ -10,7 +10,15 @@ from tkdebug.hook_chain import HOOKS, LaunchDebugger
 
 def stop_at_breakpoints() -> Callable[[], None]:
     """Open the console where a kernel calls `breakpoint()`; gives what ends that."""
-    HOOKS.break_into = _console
+    made: list[LaunchDebugger] = []
+
+    def break_into() -> LaunchDebugger | None:
+        # Once, so that `detach` is for all kernels behind it.
+        if not made and (found := _console()) is not None:
+            made.append(found)
+        return made[0] if made else None
+
+    HOOKS.break_into = break_into
 
     def restore() -> None:
         HOOKS.break_into = None

@@ -66,6 +66,7 @@ class Debugger:
         inspection: what is asked about at a stop, None while nothing is stopped.
         stop: the stop, None while nothing is stopped.
         launches: how many there were, but for those of trials.
+        is_detached: whether launches are left alone.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Debugger:
         self.stop: Stop | None = None
         self._numbers = 0
         self.launches = 0
+        self.is_detached = False
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
@@ -86,10 +88,12 @@ class Debugger:
 
     def attach(self) -> None:
         """Take over the launches of this process from now on."""
+        self.is_detached = False
         HOOKS.debugger = self
 
     def detach(self) -> None:
-        """Leave launches alone from now on."""
+        """Leave launches alone from now on, those of kernels that call `breakpoint()`, too."""
+        self.is_detached = True
         if HOOKS.debugger is self:
             HOOKS.debugger = None
 
@@ -250,7 +254,7 @@ class Debugger:
         from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
         assert isinstance(kernel, InterpretedKernel)
-        if not self.stops_in_trials and _is_trial():
+        if self.is_detached or (not self.stops_in_trials and _is_trial()):
             return False
         self.launches += 1
         if self._session is not None:

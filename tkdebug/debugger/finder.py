@@ -81,7 +81,7 @@ class Finder:
         self._faulted: set[tuple[int, str]] = set()
         self._watches = Watches()
         self._last_line: tuple[int, int] | None = None
-        self._breaks = os.environ.get("PYTHONBREAKPOINT") != "0"
+        self.stops_at_calls = os.environ.get("PYTHONBREAKPOINT") != "0"
         self.look_up()
 
     def look_up(self) -> None:
@@ -251,7 +251,11 @@ class Finder:
             hit = self._watch_hit(here)
         if hit is None and here.mark is not None and here.mark.kind is MarkKind.BREAK:
             place = (here.moment.op, here.mark.location.line)
-            if self._breaks and session.selection.is_here(here.run) and place != self._last_line:
+            if (
+                self.stops_at_calls
+                and session.selection.is_here(here.run)
+                and place != self._last_line
+            ):
                 hit = Hit(Reason.CALL)
         if is_search:
             return hit

@@ -164,6 +164,7 @@ class LaunchSession:
                 self._debugger.detach()
                 for one in self.breakpoints():
                     one.is_enabled = False
+                self.finder.stops_at_calls = False
                 self.finder.look_up()
                 return False
             case Restart():

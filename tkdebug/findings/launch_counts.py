@@ -26,6 +26,53 @@ class LaunchCounts:
         return LaunchCounts(self.checked - before.checked, self.captured - before.captured)
 
 
+@stored("access_tests")
+@dataclass(frozen=True, slots=True)
+class AccessTests:
+    """How the accesses of checked kernels are tested, each build counted once.
+
+    Attributes:
+        proven: not at all, as they cannot leave their tensor.
+        before_loops: once before a loop.
+        by_tile: once for each tile.
+        by_element: at each element.
+    """
+
+    proven: int = 0
+    before_loops: int = 0
+    by_tile: int = 0
+    by_element: int = 0
+
+    def __add__(self, other: AccessTests) -> AccessTests:
+        """Those of both."""
+        return AccessTests(
+            self.proven + other.proven,
+            self.before_loops + other.before_loops,
+            self.by_tile + other.by_tile,
+            self.by_element + other.by_element,
+        )
+
+    @property
+    def text(self) -> str:
+        """As people read it: `9 accesses: 6 tested by tile, 3 by element`; "" of none."""
+        counts = (
+            (self.proven, "proven"),
+            (self.before_loops, "tested before loops"),
+            (self.by_tile, "by tile"),
+            (self.by_element, "by element"),
+        )
+        total = sum(count for count, _ in counts)
+        shown = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+        return f"{total:,} {'access' if total == 1 else 'accesses'}: {shown}" if total else ""
+
+
+def access_tests(tests: Iterable[str]) -> AccessTests:
+    """Of one kernel, from how its sites are tested (`compiler.probes.sites.TESTS`)."""
+    found = list(tests)
+    names = ("proven", "before-loop", "tile", "element")
+    return AccessTests(*(found.count(name) for name in names))
+
+
 def total_counts(counts: Iterable[LaunchCounts]) -> LaunchCounts | None:
     """Of all processes of a run; None where no launches were to be checked."""
     found = list(counts)

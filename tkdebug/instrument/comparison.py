@@ -15,6 +15,7 @@ from tkdebug.instrument.code_changes import CodeFigures, code_figures
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.time_changes import TimeChange, time_changes
+from tkdebug.instrument.watched_changes import WatchedChange, watched_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Comparison:
         kept_faults: how many both have.
         new_remarks: of advice, those that only the later run has.
         gone_remarks: those that only the earlier run has.
+        watched: variables that both runs watched.
     """
 
     before: RunInfo
@@ -70,6 +72,7 @@ class Comparison:
     kept_faults: int
     new_remarks: tuple[Advice, ...] = ()
     gone_remarks: tuple[Advice, ...] = ()
+    watched: tuple[WatchedChange, ...] = ()
 
     def slower(self, least_percent: float) -> tuple[KernelChange, ...]:
         """Kernels that are certainly slower by so much, of runs on a GPU."""
@@ -119,6 +122,7 @@ def compare(before: Session, after: Session) -> Comparison:
         sum(key in old_faults for key in new_faults),
         tuple(one for key, one in new_remarks.items() if key not in old_remarks),
         tuple(one for key, one in old_remarks.items() if key not in new_remarks),
+        watched_changes(before, after),
     )
 
 

@@ -15,16 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.probes.symptoms import HINT, INDEX
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.launch import Prepared, run_programs
+from tkdebug.interpreter.launch import run_programs
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.probe_reports import symptoms
-from tkdebug.interpreter.replay import Replayable, read_arguments
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.ir import Module, Operation, Region
+    from tkdebug.compiler.ir import Operation, Region
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
     from tkdebug.interpreter.evaluator import Evaluator
@@ -54,27 +53,6 @@ def needs_closer_look(plan: ProbePlan, table: bytes, faults: Sequence[Fault]) ->
         return True
     # What led outside of a tensor: a remainder that is negative, say, or all of a block.
     return any(fault.kind in _ACCESS_KINDS for fault in faults)
-
-
-def parameters_of(module: Module) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Positions of the parameters that a kernel reads memory through, and of those it writes.
-
-    Returns:
-        None where a closer look may see other values than the launch did: what it reads is not
-        known, or written by it as well, or its programs wait for each other.
-    """
-    known, written = Replayable.of(module), Prepared.of(module).written
-    reads = read_arguments(module, _is_of_consequence)
-    if not known.is_possible or reads is None or written is None:
-        return None
-    if reads & written or Prepared.of(module).spin_loops:
-        return None
-    return reads, written
-
-
-def _is_of_consequence(op: Operation) -> bool:
-    """Whether anything comes of what an op reads: of a sum that nobody asks for, nothing does."""
-    return not tt.Atomic.matches(op) or bool(op.result.uses)
 
 
 def look_closer(

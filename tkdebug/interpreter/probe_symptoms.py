@@ -31,7 +31,7 @@ from tkdebug.interpreter.values import AddressTile, PointerTile
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.interpreter.observed_access import ObservedAccess
-    from tkdebug.interpreter.probe_reports import ProbeRecorder
+    from tkdebug.interpreter.probe_recorder import ProbeRecorder
     from tkdebug.interpreter.state import EvaluatorState
     from tkdebug.interpreter.values import TileValue
 

@@ -23,8 +23,9 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.arguments import Arguments
-from tkdebug.interpreter.memory_usage import pointer_origins
+from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.interpreter.values import AddressTile
 
 # Effects of a kind of their own that come to the same when they come again. Not among them are
@@ -75,6 +76,36 @@ def read_arguments(
             if is_pointer or isinstance(pointer.type, DescriptorType):
                 read |= origins.get(pointer, frozenset([-1]))
     return None if -1 in read else frozenset(read)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Which parameters a kernel reads memory through, and writes it, where all of it is known.
+
+    Attributes:
+        read: positions; those of which nothing is made but atomic sums are not among them.
+        written: positions.
+    """
+
+    read: frozenset[int]
+    written: frozenset[int]
+
+    @classmethod
+    def of(cls, module: Module) -> Parameters | None:
+        """Those of a module; None where they are not known, or programs wait for each other."""
+        if cls not in module.derived:
+            read, written = read_arguments(module, _is_of_consequence), written_arguments(module)
+            is_known = Replayable.of(module).is_possible and not spin_loops(module)
+            known = None if read is None or written is None or not is_known else cls(read, written)
+            module.derived[cls] = known
+        found = module.derived[cls]
+        assert found is None or isinstance(found, cls)
+        return found
+
+
+def _is_of_consequence(op: Operation) -> bool:
+    """Whether anything comes of what an op reads: of a sum that nobody asks for, nothing does."""
+    return not tt.Atomic.matches(op) or bool(op.result.uses)
 
 
 class SavedMemory:

@@ -129,6 +129,7 @@ class LineTable:
         resources: what it needs; None when not known.
         notes: of the assembler.
         local_functions: functions that ptxas put into its code, with their callers.
+        tests: of a checked build, how each access is tested (`compiler.probes.sites.TESTS`).
         has_sass: whether `instructions` have their text; without nvdisasm padding is counted too.
     """
 
@@ -141,6 +142,7 @@ class LineTable:
     resources: Resources | None = None
     notes: tuple[AssemblerNote, ...] = ()
     local_functions: tuple[LocalFunction, ...] = ()
+    tests: tuple[str, ...] = ()
 
     @property
     def has_sass(self) -> bool:

@@ -57,6 +57,7 @@ def to_data(table: LineTable) -> Data:
             [f.name, f.start, f.end, [chains.number(chain) for chain in f.callers]]
             for f in table.local_functions
         ],
+        "tests": list(table.tests),
     }
 
 
@@ -146,6 +147,7 @@ def _table(data: Mapping[str, object]) -> LineTable:
         local_functions=tuple(
             _local_function(row, chains) for row in _rows(data.get("local_functions", ()))
         ),
+        tests=tuple(map(_text, _rows(data.get("tests", ())))),
     )
     _check_ops(table)
     return table

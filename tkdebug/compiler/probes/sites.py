@@ -31,6 +31,11 @@ KINDS: Final = tuple(kind for kind in ALL_KINDS if kind not in ("inf", UNWRITTEN
 _MAX_TEXT: Final = 4096
 
 
+# How an access is tested: never, as no element can be outside; once before a loop; once for each of
+# its tiles; by its elements. The last of these is the costliest.
+TESTS: Final = ("proven", "before-loop", "tile", "element")
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
     """What a checked kernel looks for.
@@ -128,6 +133,7 @@ class ProbePlan:
         watches: values that are looked at, by number.
         watch_bytes: memory for what is kept of them in one launch.
         timeline: what its timelines are read by; None without.
+        tests: how each site is tested, one of `TESTS`; "" of one that is no access, or not tested.
     """
 
     sites: tuple[ProbeSite, ...]
@@ -136,6 +142,7 @@ class ProbePlan:
     watches: tuple[WatchSite, ...] = ()
     watch_bytes: int = 0
     timeline: TimelinePlan | None = None
+    tests: tuple[str, ...] = ()
 
     @property
     def table_bytes(self) -> int:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tkdebug.hook_chain import LaunchDebugger
 
 _MAX_SOURCE_CHARS = 4_000_000
-# What is asked for by who wants something to stop.
-_WANT_STOPS = ("command", "break", "pause")
 Message = Mapping[str, Any]
 
 
@@ -101,8 +99,6 @@ class RemoteFront:
 
     def _do(self, message: Message, *, is_stopped: bool) -> Resume | None:
         resume: Resume | None = None
-        if message.get("do") in _WANT_STOPS:
-            self.debugger.attach()  # `detach` may have gone before
         match message:
             case {"do": "command", "line": str(line)}:
                 resume = self._run(line, is_stopped)
@@ -116,6 +112,7 @@ class RemoteFront:
             case {"do": "source", "file": str(file)}:
                 self._send_source(file)
             case {"do": "pause"}:
+                self.debugger.attach()  # `detach` may have gone before
                 self.debugger.pause()
         return resume
 
@@ -124,7 +121,7 @@ class RemoteFront:
         console = self.console
         console.attach(self.debugger)
         self._said.clear()
-        resume = None
+        resume, before = None, len(self.debugger.breakpoints)
         try:
             resume = console.run_line(line)
         except Exception as error:  # expressions run the user's code
@@ -133,6 +130,8 @@ class RemoteFront:
             self._said[:] = ["*** no kernel is stopped"]
             console.commands.clear()
             resume = None
+        if len(self.debugger.breakpoints) > before:
+            self.debugger.attach()  # `detach` may have gone before
         self._send({"event": "answer", "command": line, "lines": list(self._said)})
         self._send_breakpoints()
         return resume
@@ -149,6 +148,7 @@ class RemoteFront:
                 debugger.remove(one.number)
             if not there:
                 debugger.add_line(file, checked_line(file, line))
+                debugger.attach()  # `detach` may have gone before
         except UsageError as error:
             problem = str(error)
         if problem:

@@ -33,6 +33,7 @@ def heat_map(
         data = data[plane]
     if data.dim() == 0:
         data = data.reshape(1)
+    data = data.detach().cpu()
     values = data if data.dtype in (torch.float32, torch.float64) else data.double()
     begin, end = _region(look, tuple(values.shape))
     part = values[tuple(slice(b, e) for b, e in zip(begin, end, strict=True))]

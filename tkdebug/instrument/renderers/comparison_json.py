@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -12,6 +13,7 @@ from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.json_format import fault_object
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.time_changes import TimeChange
+from tkdebug.instrument.watched_changes import WatchedChange
 
 COMPARISON_SCHEMA = 1
 
@@ -29,10 +31,27 @@ def render(comparison: Comparison, before: Session, after: Session) -> Iterator[
             "kept_faults": comparison.kept_faults,
             "new_remarks": advice_data(comparison.new_remarks),
             "gone_remarks": advice_data(comparison.gone_remarks),
+            "watched_values": [_watched(change) for change in comparison.watched],
         },
         indent=1,
     )
     yield "\n"
+
+
+def _watched(change: WatchedChange) -> dict[str, object]:
+    frame = change.frames[-1]
+    at = change.after
+    return {
+        "kernel": change.kernel,
+        "name": change.name,
+        "file": frame.file,
+        "line": frame.line,
+        "compared": change.compared,
+        "different": change.different,
+        "largest": change.largest if math.isfinite(change.largest) else "inf",
+        "program_id": None if at is None else at.program_id,
+        "iteration": None if at is None else at.iteration,
+    }
 
 
 def _run(run: RunInfo) -> dict[str, object]:

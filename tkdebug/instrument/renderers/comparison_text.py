@@ -5,8 +5,10 @@ Nothing that a session holds acts on the terminal (`terminal_text`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from tkdebug.errors import shown_path
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.comparison import Comparison, KernelChange
 from tkdebug.instrument.durations import format_ns
@@ -16,6 +18,7 @@ from tkdebug.instrument.renderers.text_format import run_line
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.time_changes import CONFIDENCE_PERCENT, TimeChange
+from tkdebug.instrument.watched_values import value_line
 from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible, visible_line
 
@@ -44,6 +47,8 @@ def render(
         for one in remarks:
             place = f"{one.file}:{one.line}"
             yield visible(f"{what} remark: {place} {one.kernel} [{one.kind}] {one.message}") + "\n"
+    for line in _watched(comparison):
+        yield visible_line(line) + "\n"
     yield (
         f"\n{counted(len(comparison.new_faults), 'new fault')}, "
         f"{len(comparison.gone_faults):,} gone, {comparison.kept_faults:,} in both\n"
@@ -57,6 +62,24 @@ def render(
             yield f"\n{what}: {first}\n"
             # What has gone needs no hint.
             yield from (f"{line}\n" for line in rest if what == "new")
+
+
+def _watched(comparison: Comparison) -> Iterator[str]:
+    """Of each variable that both runs watched, whether its values differ, and the most so."""
+    for change in comparison.watched:
+        frame = change.frames[-1]
+        place = f"{shown_path(frame.file)}:{frame.line} {change.name} of {change.kernel}"
+        if change.before is None or change.after is None:
+            yield f"{place}: {counted(change.compared, 'value')}, the same in both"
+            continue
+        what = (
+            f"by up to {change.largest:.2g} of their largest magnitude"
+            if math.isfinite(change.largest)
+            else "in NaNs or infinities"
+        )
+        yield f"{place}: {change.different:,} of {counted(change.compared, 'value')} differ {what}"
+        yield f"  before: {value_line(change.before)}"
+        yield f"  after:  {value_line(change.after)}"
 
 
 def _changes(comparison: Comparison) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from tkdebug.events import AutotuneChoice
 from tkdebug.findings.baseline import as_json
-from tkdebug.findings.launch_counts import LaunchCounts, total_counts
+from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
 from tkdebug.instrument.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.instrumented_lines import InstrumentedLine, instrumented_lines
@@ -189,7 +189,10 @@ def _baseline(session: Session, faults: tuple[FaultGroup, ...]) -> dict[str, obj
 
 def _checked(session: Session) -> dict[str, object] | None:
     counts = total_counts(recorded.event for recorded in session.records(LaunchCounts))
-    return None if counts is None else asdict(counts)
+    if counts is None:
+        return None
+    tests = sum((one.event for one in session.records(AccessTests)), AccessTests())
+    return {**asdict(counts), "accesses": asdict(tests)}
 
 
 def recorded_launches(session: Session) -> Iterator[Launch]:

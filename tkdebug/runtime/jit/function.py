@@ -259,6 +259,10 @@ class JITFunction(FunctionSource, KernelInterface):
 
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
+            if KNOBS.checks:
+                from tkdebug.runtime.probes.native_checks import tell_of_others
+
+                tell_of_others()
             is_watched = KNOBS.timelines or (is_looked_at() and watching(self))
             if KNOBS.check_launches == "none" and not is_watched:
                 return (begun or NativeCompilation(src, device)).finish()

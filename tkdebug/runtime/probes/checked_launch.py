@@ -16,6 +16,7 @@ from tkdebug.runtime.probes.closer_looks import may_need_closer_look
 from tkdebug.runtime.probes.held_arguments import HeldArguments
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -94,13 +95,21 @@ class CheckedLaunch:
         """
         plan = self._kernel.binary.probes
         if plan is not None and may_need_closer_look(plan):
-            self._held = HeldArguments(runtime_values(self._kernel.src.specs, values))
+            self._held = self._hold(plan, values)
         if HOOKS.launch:
             self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
         else:
             self.submit_as(next_launch_id())(*self._grid, self._stream, *passed)
         if self._held is not None:
             CHECKED.await_briefly(self._kernel.name)
+
+    def _hold(self, plan: ProbePlan, values: tuple[Any, ...]) -> HeldArguments:
+        # The interpreter's word of what a kernel reads and writes.
+        from tkdebug.interpreter.replay import Parameters
+
+        given = runtime_values(self._kernel.src.specs, values)
+        stream = self._stream if CHECKED.may_save(self._kernel.name) else None
+        return HeldArguments(given, Parameters.of(plan.module), stream)
 
     def submit_as(self, launch_id: int) -> Callable[..., NativeKernel | None]:
         """What makes the launch that hooks know by that id, in the place of `kernel.submit`."""

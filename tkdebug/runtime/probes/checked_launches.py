@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
-from tkdebug.findings.launch_counts import LaunchCounts
+from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, access_tests
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
@@ -83,6 +83,9 @@ class CheckedLaunches:
         self._counting = threading.Lock()
         self._checked = self._captured = self._lost = 0
         self._told = LaunchCounts(0, 0)
+        # Builds that were launched: how their accesses are tested is recorded once.
+        self._plans: dict[int, ProbePlan] = {}
+        self._tests = AccessTests()
         self._looks = CloserLooks()
         self._failures: set[str] = set()
         self._awaited: dict[str, int] = {}
@@ -94,6 +97,9 @@ class CheckedLaunches:
         with self._counting:
             # Others are made to look at values.
             self._checked += bool(pending.plan.sites)
+            if id(pending.plan) not in self._plans:
+                self._plans[id(pending.plan)] = pending.plan
+                self._tests += access_tests(pending.plan.tests)
         self._conclude_at_exit()
 
     def add_captured(self) -> None:
@@ -113,6 +119,10 @@ class CheckedLaunches:
     def settle(self) -> None:
         """Wait for all launches, and report them."""
         self._read(waits=len(self._pending))
+
+    def may_save(self, kernel: str) -> bool:
+        """Whether a launch is among the first of a kernel, of which memory may be saved."""
+        return self._awaited.get(kernel, 0) < MOST_AWAITED
 
     def await_briefly(self, kernel: str) -> None:
         """Give the first launches of a kernel a moment to end, so that they can be looked at again.
@@ -136,6 +146,9 @@ class CheckedLaunches:
         if counts != self._told:
             HOOKS.record(counts.since(self._told))
             self._told = counts
+        if self._tests.text:
+            HOOKS.record(self._tests)
+            self._tests = AccessTests()
         if self._lost:
             tell(
                 f"what {self._lost} checked launches found is lost, as the GPU failed before it "

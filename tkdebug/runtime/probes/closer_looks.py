@@ -52,7 +52,7 @@ class CloserLooks:
             faults: those that its table tells.
         """
         # The interpreter, which most launches do not need.
-        from tkdebug.interpreter.closer_look import look_closer, parameters_of
+        from tkdebug.interpreter.closer_look import look_closer
 
         kernel = pending.kernel
         looks, fruitless = self._looks.get(kernel, 0), self._fruitless.get(kernel, 0)
@@ -62,10 +62,7 @@ class CloserLooks:
         try:
             if pending.held is None:
                 raise GoneError("they are not known")
-            parameters = parameters_of(pending.plan.module)
-            if parameters is None:
-                raise GoneError("the kernel writes into what it reads")
-            values = pending.held.copies(*parameters, pending.memory.fetch)
+            values = pending.held.copies(pending.memory.fetch)
         except (GoneError, TkError) as error:
             self._tell_of_values(pending, table, launch, str(error))
             return faults

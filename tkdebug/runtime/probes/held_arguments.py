@@ -2,24 +2,30 @@
 
 Nothing here keeps a tensor alive. Copies are made only where they are what the launch was given:
 of tensors that are alive, that torch has not changed since, and that the kernel itself did not
-write.
+write; what it reads and writes is saved before the launch, where that is little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     import torch
 
+    from tkdebug.interpreter.replay import Parameters
+
 # More is not copied from the device.
 MOST_BYTES = 256 << 20
+# More is not saved of what a kernel reads and writes.
+SAVED_BYTES = 16 << 20
 # (address, bytes) of the device's memory -> what is there.
 Fetch = Callable[[int, int], bytearray]
 
@@ -93,39 +99,59 @@ class HeldArguments:
 
     Args:
         values: one for each run-time argument of the kernel, as `run_module` takes them.
+        parameters: positions of those whose memory it reads and writes; None where not known.
+        stream: handle of the stream that it will run on; None to save nothing.
     """
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(
+        self, values: Sequence[Any], parameters: Parameters | None, stream: int | None
+    ) -> None:
         self._values = [_held(value) for value in values]
+        self._parameters = parameters
+        # What the kernel both reads and writes, as it was; by its span.
+        self._saved: dict[tuple[int, int], torch.Tensor] = {}
+        if parameters is not None and stream is not None:
+            self._save(parameters, stream)
 
-        self._is_known = not any(isinstance(value, _Unknown) for value in self._values)
+    def _save(self, parameters: Parameters, stream: int) -> None:
+        read, written = (
+            {one.span: one for one in self._at(places)}
+            for places in (parameters.read, parameters.written)
+        )
+        both = [span for span in read if any(_overlap(span, other) for other in written)]
+        if both and sum(size for _, size in both) <= SAVED_BYTES:
+            self._saved = {span: _saved(read[span], stream) for span in both}
 
-    def copies(self, read: frozenset[int], written: frozenset[int], fetch: Fetch) -> list[Any]:
+    def _at(self, places: frozenset[int]) -> list[_Held]:
+        found = [self._values[place] for place in places]
+        return [value for value in found if isinstance(value, _Held)]
+
+    def copies(self, fetch: Fetch) -> list[Any]:
         """The arguments, on copies of the memory that the kernel reads.
 
         Args:
-            read: positions of the parameters whose memory is read.
-            written: of those whose memory is written.
             fetch: reads the device's memory.
 
         Raises:
             GoneError: some of it is no longer what the launch read.
         """
-        if not self._is_known:
-            raise GoneError("one of them is an address")
-        held = {
-            place: value for place, value in enumerate(self._values) if isinstance(value, _Held)
-        }
-        needed = {held[place].span for place in read & held.keys()}
-        for place in read & held.keys():
-            held[place].require_unchanged()
-        for place in written & held.keys():
-            if any(_overlap(held[place].span, span) for span in needed):
+        parameters = self._parameters
+        if parameters is None or any(isinstance(value, _Unknown) for value in self._values):
+            raise GoneError("what the kernel reads is not known")
+        read = [one for one in self._at(parameters.read) if one.span not in self._saved]
+        for one in read:
+            one.require_unchanged()
+        needed = {one.span for one in read}
+        for one in self._at(parameters.written):
+            if any(_overlap(one.span, span) for span in needed):
                 raise GoneError("the launch wrote into what it read")
         if sum(size for _, size in needed) > MOST_BYTES:
             raise GoneError(f"they have more than {MOST_BYTES >> 20} MiB")
-        spans = {one.span for one in held.values()}
-        memory = {span: _memory(span, fetch if span in needed else None) for span in spans}
+        memory = {}
+        for span in {value.span for value in self._values if isinstance(value, _Held)}:
+            place = self._saved[span].data_ptr() if span in self._saved else span[0]
+            is_needed = span in needed or span in self._saved
+            memory[span] = _memory((place, span[1]), fetch if is_needed else None)
         return [
             value.on(memory[value.span]) if isinstance(value, _Held) else value
             for value in self._values
@@ -153,6 +179,27 @@ def _version(tensor: torch.Tensor) -> int | None:
         return tensor._version  # noqa: SLF001  # torch has no other word of it
     except RuntimeError:
         return None  # made in inference mode
+
+
+def _saved(held: _Held, stream: int) -> torch.Tensor:
+    """A copy of a tensor's allocation, made on a stream of the device."""
+    import torch
+
+    tensor = held.tensor()
+    assert tensor is not None
+    storage = tensor.untyped_storage()
+    with _on(stream, storage.device), apart_from_the_script(storage.device):
+        whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return whole.set_(storage, 0, (storage.nbytes(),), (1,)).clone()
+
+
+def _on(stream: int, device: torch.device) -> AbstractContextManager[object]:
+    import torch
+
+    if device.type != "cuda" or torch.cuda.current_stream(device).cuda_stream == stream:
+        return nullcontext()
+    there: torch.cuda.Stream = torch.cuda.ExternalStream(stream, device)  # type: ignore[no-untyped-call]
+    return torch.cuda.stream(there)
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 from tkdebug.compiler.dialects import tt
@@ -241,6 +241,8 @@ def lower_to_llvm(
         on_resources(options.num_warps * target.threads_per_warp, shared)
     symbol = re.sub(r"\W", "_", module.name)
     llvm_ir = _edited(on_stage, "llvm-ir", lower_module(module, target, symbol))
+    if probes is not None:
+        probes = replace(probes, tests=function.probe_tests)
     return LoweredModule(
         symbol,
         module,

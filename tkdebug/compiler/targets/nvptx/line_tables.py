@@ -81,6 +81,7 @@ def kernel_table(
             for note in code.warnings
         ),
         local_functions=local_functions,
+        tests=() if compiled.probes is None else compiled.probes.tests,
     )
 
 

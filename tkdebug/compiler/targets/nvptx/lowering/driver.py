@@ -73,6 +73,8 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
         ctx.probes = Probes(function.op, ctx, hidden)
         ctx.symptoms = symptoms_of(function.op, ctx)
     terminator = ctx.lower_block(block)
+    if ctx.probes is not None:
+        function.probe_tests = ctx.probes.tests
     emit.set_op(terminator.id)
     if ctx.symptoms is not None:
         ctx.symptoms.finish()

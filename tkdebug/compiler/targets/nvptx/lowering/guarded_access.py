@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.group_places import group_places
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
     TestedAccess,
@@ -93,6 +95,7 @@ class _TwoWays:
         self, ctx: Lowering, access: TestedAccess, text: InlinePTX, owner: LLVMValue | None = None
     ) -> None:
         self.whole = tile_is_whole(ctx, access)
+        self._places = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
         self._bits = {} if access.order is None else access.order.positions()
         self._ctx = ctx
         self._access = access
@@ -100,14 +103,20 @@ class _TwoWays:
         self._owner = owner
         assert ctx.probes is not None
         self._probes = ctx.probes
-        site = access.site
-        self.size = text.use(self._probes.bounds(site).size)
-        self.limit = text.use(self._probes.limit(site, site.element_bytes))
-        self.vector_limit = text.use(self._probes.limit(site, access.group * site.element_bytes))
+        # Of the tensor: its size, and below which offset an element or a vector may begin.
+        self.size, self.limit = "size", "lim"
+        self.vector_limit = self.limit if access.group == 1 else "vlim"
 
-    def pointer(self, group: int) -> str:
-        """Of the first element of a group."""
-        return self._text.use(self._access.pointers[self._access.firsts[group]])
+    def place(self, group: int, offset_bytes: int = 0) -> str:
+        """Where so many bytes behind the first element of a group are, as an operand."""
+        place = self._places[group]
+        offset = place.offset_bytes + offset_bytes
+        return f"{self._text.use(self._access.pointers[place.register])}{offset:+}"
+
+    def pointer(self, group: int) -> tuple[str, int]:
+        """A register and a number whose sum is the pointer of a group's first element."""
+        place = self._places[group]
+        return self._text.use(self._access.pointers[place.register]), place.offset_bytes
 
     def write(
         self, near: _Group, far: _Group, before_far: Sequence[str] = (), end: Sequence[str] = ()
@@ -116,8 +125,8 @@ class _TwoWays:
 
         Args:
             near: the access of a group as it is without probes.
-            far: that of its good elements. `o` is how far its first byte is behind the tensor's,
-                `q` whether it has bad elements.
+            far: that of its good elements; says whether it has bad ones (`is_good`). `o` is how
+                far its first byte is behind the tensor's.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
         """
@@ -129,10 +138,15 @@ class _TwoWays:
                 near(group)
             text.put("bra DONE;", "FAR:")
         text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
-        begin = text.use(self._probes.bounds(access.site).first)
+        first, end_of_tensor = map(text.use, self._probes.ends(access.site))
+        text.put(f"sub.s64 size, {end_of_tensor}, {first};")
+        text.put(*self._limited("lim", 1))
+        if access.group > 1:
+            text.put(*self._limited("vlim", access.group))
         for group in range(len(access.firsts)):
-            text.put(f"sub.s64 o, {self.pointer(group)}, {begin};", *self._bad_bits(group))
-            text.put(self.compared(group, "ge", "o", self.vector_limit), "or.pred bad, bad, q;")
+            pointer, offset = self.pointer(group)
+            text.put(f"sub.s64 o, {pointer}, {first};", f"add.s64 o, o, {offset};")
+            text.put(*self._bad_bits(group))
             far(group)
         text.put(*end)
         if access.site.is_recomputed:
@@ -169,6 +183,11 @@ class _TwoWays:
                 ]
         return lines
 
+    def _limited(self, name: str, elements: int) -> tuple[str, str]:
+        """Below which offset so many elements may begin; computed here, to stay in no register."""
+        size_bytes = elements * self._access.site.element_bytes
+        return f"sub.s64 {name}, size, {size_bytes - 1};", f"max.s64 {name}, {name}, 0;"
+
     def bytes_left(self, bytes_: int) -> tuple[str, ...]:
         """`n`: how many bytes of whole elements there are from `o` on, `bytes_` at most."""
         return (
@@ -184,6 +203,16 @@ class _TwoWays:
         if mask is None:
             return f"setp.{relation}.u64 q, {offset}, {limit};"
         return f"setp.{relation}.and.u64 q, {offset}, {limit}, {self._text.use(mask)};"
+
+    def is_good(self, group: int) -> tuple[str, ...]:
+        """Instructions that note a bad element unless `q`, which is false where it is masked off.
+
+        `b` says whether there is one.
+        """
+        mask = self._mask(group)
+        if mask is None:
+            return "not.pred b, q;", "or.pred bad, bad, b;"
+        return f"xor.pred b, q, {self._text.use(mask)};", "or.pred bad, bad, b;"
 
     def guard(self, group: int) -> str:
         """What an instruction goes by: mask and owner."""
@@ -239,14 +268,15 @@ def guarded_load(
         return f"{{{listed}}}" if vector.words > 1 else listed
 
     def near(group: int) -> None:
-        there = f"{target(group)}, [{ways.pointer(group)}]"
+        there = f"{target(group)}, [{ways.place(group)}]"
         text.put(f"{ways.guard(group)}ld{modifiers}{vector.suffix} {there};")
 
     def far(group: int) -> None:
-        there, begin = ways.pointer(group), group * vector.words
+        begin = group * vector.words
         if vector.is_packed:
             text.put(ways.compared(group, "lt", "o", ways.limit))
-            text.put(f"@q ld{modifiers}{vector.suffix} {target(group)}, [{there}];")
+            text.put(f"@q ld{modifiers}{vector.suffix} {target(group)}, [{ways.place(group)}];")
+            text.put(ways.compared(group, "lt", "o", ways.vector_limit), *ways.is_good(group))
             text.put(*ways.bytes_left(vector.bytes), "shl.b32 n, n, 3;")
             for word in range(vector.words):
                 text.put(*_merged(names[begin + word], sources[begin + word], vector, word))
@@ -255,7 +285,8 @@ def guarded_load(
             moved = word * vector.element_bytes
             text.put(f"add.s64 l, o, {moved};", ways.compared(group, "lt", "l", ways.limit))
             name = names[begin + word]
-            text.put(f"@q ld{modifiers}.b{vector.bits} {name}, [{there}+{moved}];")
+            text.put(f"@q ld{modifiers}.b{vector.bits} {name}, [{ways.place(group, moved)}];")
+            text.put(*(ways.is_good(group) if word in (0, vector.words - 1) else ()))
 
     text.put("{", *_REGISTERS)
     is_masked = access.mask is not None
@@ -320,17 +351,18 @@ def guarded_store(
         return f"{{{', '.join(words)}}}" if vector.words > 1 else words[0]
 
     def near(group: int) -> None:
-        place, guard = ways.pointer(group), ways.guard(group)
+        place, guard = ways.place(group), ways.guard(group)
         text.put(f"{guard}st{modifiers}{vector.suffix} [{place}], {source(names[group])};")
 
     def far(group: int) -> None:
-        place = ways.pointer(group)
+        place = ways.place(group)
+        text.put(ways.compared(group, "lt", "o", ways.vector_limit), *ways.is_good(group))
         if vector.elements > 1:
-            text.put(f"setp.lt.and.u64 q, o, {ways.limit}, q;", "or.pred part, part, q;")
-            text.put("@q mov.b64 at, o;", f"@q mov.b64 to, {place};")
+            text.put(f"setp.lt.and.u64 b, o, {ways.limit}, b;", "or.pred part, part, b;")
+            pointer, offset = ways.pointer(group)
+            text.put("@b mov.b64 at, o;", f"@b add.s64 to, {pointer}, {offset};")
             moves = zip(parts, names[group], strict=True)
-            text.put(*(f"@q mov.b{bits} {part}, {word};" for part, word in moves))
-        text.put(ways.compared(group, "lt", "o", ways.vector_limit))
+            text.put(*(f"@b mov.b{bits} {part}, {word};" for part, word in moves))
         text.put(*((f"and.pred q, q, {acting};",) if acting else ()))
         text.put(f"@q st{modifiers}{vector.suffix} [{place}], {source(names[group])};")
 
@@ -397,13 +429,14 @@ def guarded_copy(
             text.put(f"selp.b32 n, {size_bytes}, 0, {text.use(on)};")
             count = ", n"
         to = text.use(addresses[group])
-        text.put(f"{guard}{instruction} [{to}], [{ways.pointer(group)}], {size_bytes}{count};")
+        text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}{count};")
 
     def far(group: int) -> None:
         text.put(*ways.bytes_left(size_bytes), ways.compared(group, "lt", "o", ways.limit))
-        text.put("selp.b32 n, n, 0, q;")
+        text.put("selp.b32 n, n, 0, q;", f"setp.eq.and.u32 q, n, {size_bytes}, q;")
+        text.put(*ways.is_good(group))
         to = text.use(addresses[group])
-        text.put(f"{guard}{instruction} [{to}], [{ways.pointer(group)}], {size_bytes}, n;")
+        text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}, n;")
 
     text.put("{", *_REGISTERS)
     ways.write(near, far)
@@ -412,8 +445,8 @@ def guarded_copy(
 
 
 _REGISTERS = (
-    ".reg .pred q, bad;",
-    ".reg .b64 o, l;",
+    ".reg .pred q, b, bad;",
+    ".reg .b64 o, l, size, lim, vlim;",
     ".reg .b32 n, n2, t;",
     ".reg .b16 h;",
 )

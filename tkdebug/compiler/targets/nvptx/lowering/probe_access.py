@@ -138,8 +138,13 @@ def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
 def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     """i1: whether all of the tile is the tensor's; None where only elements can tell."""
     assert ctx.probes is not None
-    bounds, pointer = ctx.probes.bounds(access.site), PointerAccess(access.op).pointer
-    return tile_is_inside(ctx, pointer, access.site.element_bytes, bounds.first, bounds.size)
+    pointer, (first, end) = PointerAccess(access.op).pointer, ctx.probes.ends(access.site)
+    test = tile_is_inside(ctx, access.op, pointer, access.site.element_bytes, first, end)
+    if test is None:
+        ctx.probes.note_test(access.site, "element")
+        return None
+    ctx.probes.note_test(access.site, "before-loop" if test.is_before_loop else "tile")
+    return test.inside
 
 
 def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:

@@ -9,11 +9,11 @@ Invariant: the test may fail for a tile that lies inside, and never holds for on
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
-from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.op_view import names_of
@@ -34,17 +34,37 @@ class _UnknownReachError(Exception):
     """The values of a tile are not known to lie between two scalars."""
 
 
+@dataclass(frozen=True, slots=True)
+class TileTest:
+    """A test of a whole tile.
+
+    Attributes:
+        inside: i1, the same in all threads: whether the tile certainly lies in its tensor.
+        is_before_loop: whether nothing of it changes in the innermost loop around the access,
+            before which LLVM moves it.
+    """
+
+    inside: LLVMValue
+    is_before_loop: bool
+
+
 def tile_is_inside(
-    ctx: Lowering, pointer: Value, size_bytes: int, first: LLVMValue, space: LLVMValue
-) -> LLVMValue | None:
-    """i1, the same in all threads: whether a tile of pointers certainly lies in a tensor.
+    ctx: Lowering,
+    op: Operation,
+    pointer: Value,
+    size_bytes: int,
+    first: LLVMValue,
+    end: LLVMValue,
+) -> TileTest | None:
+    """The test of a tile of pointers.
 
     Args:
         ctx: the kernel.
+        op: the access.
         pointer: the tile.
         size_bytes: of an element.
         first: address of the tensor's first byte, i64.
-        space: bytes of the tensor, i64.
+        end: the one behind its last, i64.
 
     Returns:
         None where elements have to be tested.
@@ -57,13 +77,38 @@ def tile_is_inside(
     except _UnknownReachError:
         return None
     emit = ctx.emit
-    # As unsigned distances from the first byte: an address before it is very far behind it.
-    low = emit.binary("sub", reach.low, first)
-    last = emit.add(emit.binary("sub", reach.high, first), size_bytes)
-    inside = emit.bit_and(emit.icmp("ule", low, last), emit.icmp("ule", last, space))
+    # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
+    # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
+    # before the tensor lies very far behind it.
+    size = emit.binary("sub", end, first)
+    spanned = emit.add(emit.binary("sub", reach.high, reach.low), size_bytes)
+    places = emit.add(emit.binary("sub", size, spanned), 1)
+    places = emit.select(emit.icmp("ule", spanned, size), places, integer("i64", 0))
+    inside = emit.icmp("ult", emit.binary("sub", reach.low, first), places)
     for condition in corners.conditions:
         inside = emit.bit_and(inside, condition)
-    return inside
+    loop = _loop_around(op)
+    is_before = loop is not None and not any(_is_in(value, loop) for value in corners.scalars)
+    return TileTest(inside, is_before)
+
+
+def _loop_around(op: Operation) -> Operation | None:
+    """The innermost loop that an op is in."""
+    around = None if op.block is None else op.block.parent_op
+    while around is not None and not scf.Loop.matches(around):
+        around = None if around.block is None else around.block.parent_op
+    return around
+
+
+def _is_in(value: Value, loop: Operation) -> bool:
+    """Whether a value is of a loop's body."""
+    owner = value.owner
+    block = owner.block if isinstance(owner, Operation) else owner
+    while block is not None and (around := block.parent_op) is not None:
+        if around is loop:
+            return True
+        block = around.block
+    return False
 
 
 def may_wrap(ctx: Lowering, value: Value) -> LLVMValue | None:
@@ -95,7 +140,8 @@ def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
         reach = corners.addresses(value) if is_pointer else corners.integers(value)
     except _UnknownReachError:
         return None
-    return CarriedReach(reach, tuple(corners.conditions), integer("i64", 0))
+    span = ctx.emit.binary("sub", reach.high, reach.low)
+    return CarriedReach(reach.low, span, tuple(corners.conditions))
 
 
 class _Corners:
@@ -103,6 +149,7 @@ class _Corners:
 
     Attributes:
         conditions: under which they are right.
+        scalars: the values of the kernel that they are computed from.
     """
 
     def __init__(self, ctx: Lowering) -> None:
@@ -110,6 +157,7 @@ class _Corners:
         self._ops = 0
         self._known: dict[Value, Reach] = {}
         self.conditions: list[LLVMValue] = []
+        self.scalars: list[Value] = []
 
     def addresses(self, pointer: Value) -> Reach:
         """Of a tile of pointers: the first bytes of its elements."""
@@ -117,6 +165,7 @@ class _Corners:
         if carried is not None:
             return carried
         if not isinstance(pointer.type, TensorType):
+            self.scalars.append(pointer)
             address = self._ctx.to_bits(self._ctx.values[pointer][0])
             return Reach(address, address, True)
         op = self._next_op(pointer)
@@ -141,9 +190,9 @@ class _Corners:
         if carried is None:
             return None
         self.conditions += carried.conditions
-        emit, first = self._ctx.emit, carried.first
-        low, high = (emit.add(end, carried.moved) for end in (first.low, first.high))
-        return Reach(low, high, isinstance(element_of(value.type), PointerType))
+        self.scalars.append(value)
+        high = self._ctx.emit.add(carried.low, carried.span)
+        return Reach(carried.low, high, isinstance(element_of(value.type), PointerType))
 
     def _next_op(self, value: Value) -> Operation:
         op = value.defining_op
@@ -185,6 +234,7 @@ class _Corners:
             constant = integer("i64", int(number))
             return Reach(constant, constant, True)
         if not isinstance(value.type, TensorType):
+            self.scalars.append(value)
             wide = self._ctx.emit.cast("sext", self._ctx.values[value][0], "i64")
             return Reach(wide, wide, True)
         carried = self._carried(value)

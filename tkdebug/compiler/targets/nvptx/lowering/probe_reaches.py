@@ -39,18 +39,14 @@ class CarriedReach:
     """That of a tile which a loop carries.
 
     Attributes:
-        first: where it lies before the loop.
+        low: its least element, i64.
+        span: how far the greatest one is from there, in all iterations.
         conditions: under which that is right, i1.
-        moved: by how much the iterations so far have moved it, i64; bytes of pointers.
     """
 
-    first: Reach
+    low: LLVMValue
+    span: LLVMValue
     conditions: tuple[LLVMValue, ...]
-    moved: LLVMValue
-
-    def moved_by(self, moved: LLVMValue) -> CarriedReach:
-        """After iterations that have moved it by so much."""
-        return CarriedReach(self.first, self.conditions, moved)
 
 
 def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
-from tkdebug.compiler.probes.sites import ProbeSite, probe_bounds, probe_sites
+from tkdebug.compiler.probes.sites import (
+    BOUNDS_KINDS,
+    TESTS,
+    ProbeSite,
+    probe_bounds,
+    probe_sites,
+)
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import CarriedReach
@@ -29,6 +35,11 @@ class Bounds:
 
     first: LLVMValue
     size: LLVMValue
+
+
+def _untested(site: ProbeSite) -> str:
+    """Of an access that lowering writes no test for: bulk copies cannot leave their tensor."""
+    return TESTS[0] if site.kind in BOUNDS_KINDS else ""
 
 
 class Probes:
@@ -51,6 +62,7 @@ class Probes:
         self._limits: dict[tuple[str, int], LLVMValue] = {}
         self._clock: LLVMValue | None = None
         self._copies = 0
+        self._tests: dict[int, str] = {}
         # Of tiles that loops carry.
         self.carried: dict[Value, CarriedReach] = {}
 
@@ -74,11 +86,16 @@ class Probes:
         emit = self._ctx.emit
         return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), self.bounds(site).first)
 
+    def ends(self, site: ProbeSite) -> tuple[LLVMValue, LLVMValue]:
+        """Addresses of the first byte of the tensor that an access must stay in, and of its end."""
+        assert site.tensor is not None
+        return self._ends[site.tensor]
+
     def bounds(self, site: ProbeSite) -> Bounds:
         """Of the tensor that a site's access must stay in."""
         assert site.tensor is not None
         if site.tensor not in self._bounds:
-            first, end = self._ends[site.tensor]
+            first, end = self.ends(site)
             with self._ctx.emit.in_entry():
                 size = self._ctx.emit.binary("sub", end, first)
             self._bounds[site.tensor] = Bounds(first, size)
@@ -99,6 +116,19 @@ class Probes:
     def slot(self, site: ProbeSite) -> LLVMValue:
         """Where a site reports to."""
         return self._ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
+
+    def note_test(self, site: ProbeSite, test: str) -> None:
+        """A copy of a site is tested so; of several copies, the costliest test counts."""
+        known = self._tests.get(site.number, TESTS[0])
+        self._tests[site.number] = max(known, test, key=TESTS.index)
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """How each site is tested; what a tensor map accesses stays in its tensor."""
+        return tuple(
+            self._tests.get(site.number, "" if site.tensor is None else _untested(site))
+            for site in self._sites
+        )
 
     # Time
 
