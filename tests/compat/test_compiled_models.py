@@ -80,6 +80,29 @@ def test_all_models_agree(tmp_path):
     assert "no faults" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.gpu
+def test_quick_models_agree_on_a_gpu(tmp_path):
+    done = run(tmp_path, "--mode", "native", str(MODELS), *QUICK)
+    assert done.stdout.split() == list(QUICK), done.stderr
+    assert "without being compiled" not in done.stderr
+    assert "no faults" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.gpu
+def test_access_outside_of_a_tensor_is_at_the_models_line_on_a_gpu(tmp_path):
+    script = tmp_path / "faulty.py"
+    script.write_text(FAULTY)
+    options = ("--mode", "native", "--check-launches", "all", "--report", "faults.json")
+    done = run(tmp_path, *options, str(script))
+    assert done.returncode == 3, done.stderr
+    outside, *_ = json.loads((tmp_path / "faults.json").read_text())["faults"]
+    assert outside["kind"] == "oob-load"
+    assert [(Path(f["file"]).name, f["line"]) for f in outside["call_chain"]] == [
+        ("faulty.py", line_of("shift[(1,)]")),
+        ("faulty.py", line_of("tl.load")),
+    ]
+
+
 def line_of(text):
     return next(i for i, line in enumerate(FAULTY.splitlines(), 1) if text in line)
 

@@ -152,7 +152,11 @@ def _run_from_line(run: Callable[..., Any], *arguments: Any, **keywords: Any) ->
 
 def _key_by_lines(replacements: Replacements) -> None:
     """Keep generated code apart in Inductor's caches by the lines of the model that it names."""
-    from torch._inductor.codecache import FxGraphHashDetails
+    from torch._inductor.codecache import CacheBase, FxGraphHashDetails
+
+    # It knows the Triton that was there before, if something was compiled with that.
+    CacheBase.get_system.cache_clear()
+    replacements.on_restore(CacheBase.get_system.cache_clear)
 
     begin: Any = FxGraphHashDetails.__init__
 
