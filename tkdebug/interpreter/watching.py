@@ -106,6 +106,9 @@ class Seen:
 class LaunchWatcher(Observer):
     """Looks at the watched values of an interpreted launch.
 
+    Attributes:
+        launch: the launch.
+
     Args:
         module: Tile IR with watches.
         launch: the launch.
@@ -117,7 +120,7 @@ class LaunchWatcher(Observer):
     def __init__(self, module: Module, launch: WatchedLaunch, budget_bytes: int) -> None:
         self._sites = watch_sites(module.function)
         self._spaces = spaces(self._sites, budget_bytes)
-        self._launch = launch
+        self.launch = launch
         self._values: list[list[WatchedValue]] = [[] for _ in self._sites]
         self._captured: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
         self._kept = [0] * len(self._sites)
@@ -161,13 +164,13 @@ class LaunchWatcher(Observer):
     ) -> None:
         summaries, programs = Summaries.of(values), rows + run.first
         if site.node is not None:
-            algebra = _Algebra(self._launch.grid, programs, visit, summaries)
+            algebra = _Algebra(self.launch.grid, programs, visit, summaries)
             chosen = evaluate(site.node, algebra).expand(rows.numel()).nonzero().reshape(-1)
             programs, visit, values = programs[chosen], visit[chosen], values[chosen]
             summaries = Summaries.of(values) if values.shape[0] else summaries
         kept = self._room(site, programs.numel())
         if kept:
-            found = _values(self._launch, site, programs, visit, summaries, values)
+            found = _values(self.launch, site, programs, visit, summaries, values)
             values_kept = [value for value, _ in zip(found, range(kept), strict=False)]
             self._values[site.number] += values_kept
 
@@ -183,7 +186,7 @@ class LaunchWatcher(Observer):
             )
             for number, parts in self._captured.items()
         ]
-        return _in_order(self._launch, self._sites, self._values, self._seen, captured)
+        return _in_order(self.launch, self._sites, self._values, self._seen, captured)
 
 
 def seen_natively(

@@ -146,7 +146,6 @@ class InterpretedKernel(CompiledKernel):
         self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_told: bool
     ) -> None:
         from tkdebug.interpreter import run_module
-        from tkdebug.interpreter.watching import WatchedLaunch
         from tkdebug.runtime.arguments.tensor_places import (
             refuse_mixed_places,
             refuse_without_memory,
@@ -176,8 +175,7 @@ class InterpretedKernel(CompiledKernel):
             observers=[one for one in (profile, watcher) if one is not None],
         )
         if watcher is not None:
-            watched = WatchedLaunch(self.name, launch_id, grid)
-            hand_out(watcher.seen(), watched, lambda: self._as_instrumented(values))
+            hand_out(watcher.seen(), watcher.launch, lambda: self._as_instrumented(values))
         if profile is not None and self._compilation is not None:
             self._advisor.launched(profile, self._compilation, grid, launch_id)
 
