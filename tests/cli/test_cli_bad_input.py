@@ -4,6 +4,7 @@ import subprocess
 import pytest
 from cli_scripts import python, tkdebug
 
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.cross_compilation import tell_unsupported
@@ -202,8 +203,6 @@ def test_session_given_to_run_names_view(run_main, tmp_path):
 
 
 def test_architectures_of_the_help_are_the_targets(run_main):
-    from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-
     for command in ("run", "lines", "passes"):
         _, out, _ = run_main(command, "--help")
         assert f"({', '.join(TARGETS)})" in " ".join(out.split())
@@ -225,7 +224,7 @@ def test_pattern_that_interprets_nothing_is_told(run_main, write_script):
 
 def test_unknown_architecture_is_told_before_the_script_runs(run_main, write_script):
     script = write_script("print('ran')")
-    assert "--target: got 'sm_1', expected sm_80" in told(
+    assert "--target: got 'sm_1', expected sm_75" in told(
         run_main, "run", "--target", "sm_1", script
     )
     with KNOBS.scope(cross_compile="sm_1"):
@@ -235,16 +234,16 @@ def test_unknown_architecture_is_told_before_the_script_runs(run_main, write_scr
 def test_gpu_newer_than_known_ones_is_told_and_kernels_are_interpreted(run_main, write_script):
     script = write_script("launch()\nprint('ran')")
     tell_unsupported.cache_clear()
-    status, out, err = run_main("run", "--no-tui", "--target", "sm_120", script)
+    status, out, err = run_main("run", "--no-tui", "--target", "sm_130", script)
     assert (status, out) == (0, "ran\n")
     sentence = (
-        "tkdebug: sm_120 (compute capability 12.0) is newer than the GPUs that this version of "
-        "tkdebug compiles for (sm_80, sm_86, sm_89, sm_90a); kernels are interpreted and not "
+        "tkdebug: sm_130 (compute capability 13.0) is newer than the GPUs that this version of "
+        f"tkdebug compiles for ({', '.join(TARGETS)}); kernels are interpreted and not "
         "compiled for it\n"
     )
     assert err.count(sentence) == 1
     tell_unsupported.cache_clear()
-    with KNOBS.scope(cross_compile="sm_120"):
+    with KNOBS.scope(cross_compile="sm_130"):
         status, out, err = run_main("run", "--no-tui", script)
     assert (status, out) == (0, "ran\n")
     assert err.count(sentence) == 1

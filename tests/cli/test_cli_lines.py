@@ -13,6 +13,7 @@ from native_support import needs_codegen, needs_nvdisasm
 from tkdebug.cli.kernel_lines import of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.lines_text import render_text
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import Frame
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import AssemblerNote
@@ -262,7 +263,7 @@ def test_interpreted_session_says_what_to_do(tmp_path: Path, write_script, run_m
 def test_unknown_target_is_told_before_the_script_runs(script: Path, run_main, target) -> None:
     status, out, err = run_main("lines", "--target", target, script)
     assert (status, out) == (2, "")
-    assert f"got '{target}', expected sm_80, sm_86, sm_89, sm_90a\n" in err
+    assert f"got '{target}', expected {', '.join(TARGETS)}\n" in err
     assert "the script says this" not in err
 
 

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,19 @@ def test_lock_that_is_kept_is_told_after_a_time(tmp_path):
     assert ended.returncode == 1
     assert "names nothing that crashed" not in ended.stderr
     assert "1 launch of 1 kernel, 1 fault" in ended.stderr
+
+
+def test_missing_arrival_at_an_mbarrier_is_told_by_line(tmp_path):
+    report = tmp_path / "report.json"
+    began = time.monotonic()
+    subprocess.run(
+        command(report, "--hang-timeout", "1", SCRIPT, "arrival"), timeout=60, check=False
+    )
+    fault = the_fault(report)
+    assert (fault["kind"], fault["line"], fault["count"]) == ("hang", LINES["arrival"], 2)
+    assert "of 2 programs, 2 are on the GPU" in fault["message"]
+    # The script starts CUDA, and compiles, before it hangs.
+    assert time.monotonic() - began < 30
 
 
 def test_programs_that_wait_for_each_other_are_told_by_ctrl_c(tmp_path):

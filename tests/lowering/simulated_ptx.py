@@ -45,16 +45,17 @@ def _mma(simulator: Simulator, match: re.Match[str], values: list[np.ndarray]) -
     c = np.zeros((warps, 16, 8), exact)
     lane = np.arange(32)
     group, thread = lane // 4, lane % 4
-    width = k // 8
-    for j in range(6):
+    width = read(words[0]).shape[-1]
+    steps = k // (4 * width)
+    for j in range(3 * steps):
         elements = read(words[j])
         for e in range(width):
             along = thread * width + e
-            if j < 4:
-                a[:, group + 8 * (j % 2), along + k // 2 * (j // 2)] = elements[..., e]
+            if j < 2 * steps:
+                a[:, group + 8 * (j % 2), along + 4 * width * (j // 2)] = elements[..., e]
             else:
-                b[:, along + k // 2 * (j - 4), group] = elements[..., e]
-    held = words[6:]
+                b[:, along + 4 * width * (j - 2 * steps), group] = elements[..., e]
+    held = words[3 * steps :]
     if sums == "f16":
         pairs = [_as_halves(w) for w in held]
         parts = [pairs[j // 2][..., j % 2] for j in range(4)]

@@ -10,6 +10,7 @@ from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import REGISTER, blocked, dot_operand, fma_operand, mma_v2
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 
 
 def dot_text(shape, layouts, elements, attributes):
@@ -78,6 +79,23 @@ def test_mma_compiles(shape, warps, elements, k_width):
     code = generate(piece.llvm_ir(), "k", TARGETS["sm_80"])
     assert "mma.sync.aligned.m16n8k" in code.ptx
     assert code.spill_store_bytes == 0
+
+
+HALVES = [case for case in MMA_CASES if case[2][0] == "f16"]
+
+
+@pytest.mark.parametrize(("shape", "warps", "elements", "k_width"), HALVES)
+def test_turing_multiplies_each_half_of_k(shape, warps, elements, k_width):
+    a, b, c = operands(shape)
+    piece = Piece(mma_text(shape, warps, elements, k_width), 4, "sm_75")
+    (found,) = piece.run(a, b, c)
+    assert (found == a @ b + c).all()
+    assert "m16n8k8" in piece.llvm_ir()
+
+
+def test_bf16_on_tensor_cores_of_turing_is_refused_at_its_op():
+    with pytest.raises(LoweringError, match="of sm_75 does not multiply bf16"):
+        Piece(mma_text((16, 64, 64), (1, 4), ("bf16", "bf16", "f32"), 2), 4, "sm_75")
 
 
 @pytest.mark.parametrize("elements", [("f8E4M3FN", "f8E4M3FN"), ("f8E5M2", "f8E4M3FN")])

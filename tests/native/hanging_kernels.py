@@ -40,6 +40,28 @@ def for_one_that_has_no_room(flags, out, B: tl.constexpr):
     tl.store(out + tl.arange(0, B), 1.0)
 
 
+# Each thread arrives once, and the barrier counts one more.
+ARRIVE_AND_WAIT = """{
+.reg .pred ended;
+.shared .align 8 .b64 barrier;
+setp.eq.u32 ended, $1, 0;
+@ended mbarrier.init.shared::cta.b64 [barrier], 33;
+bar.warp.sync -1;
+mbarrier.arrive.shared::cta.b64 _, [barrier];
+AGAIN:
+mbarrier.try_wait.parity.shared::cta.b64 ended, [barrier], 0;
+@!ended bra AGAIN;
+mov.u32 $0, $1;
+}"""
+
+
+@triton.jit
+def for_an_arrival(flags, out, B: tl.constexpr, CODE: tl.constexpr):
+    lanes = tl.arange(0, B)
+    lanes = tl.inline_asm_elementwise(CODE, "=r,r", [lanes], tl.int32, False, 1)  # waits: arrival
+    tl.store(out + lanes, 1.0)
+
+
 def main(name):
     flags = torch.zeros(4, dtype=torch.int32, device="cuda")
     out = torch.zeros(1 << 20, device="cuda")
@@ -48,8 +70,11 @@ def main(name):
         "each_other": (each_other, 6),
         "no_room": (for_one_that_has_no_room, 10_000),
     }
-    kernel, programs = kernels[name]
-    kernel[(programs,)](flags, out, B=128)
+    if name == "arrival":
+        for_an_arrival[(2,)](flags, out, B=32, CODE=ARRIVE_AND_WAIT, num_warps=1)
+    else:
+        kernel, programs = kernels[name]
+        kernel[(programs,)](flags, out, B=128)
     print("launched", flush=True)
     if sys.argv[2:] == ["item"]:
         print(out.sum().item())

@@ -69,7 +69,7 @@ def accesses(text: str) -> Counter[str]:
 
 
 @RUNS
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a", "sm_120a"])
 def test_accesses_stay_as_wide(run: Callable[[], object], target: str) -> None:
     bare = accesses(llvm_ir(run, target, None))
     checked = accesses(llvm_ir(run, target, ProbeOptions()))
@@ -85,7 +85,7 @@ def test_bare_kernel_has_no_trace(run: Callable[[], object]) -> None:
 
 
 @needs_codegen
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a", "sm_120a"])
 def test_checked_code_assembles(target: str) -> None:
     module = copy_of(launches(_matmul)[-1])
     compiled = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS[target])

@@ -398,7 +398,7 @@ def h200():
     return Device(0, "H200", 1, 9, 0, 232448, 1024, 65536, 132, 32, 1, 1, 1)
 
 
-@pytest.mark.parametrize("capability", [(10, 0), (12, 0)])
+@pytest.mark.parametrize("capability", [(13, 0), (14, 2)])
 def test_gpu_newer_than_known_ones_is_interpreted(monkeypatch, capsys, capability):
     major, minor = capability
     newer = replace(h200(), name="B200", major=major, minor=minor)
@@ -415,7 +415,7 @@ def test_gpu_newer_than_known_ones_is_interpreted(monkeypatch, capsys, capabilit
     assert said == (
         f"tkdebug: kernels are interpreted although a GPU is there: B200: sm_{major}{minor} "
         f"(compute capability {major}.{minor}) is newer than the GPUs that this version of tkdebug "
-        "compiles for (sm_80, sm_86, sm_89, sm_90a)\n"
+        f"compiles for ({', '.join(TARGETS)})\n"
     )
 
 

@@ -573,3 +573,15 @@ def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys
             make_kernel()[(2,)](x, x, 64, BLOCK=64)
     said = "native kernels are not checked for race; run with --mode interpret"
     assert capsys.readouterr().err.count(said) == 1
+
+
+def test_stored_nan_of_a_view_made_for_the_launch(printer, told):
+    faults, _ = told
+    x, y = torch.zeros(300), torch.ones(200)
+    y[90] = 0
+    printer.finds = stored_nan(1)
+    printer.memory.holds = True
+    make_ratio()[(2,)](x[50:], y[:150], torch.zeros(100), 100, BLOCK=64)
+    printer.memory.let_end()
+    CHECKED.collect()
+    assert [(fault.kind, fault.index) for fault in faults] == [("nan", 90)]

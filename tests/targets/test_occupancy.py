@@ -33,6 +33,35 @@ def test_blocks_and_what_limits_them(
     assert found.percent == pytest.approx(100 * found.warps / 64)
 
 
+# Limits that differ: half the warps and no reserve on Turing, 24 blocks on Thor and GB20x.
+@pytest.mark.parametrize(
+    ("name", "threads", "registers", "shared", "blocks", "limited_by"),
+    [
+        ("sm_75", 128, 32, 0, 8, ("warps",)),
+        ("sm_75", 128, 32, 64 * 1024, 1, ("shared memory",)),
+        ("sm_75", 128, 32, 32 * 1024, 2, ("shared memory",)),
+        ("sm_75", 32, 16, 100, 16, ("blocks",)),
+        ("sm_87", 128, 32, 0, 12, ("warps",)),
+        ("sm_87", 32, 16, 163 * 1024, 1, ("shared memory",)),
+        ("sm_100a", 256, 32, 0, 8, ("registers", "warps")),
+        ("sm_103a", 128, 32, 75 * 1024, 3, ("shared memory",)),
+        ("sm_110a", 32, 16, 0, 24, ("blocks",)),
+        ("sm_120a", 256, 32, 0, 6, ("warps",)),
+        ("sm_121a", 128, 32, 99 * 1024, 1, ("shared memory",)),
+    ],
+)
+def test_limits_of_other_architectures(
+    name: str,
+    threads: int,
+    registers: int,
+    shared: int,
+    blocks: int,
+    limited_by: tuple[str, ...],
+) -> None:
+    found = occupancy(TARGETS[name], threads, registers, shared)
+    assert (found.blocks, found.limited_by) == (blocks, limited_by)
+
+
 def test_more_shared_memory_than_a_block_may_have_does_not_fit() -> None:
     found = occupancy(SM90, 128, 32, SM90.shared_bytes_per_block + 1)
     assert (found.blocks, found.warps, found.limited_by) == (0, 0, ("shared memory",))

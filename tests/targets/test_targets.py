@@ -16,25 +16,25 @@ def test_target_is_found_by_capability_and_by_name(name: str) -> None:
     assert target_of(name.rstrip("a")) is target
 
 
-@pytest.mark.parametrize("asked", [(7, 5), (8, 7), (10, 0), (12, 0), "sm_70", "gfx942"])
+@pytest.mark.parametrize("asked", [(7, 0), (8, 8), (10, 1), (13, 0), "sm_70", "gfx942"])
 def test_target_of_unsupported_architecture_says_what_there_is(
     asked: tuple[int, int] | str,
 ) -> None:
     with pytest.raises(UnsupportedError) as error:
         target_of(asked)
     text = str(error.value)
-    assert "sm_80, sm_86, sm_89, sm_90a" in text
+    assert ", ".join(TARGETS) in text
     assert "run with --mode interpret" in text
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ((10, 0), "sm_100 (compute capability 10.0) is newer than the GPUs"),
-        ("sm_120a", "sm_120 (compute capability 12.0) is newer than the GPUs"),
-        (103, "sm_103 (compute capability 10.3) is newer than the GPUs"),
-        ((8, 7), "sm_87 (compute capability 8.7) is not among the GPUs"),
-        ("sm_75", "sm_75 (compute capability 7.5) is older than the GPUs"),
+        ((13, 0), "sm_130 (compute capability 13.0) is newer than the GPUs"),
+        ("sm_130a", "sm_130 (compute capability 13.0) is newer than the GPUs"),
+        (101, "sm_101 (compute capability 10.1) is not among the GPUs"),
+        ((8, 8), "sm_88 (compute capability 8.8) is not among the GPUs"),
+        ("sm_70", "sm_70 (compute capability 7.0) is older than the GPUs"),
         ("sm_90", None),
         ("sm_1", None),
         ("gfx942", None),
@@ -57,7 +57,19 @@ def test_target_limits_are_consistent(name: str) -> None:
 
 
 def test_features_only_grow_with_the_capability() -> None:
-    names = ["sm_80", "sm_89", "sm_90a"]
+    names = ["sm_75", "sm_80", "sm_89", "sm_90a"]
     features = [target.capabilities for target in map(TARGETS.__getitem__, names)]
-    assert features[0] <= features[1] <= features[2]
-    assert "wgmma" in features[2] - features[1]
+    assert features[0] <= features[1] <= features[2] <= features[3]
+    assert "async_copies" in features[1] - features[0]
+    assert "wgmma" in features[3] - features[2]
+
+
+@pytest.mark.parametrize("name", ["sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a"])
+def test_what_only_hopper_has_is_not_used_after_it(name: str) -> None:
+    lost = TARGETS["sm_90a"].capabilities - TARGETS[name].capabilities
+    assert lost == {"wgmma"}
+    assert ("tcgen05" in TARGETS[name].capabilities) == (name < "sm_120")
+
+
+def test_targets_that_no_kernel_ran_on_are_marked() -> None:
+    assert [target.name for target in TARGETS.values() if target.is_tried] == ["sm_90a"]

@@ -72,7 +72,7 @@ def assembled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         wide = b".minnctapersm 1" in ptx
         return b"wide" if wide else b"narrow", f"Used {80 if wide else 64} registers"
 
-    monkeypatch.setattr(ptxas, "find_ptxas", lambda: Path("ptxas"))
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda *_: Path("ptxas"))
     monkeypatch.setattr(ptxas, "assemble", assemble)
     return given
 
@@ -159,7 +159,7 @@ def test_a_few_registers_are_given_up_for_one_more_block(
             raise StageError("assemble", "Insufficient registers")
         return b"tight", log
 
-    monkeypatch.setattr(ptxas, "find_ptxas", lambda: Path("ptxas"))
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda *_: Path("ptxas"))
     monkeypatch.setattr(ptxas, "assemble", assemble)
     of = {b"tight": TOGETHER, b"wide": TOGETHER}.__getitem__
     monkeypatch.setattr(ptx_stage.WarpTime, "of", staticmethod(of))

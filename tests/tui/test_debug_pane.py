@@ -170,6 +170,7 @@ async def test_the_map_is_of_the_variable_at_the_cursor_and_can_be_enlarged(tmp_
         await until(pilot, lambda: heat._heat.name == "x_ptr", "the tensor")
         assert heat._heat.step != (1,)
         heat.focus()
+        await until(pilot, lambda: "[]" in screen_text(app), "the cursor")
         await pilot.press("down", "enter")
         await until(pilot, lambda: heat._heat.end != heat._heat.shape, "a part of it")
         await pilot.press("escape")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tkdebug.advice.records import LaunchCost
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.compiled_run import check_output, compiled_run
 from tkdebug.cli.places import put_out
@@ -30,7 +31,9 @@ def advise_command(arguments: Arguments) -> int:
         else:
             costs = launch_costs(run.session) if times_ns else ()
             rates = [f"{cost_line(cost, times_ns.get(cost.kernel))}\n" for cost in costs]
-            text = advice_text(advice, run.session.source_line)
+            # Without figures of the GPU no launch was judged, and stderr says so.
+            is_judged = bool(advice or run.session.records(LaunchCost))
+            text = advice_text(advice, run.session.source_line) if is_judged else ()
             put_out(map(visible, (*text, *rates)), arguments.output)
         return run.status
 

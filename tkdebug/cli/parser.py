@@ -25,7 +25,10 @@ REPORT_FORMATS = tuple(one.name for one in REPORTS)
 _REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
 SHELLS = ("bash", "zsh", "tcsh")
 PASS_FORMATS = tuple(one.name for one in PASSES)
-_ARCHITECTURES = "sm_80, sm_86, sm_89, sm_90a"
+_ARCHITECTURES = (
+    "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_110a, sm_120a, sm_121a"
+)
+_PREDICTED = "sm_80, sm_86, sm_89, sm_90a"
 _EPILOG = """\
 examples:
   tkdebug run script.py --size 1024        run it with its kernels interpreted and checked
@@ -453,7 +456,7 @@ def _add_advise(add: AddCommand) -> None:
         "--arch",
         dest="native_target",
         metavar="ARCH",
-        help=f"compile and predict for that architecture ({_ARCHITECTURES}); sm_90a by default",
+        help=f"compile and predict for that architecture ({_PREDICTED}); sm_90a by default",
     )
     advise.add_argument(
         "--times",

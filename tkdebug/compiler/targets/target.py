@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from tkdebug.compiler.layouts.shared_banks import SharedBanks
 
 # The capabilities that our passes and lowerings ask for. A backend may have others, for its own.
+ASYNC_COPIES = "async_copies"  # `cp.async`
+MMA_SM80 = "mma_sm80"  # `mma` of sm_80: m16n8k16, bf16, tf32 and bytes; without it m16n8k8 of fp16
+REDUX = "redux"  # `redux.sync`
+BF16_CONVERSIONS = "bf16_conversions"  # `cvt` to bf16
 BF16_ARITHMETIC = "bf16_arithmetic"  # `add`, `sub`, `mul` on bfloat16, not only `fma.rn.bf16`
 FP8_CONVERSIONS = "fp8_conversions"  # `cvt` to and from e4m3x2 and e5m2x2
 FP8_MMA = "fp8_mma"  # `mma` on e4m3 and e5m2
 CLUSTER = "cluster"  # thread block clusters, distributed shared memory, `mapa`
 TMA = "tma"  # `cp.async.bulk.tensor`
+TCGEN05 = "tcgen05"  # `tcgen05.mma` and tensor memory; no lowering uses them
 WGMMA = "wgmma"  # `wgmma.mma_async` and `setmaxnreg`
 STMATRIX = "stmatrix"
 VECTOR_ATOMICS = "vector_atomics"  # `atom.add` and `red.add` of 16 bytes of floats
@@ -43,6 +48,7 @@ class Target:
         shared_unit_bytes: shared memory is given out in multiples of this.
         threads_per_block: most threads of one block.
         capabilities: by name, such as those above.
+        is_tried: whether its kernels ever ran on such a GPU; else they were only compiled.
     """
 
     name: str
@@ -61,6 +67,7 @@ class Target:
     shared_bytes_reserved: int = 0
     shared_unit_bytes: int = 1
     capabilities: frozenset[str] = frozenset()
+    is_tried: bool = True
 
     @property
     def threads_per_sm(self) -> int:

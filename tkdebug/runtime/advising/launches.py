@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.advice.facts import KernelFacts
 from tkdebug.advice.judging import judge, machine_of
-from tkdebug.errors import TkError
+from tkdebug.advice.machines import MACHINES
+from tkdebug.errors import Frame, TkError
 from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.launch_profile import LaunchProfile
 from tkdebug.runtime.advising.gather import gather
@@ -61,7 +63,7 @@ class Advisor:
         facts = replace(facts, kernel_hash=self._hash)
         machine = machine_of(facts.target)
         if machine is None:
-            tell(f"no advice for {self._kernel}: no GPU is known for {facts.target}")
+            self._tell_unpredicted(facts)
             return
         verdict = judge(facts, machine, launch_id)
         HOOKS.record(verdict.cost)
@@ -69,6 +71,27 @@ class Advisor:
             HOOKS.record(record)
         for remark in remarks_of_plugins(facts, machine):
             HOOKS.record(replace(remark, launch_id=launch_id))
+
+    def _tell_unpredicted(self, facts: KernelFacts) -> None:
+        """Say that there is no prediction, and of its dots what there is to say without one."""
+        tell(
+            f"no advice for {self._kernel}: no GPU's figures are known for {facts.target}; "
+            f"--arch takes {', '.join(MACHINES)}"
+        )
+        for frame, text in _units(facts).items():
+            tell(f"{frame.file}:{frame.line}: {text}")
+
+
+def _units(facts: KernelFacts) -> dict[Frame, str]:
+    """By line of a dot, what computes it and why nothing faster does."""
+    names = {"fma": "FMA units", "mma": "mma.sync"}
+    return {
+        dot.frame: f"dot: computed by {names[dot.unit]}"
+        + (" and not by tcgen05" if dot.unit == "mma" else "")
+        + f", because {dot.why}"
+        for dot in facts.dots
+        if dot.why and dot.unit in names
+    }
 
 
 def _kind(value: object) -> object:

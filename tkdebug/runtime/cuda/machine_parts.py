@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts, first_sentence
+from tkdebug.compiler.targets.nvptx import architectures
 
 
 def _device() -> MachinePart:
@@ -26,7 +27,14 @@ def _torch_devices() -> str:
         return ""
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     major, minor = torch.cuda.get_device_capability(0)
-    return f"{', '.join(names)} (sm_{major}{minor})"
+    return f"{', '.join(names)} (sm_{major}{minor}{_untried(major, minor)})"
+
+
+def _untried(major: int, minor: int) -> str:
+    target = architectures.find((major, minor))
+    if target is None:
+        return ", which kernels are not compiled for"
+    return "" if target.is_tried else "; tkdebug's kernels never ran on such a GPU"
 
 
 def _driver_devices() -> str:

@@ -35,16 +35,14 @@ class _Held:
     """A tensor as it was when the launch was made.
 
     Attributes:
-        tensor: it, while it is alive.
+        owner: it, or what it is a view of, while that is alive.
         version: of its contents; None where torch keeps none.
-        address: of its first element.
         span: address and bytes of its allocation.
         padding: of the descriptor that it is the base of; None of a tensor.
     """
 
-    tensor: ref[torch.Tensor]
+    owner: ref[torch.Tensor]
     version: int | None
-    address: int
     span: tuple[int, int]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -57,9 +55,8 @@ class _Held:
         """A tensor as it is now."""
         storage = tensor.untyped_storage()
         return _Held(
-            ref(tensor),
+            ref(_owner(tensor)),
             _version(tensor),
-            tensor.data_ptr(),
             (storage.data_ptr(), storage.nbytes()),
             tuple(tensor.shape),
             tensor.stride(),
@@ -74,10 +71,11 @@ class _Held:
         Raises:
             GoneError: it is not.
         """
-        tensor = self.tensor()
-        if tensor is None:
+        owner = self.owner()
+        if owner is None:
             raise GoneError("some of them are freed")
-        if tensor.data_ptr() != self.address or _version(tensor) != self.version:
+        is_moved = owner.untyped_storage().data_ptr() != self.span[0]
+        if is_moved or _version(owner) != self.version:
             raise GoneError("some of them have changed")
 
     def on(self, memory: torch.Tensor) -> Any:
@@ -174,6 +172,12 @@ class _Unknown:
     """An argument whose memory cannot be known."""
 
 
+def _owner(tensor: torch.Tensor) -> torch.Tensor:
+    """What a view is of: views are often made for the launch, and share their base's version."""
+    base = tensor._base  # noqa: SLF001  # torch has no other word of it
+    return tensor if base is None else base
+
+
 def _version(tensor: torch.Tensor) -> int | None:
     try:
         return tensor._version  # noqa: SLF001  # torch has no other word of it
@@ -185,9 +189,9 @@ def _saved(held: _Held, stream: int) -> torch.Tensor:
     """A copy of a tensor's allocation, made on a stream of the device."""
     import torch
 
-    tensor = held.tensor()
-    assert tensor is not None
-    storage = tensor.untyped_storage()
+    owner = held.owner()
+    assert owner is not None
+    storage = owner.untyped_storage()
     with _on(stream, storage.device), apart_from_the_script(storage.device):
         whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
         return whole.set_(storage, 0, (storage.nbytes(),), (1,)).clone()

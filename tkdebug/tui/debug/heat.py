@@ -22,6 +22,7 @@ from tkdebug.tui import display, palette
 _SHADES = "░▒▓█"
 _NEGATIVE, _POSITIVE, _ODD = palette.FAULT, palette.GOOD, f"bold reverse {palette.WARNING}"
 _CELL_WIDTH = 2
+_CURSOR = "[]"
 # Above the cells: whose they are, what is at the cursor; below: what there is of which sign.
 _ROWS_ABOVE, _ROWS_BELOW = 2, 1
 
@@ -121,8 +122,9 @@ class HeatMapView(Widget, can_focus=True):
         segments = []
         for column, value in enumerate(heat.cells[row]):
             text, style = cell_text(value, heat.largest)
-            is_cursor = self.has_focus and (row, column) == (self._row, self._column)
-            segments.append(Segment(text, Style.parse(f"{style} reverse" if is_cursor else style)))
+            if self.has_focus and (row, column) == (self._row, self._column):
+                text, style = _CURSOR, "bold reverse"  # a shade reversed is another shade
+            segments.append(Segment(text, Style.parse(style)))
         return Strip(segments).adjust_cell_length(width).apply_style(self.rich_style)
 
     def _line(self, text: str, style: str, width: int) -> Strip:

@@ -58,11 +58,13 @@ class PipelineLoops:
         shared_bytes: of shared memory that a program can have; rings that do not fit get fewer
             buffers. None for no limit.
         scratch_bytes: how much of it the lowering of an op needs for itself.
+        obstacle: why no loop can be pipelined; "" where nothing is in the way.
     """
 
     num_stages: int = 3
     shared_bytes: int | None = None
     scratch_bytes: ScratchBytes = _no_scratch
+    obstacle: str = ""
     name: ClassVar[str] = "pipeline-loops"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
@@ -111,10 +113,10 @@ class PipelineLoops:
         if not _is_innermost(loop) or trip_count(loop) in (0, 1):
             return _Plan([], 0, 0)
         needs_dot = not isinstance(asked, int)
-        reason = ""
-        if stages < 2:
+        reason = self.obstacle
+        if not reason and stages < 2:
             reason = f"num_stages is {stages}"
-        elif not infos[scf.For(loop).step].non_negative:
+        elif not reason and not infos[scf.For(loop).step].non_negative:
             # The loop says that its step is positive, but not to the analysis of what runs ahead.
             reason = "the step of the loop is not known to be positive"
         if reason:

@@ -23,7 +23,7 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked, fma_operand, mma_v2, wgmma
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets.target import FP8_MMA, WGMMA, Target
+from tkdebug.compiler.targets.target import FP8_MMA, MMA_SM80, TCGEN05, WGMMA, Target
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
 _WGMMA_MAX_N = 256
@@ -75,6 +75,8 @@ class SelectTensorCores:
             rewriter.remark(op, "tensor-cores", no_mma)
         elif no_wgmma and self.target.has(WGMMA):
             rewriter.remark(op, "wgmma", no_wgmma)
+        elif self.target.has(TCGEN05):
+            rewriter.remark(op, "tcgen05", "this version of tkdebug does not use it")
         if not no_wgmma:
             dot.unit = "wgmma"
             dot.layout = _wgmma_layout(shape, num_warps)
@@ -147,6 +149,8 @@ class SelectTensorCores:
         fits = False
         if a == b == "f16":
             fits = acc in ("f16", "f32")
+        elif not self.target.has(MMA_SM80):
+            return f"it multiplies {a} by {b}, and tensor cores of {self.target} are used for f16"
         elif a == b == "bf16":
             fits = acc == "f32"
         elif a == b == "f32":

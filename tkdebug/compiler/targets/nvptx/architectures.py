@@ -1,9 +1,10 @@
 """The NVIDIA architectures that tkdebug compiles for, and the sentence for the others.
 
 Sources: CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical
-Specifications per Compute Capability" (limits), and tables "Arithmetic Instructions" and
-"Feature Support per Compute Capability"; PTX ISA, "Target ISA Notes" of each instruction
-(features); CUDA Occupancy Calculator (allocation units).
+Specifications per Compute Capability" (limits; the same as `arch_traits` of NVIDIA's CCCL), and
+tables "Arithmetic Instructions" and "Feature Support per Compute Capability"; PTX ISA, "Target ISA
+Notes" of each instruction (features) and "Release Notes" (versions); CUDA Occupancy Calculator,
+cuda_occupancy.h (allocation units).
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ import re
 
 from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.targets.target import (
+    ASYNC_COPIES,
     BF16_ARITHMETIC,
+    BF16_CONVERSIONS,
     CLUSTER,
     FP8_CONVERSIONS,
     FP8_MMA,
+    MMA_SM80,
+    REDUX,
     STMATRIX,
+    TCGEN05,
     TMA,
     VECTOR_ATOMICS,
     WGMMA,
@@ -30,8 +36,18 @@ WARP_SIZE = 32
 BANKS = SharedBanks(count=32, word_bytes=4, access_bytes=16)
 _KIB = 1024
 
-_ADA = frozenset((FP8_CONVERSIONS, FP8_MMA))
-_HOPPER = _ADA | {BF16_ARITHMETIC, CLUSTER, TMA, WGMMA, STMATRIX, VECTOR_ATOMICS}
+_TURING: frozenset[str] = frozenset()
+_AMPERE = _TURING | {ASYNC_COPIES, BF16_CONVERSIONS, MMA_SM80, REDUX}
+_ADA = _AMPERE | {FP8_CONVERSIONS, FP8_MMA}
+_SM90 = _ADA | {BF16_ARITHMETIC, CLUSTER, TMA, STMATRIX, VECTOR_ATOMICS}
+# wgmma is sm_90a's alone, and tcgen05 is not in GPUs of compute capability 12.
+_HOPPER = _SM90 | {WGMMA}
+_BLACKWELL = _SM90 | {TCGEN05}
+_BLACKWELL_RTX = _SM90
+# PTX 8.7 (CUDA 12.8) has all that the targets have; with an older assembler it becomes less, down
+# to the first version that knows the target.
+_PTX_VERSION, _OLDEST_PTX_VERSION = 87, 80
+_FIRST_PTX_VERSIONS = {"sm_100a": 86, "sm_120a": 87, "sm_103a": 88, "sm_121a": 88, "sm_110a": 90}
 _NAME = re.compile(r"(?:sm_?)?(\d{2,3})[af]?")
 
 
@@ -40,7 +56,11 @@ def _architecture(
     shared_kib: int,
     warps: int,
     blocks: int,
-    capabilities: frozenset[str] = frozenset(),
+    capabilities: frozenset[str],
+    *,
+    is_tried: bool = False,
+    reserved_kib: int = 1,
+    shared_unit_bytes: int = 128,
 ) -> Target:
     """An architecture of `shared_kib` KiB of shared memory a multiprocessor.
 
@@ -56,16 +76,17 @@ def _architecture(
         threads_per_warp=WARP_SIZE,
         banks=BANKS,
         shared_bytes_per_sm=shared_kib * _KIB,
-        shared_bytes_per_block=(shared_kib - 1) * _KIB,
+        shared_bytes_per_block=(shared_kib - reserved_kib) * _KIB,
         warps_per_sm=warps,
         blocks_per_sm=blocks,
         registers_per_sm=65536,
         registers_per_thread=255,
         threads_per_block=1024,
         register_unit=256,
-        shared_bytes_reserved=_KIB,
-        shared_unit_bytes=128,
+        shared_bytes_reserved=reserved_kib * _KIB,
+        shared_unit_bytes=shared_unit_bytes,
         capabilities=capabilities,
+        is_tried=is_tried,
     )
 
 
@@ -80,14 +101,27 @@ def capability_of(asked: object) -> tuple[int, int] | None:
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        _architecture("sm_80", 164, warps=64, blocks=32),
-        _architecture("sm_86", 100, warps=48, blocks=16),
-        _architecture("sm_89", 100, warps=48, blocks=24, capabilities=_ADA),
-        _architecture("sm_90a", 228, warps=64, blocks=32, capabilities=_HOPPER),
+        _architecture("sm_75", 64, 32, 16, _TURING, reserved_kib=0, shared_unit_bytes=256),
+        _architecture("sm_80", 164, 64, 32, _AMPERE),
+        _architecture("sm_86", 100, 48, 16, _AMPERE),
+        _architecture("sm_87", 164, 48, 16, _AMPERE),
+        _architecture("sm_89", 100, 48, 24, _ADA),
+        _architecture("sm_90a", 228, 64, 32, _HOPPER, is_tried=True),
+        _architecture("sm_100a", 228, 64, 32, _BLACKWELL),
+        _architecture("sm_103a", 228, 64, 32, _BLACKWELL),
+        _architecture("sm_110a", 228, 48, 24, _BLACKWELL),
+        _architecture("sm_120a", 100, 48, 24, _BLACKWELL_RTX),
+        _architecture("sm_121a", 100, 48, 24, _BLACKWELL_RTX),
     )
 }
 _OLDEST = min(target.capability for target in TARGETS.values())
 _NEWEST = max(target.capability for target in TARGETS.values())
+
+
+def ptx_versions(target: Target) -> tuple[int, int]:
+    """The least PTX version that a target can do with, and the one to write, as 87 for 8.7."""
+    least = _FIRST_PTX_VERSIONS.get(target.name, _OLDEST_PTX_VERSION)
+    return least, max(least, _PTX_VERSION)
 
 
 def find(asked: object) -> Target | None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from tkdebug.compiler.targets.nvptx import code_cache, diagnosis, wire
+from tkdebug.compiler.targets.nvptx.architectures import ptx_versions
 from tkdebug.compiler.targets.nvptx.debug_info import with_debug_info
 from tkdebug.compiler.targets.nvptx.diagnosis import CodegenError
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
@@ -27,8 +28,6 @@ from tkdebug.linemap.nvidia.ptx_locations import PtxLine, rewrite_locations
 
 __all__ = ["CodegenError", "NativeCode", "assemble", "emit_ptx", "generate", "start_worker"]
 
-# PTX 8.7 (CUDA 12.8) has all that the targets have; with an older nvJitLink it becomes less.
-PTX_VERSION = 87
 _SHARE_OF_TIMEOUT = 0.9
 _THREADS = re.compile(r"^(\.(?:reqntid|maxntid) [\d, ]+)$", re.MULTILINE)
 _OP_ID = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s", re.MULTILINE)
@@ -62,7 +61,7 @@ def generate(
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
-    options = f"{max_registers} {shared_bytes} {PTX_VERSION} {KNOBS.debug_info}"
+    options = f"{max_registers} {shared_bytes} {ptx_versions(target)[1]} {KNOBS.debug_info}"
     parts = (llvm_ir, kernel, target.name, options)
     key = code_cache.key_of((*parts, _text_of(locations, entry)))
     if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
@@ -98,7 +97,8 @@ def _emit(
     llvm_ir: str, kernel: str, target: Target, locations: Locations | None
 ) -> tuple[str, list[tuple[str, int]]]:
     start = time.perf_counter_ns()
-    header = {"task": "ptx", "cpu": target.name, "ptx_version": PTX_VERSION}
+    least, wanted = ptx_versions(target)
+    header = {"task": "ptx", "cpu": target.name, "ptx_version": wanted, "least_ptx_version": least}
     try:
         answer, body = _ask(header, llvm_ir.encode())
     except WorkerDied as death:

@@ -56,7 +56,16 @@ def _nvdisasm() -> MachinePart:
     )
 
 
+def _targets() -> MachinePart:
+    from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+
+    tried = ", ".join(target.name for target in TARGETS.values() if target.is_tried)
+    text = f"{', '.join(TARGETS)}; kernels were run on {tried} (H100, H200), the others' never"
+    return MachinePart("targets", True, text)
+
+
 PARTS: MachineParts = {
+    "targets": _targets,
     "nvJitLink": _nvjitlink,
     "ptxas": _ptxas,
     "nvdisasm": _nvdisasm,

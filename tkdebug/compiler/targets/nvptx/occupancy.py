@@ -27,7 +27,8 @@ def occupancy(target: Target, threads: int, registers: int, shared_bytes: int) -
     shared = _up(shared_bytes + target.shared_bytes_reserved, target.shared_unit_bytes)
     limits = {
         "registers": _by_registers(target, warps, registers),
-        "shared memory": target.shared_bytes_per_sm // shared,
+        # Before sm_80 a block without any takes none, and other limits are lower.
+        "shared memory": target.shared_bytes_per_sm // (shared or target.shared_unit_bytes),
         "warps": target.warps_per_sm // warps,
         "blocks": target.blocks_per_sm,
     }

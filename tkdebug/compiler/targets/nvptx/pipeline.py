@@ -30,7 +30,7 @@ from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-from tkdebug.compiler.targets.target import VECTOR_ATOMICS, Target
+from tkdebug.compiler.targets.target import ASYNC_COPIES, VECTOR_ATOMICS, Target
 
 
 def gpu_pipeline(
@@ -44,6 +44,7 @@ def gpu_pipeline(
         debug: whether device asserts are checked.
         host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
     """
+    no_copies = "" if target.has(ASYNC_COPIES) else f"{target} has no asynchronous copies"
     return (
         *(() if debug else (DropAsserts(), EliminateDeadCode())),
         SelectTensorMaps(target, host_tma_descriptors),
@@ -63,7 +64,7 @@ def gpu_pipeline(
         SinkReductions(),
         LowerTensorStores(),
         RereadOperands(),
-        PipelineLoops(num_stages, target.shared_bytes_per_block, scratch_bytes),
+        PipelineLoops(num_stages, target.shared_bytes_per_block, scratch_bytes, no_copies),
         LowerTensorLoads(),
         PipelineWgmma(),
         PrefetchOperands(),

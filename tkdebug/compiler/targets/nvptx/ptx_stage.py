@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from tkdebug.compiler.targets.nvptx import ptxas
@@ -29,6 +30,8 @@ from tkdebug.linemap.nvidia.elf_sections import SectionsError
 
 # PTX ISA, "Release Notes": the CUDA release that each version came with.
 _PTX_VERSIONS = (
+    ((13, 0), 90),
+    ((12, 9), 88),
     ((12, 8), 87),
     ((12, 7), 86),
     ((12, 5), 85),
@@ -38,6 +41,7 @@ _PTX_VERSIONS = (
     ((12, 1), 81),
     ((12, 0), 80),
 )
+_VERSION = re.compile(rb"^\s*\.version (\d+)\.(\d+)", re.MULTILINE)
 _SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 # Of few registers ptxas lets wgmma wait for each other (C7512).
@@ -63,11 +67,28 @@ def version() -> tuple[int, int]:
     return major, minor
 
 
-def newest_ptx(wanted: int) -> int:
-    """The PTX version to write, as 87 for 8.7: `wanted`, or what this nvJitLink still takes."""
+def newest_ptx(wanted: int, least: int, architecture: str) -> int:
+    """The PTX version to write, as 87 for 8.7: `wanted`, or what this nvJitLink still takes.
+
+    Raises:
+        StageError: it takes less than `least`, and does not know the architecture.
+    """
     release = version()
     known = [ptx for first, ptx in _PTX_VERSIONS if release >= first]
-    return min(wanted, known[0] if known else 80)
+    newest = known[0] if known else 80
+    if newest < least:
+        first = ".".join(map(str, _release_with(least)))
+        raise StageError(
+            "emit",
+            f"{architecture} needs nvJitLink {first} or later, got {release[0]}.{release[1]}; "
+            "pip install -U nvidia-nvjitlink",
+        )
+    return min(wanted, newest)
+
+
+def _release_with(ptx_version: int) -> tuple[int, int]:
+    """The first CUDA release that takes this PTX version."""
+    return min(first for first, ptx in _PTX_VERSIONS if ptx >= ptx_version)
 
 
 def assemble(
@@ -85,7 +106,7 @@ def assemble(
     Raises:
         StageError: the assembler refuses the PTX or an option; its log is in `log`.
     """
-    program = ptxas.find_ptxas()
+    program = _ptxas_for(ptx)
     if program is None:
         return link(ptx, name, options)
     cubin, log = ptxas.assemble(program, ptx, options, timeout_s)
@@ -116,6 +137,15 @@ def assemble(
         takes < _NO_DIFFERENCE * took and takes_alone < _WORTH_IT_ALONE * took_alone
     )
     return (other_cubin, other_log) if worth_it else (cubin, log)
+
+
+def _ptxas_for(ptx: bytes) -> Path | None:
+    """A ptxas that takes the version of the text."""
+    stated = _VERSION.search(ptx)
+    number = 10 * int(stated[1]) + int(stated[2]) if stated else 0
+    if number > _PTX_VERSIONS[0][1]:
+        return ptxas.find_ptxas()
+    return ptxas.find_ptxas(_release_with(number))
 
 
 def _for_any_number_of_blocks(ptx: bytes) -> bytes | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from tkdebug.compiler.targets.nvptx.libdevice import nvidia_folders, package_folders
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
 
-# The release that takes all PTX we write (`codegen.PTX_VERSION`).
+# The release that takes PTX 8.7, which most targets' kernels are written in.
 _OLDEST_RELEASE = (12, 8)
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _VERSION_TIMEOUT_S = 20
@@ -28,15 +28,15 @@ _VERSION_TIMEOUT_S = 20
 _OPTIONS = {"-verbose": "-v", "-no-cache": None}
 
 
-@lru_cache(maxsize=1)
-def find_ptxas() -> Path | None:
-    """The first ptxas that is new enough.
+@lru_cache(maxsize=8)
+def find_ptxas(oldest: tuple[int, int] = _OLDEST_RELEASE) -> Path | None:
+    """The first ptxas that is new enough: of release `oldest`, and 12.8 at least.
 
     Looked for in NVIDIA's packages, CUDA_HOME, CUDA_PATH, on PATH, and in an installed Triton.
     """
     for place in programs():
         release = _release_of(place)
-        if release is not None and release >= _OLDEST_RELEASE:
+        if release is not None and release >= max(oldest, _OLDEST_RELEASE):
             return place
     return None
 

@@ -59,7 +59,10 @@ class Worker:
                 return {"status": "ok", "nvjitlink": ptx_stage.version()}, b""
             case "ptx":
                 stage = self._stage_of_llvm()
-                ptx_version = self._newest_ptx(int(str(header["ptx_version"])))
+                wanted, least = (
+                    int(str(header[name])) for name in ("ptx_version", "least_ptx_version")
+                )
+                ptx_version = self._newest_ptx(wanted, least, str(header["cpu"]))
                 ptx, times = stage.emit_ptx(
                     body.decode(), str(header["cpu"]), ptx_version, self.announce
                 )
@@ -90,13 +93,14 @@ class Worker:
             with suppress(StageError):  # a request for what is missing fails then
                 step()
 
-    def _newest_ptx(self, wanted: int) -> int:
+    def _newest_ptx(self, wanted: int, least: int, cpu: str) -> int:
         from tkdebug.compiler.targets.nvptx import ptx_stage
 
         try:
-            return ptx_stage.newest_ptx(wanted)
+            ptx_stage.version()
         except StageError:  # PTX can be made without the assembler; it will say what is missing
             return wanted
+        return ptx_stage.newest_ptx(wanted, least, cpu)
 
     def _stage_of_llvm(self) -> LlvmStage:
         from tkdebug.compiler.targets.nvptx.llvm_stage import LlvmStage

@@ -29,6 +29,8 @@ from tkdebug.interpreter.values import TileValue
 _SUMS = ("add", "fadd")
 # How often a launch stops programs at an op that publishes: each stop may take a thread.
 _MOST_STOPS = 4
+# Of those that take a lock: whoever holds it makes the others wait.
+_MOST_STOPS_OF_LOCKS = 2
 
 
 class RaceCheck(Observer):
@@ -128,7 +130,8 @@ class RaceCheck(Observer):
         they would never see it half done.
         """
         self._published[program] += 1
-        if (self._published[program] + program) % 2 == 0 and self._stops[op] < _MOST_STOPS:
+        most = _MOST_STOPS_OF_LOCKS if tt.AtomicCas.matches(op) else _MOST_STOPS
+        if (self._published[program] + program) % 2 == 0 and self._stops[op] < most:
             self._stops[op] += 1
             scheduler.step_aside()
 

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of
-from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.elements import ElementRule, per_element
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_scalar
+from tkdebug.compiler.targets.target import BF16_CONVERSIONS
 
 # Of cvt's integers: the registers that hold bytes have 16 bits.
 _NARROWEST_BITS = 16
@@ -91,6 +92,8 @@ def _toward_zero(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 def _truncated(ctx: Lowering, x: LLVMValue, target: str) -> LLVMValue:
+    if target == "bfloat" and not ctx.target.has(BF16_CONVERSIONS):
+        return _upper_half(ctx, x)
     register = target if target in ("float", "double") else "i16"
     result = ctx.emit.asm(
         f"cvt.rz.{_PTX_TYPES[target]}.{_PTX_TYPES[x.type]} $0, $1;",
@@ -100,6 +103,14 @@ def _truncated(ctx: Lowering, x: LLVMValue, target: str) -> LLVMValue:
         side_effects=False,
     )
     return ctx.from_bits(result, target)
+
+
+def _upper_half(ctx: Lowering, x: LLVMValue) -> LLVMValue:
+    """A float as bf16, its lower bits cut off; a NaN stays one, wherever its bits are."""
+    emit = ctx.emit
+    half = emit.cast("trunc", emit.lshr(ctx.to_bits(x), 16), "i16")
+    kept = emit.select(emit.fcmp("uno", x, x), integer("i16", 0x7FFF), half)
+    return ctx.from_bits(kept, "bfloat")
 
 
 _lower_toward_zero = per_element(_toward_zero)

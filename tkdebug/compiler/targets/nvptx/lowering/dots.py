@@ -27,6 +27,7 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
     word_of_elements,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, llvm_type
+from tkdebug.compiler.targets.target import MMA_SM80
 
 _WORD_BITS = 32
 # m16n8: the distance between the two rows (and K halves) that a thread holds.
@@ -70,33 +71,45 @@ class _Instruction:
         acc_type: LLVM type of an accumulator word.
         acc_letter: LLVM's constraint for it.
         acc_words: words of accumulators that a thread holds, 2 for f16, else 4.
+        halves: whether it takes one half of K, and two of it make what the others do.
     """
 
     name: str
     acc_type: str
     acc_letter: str
     acc_words: int
+    halves: bool = False
 
     @staticmethod
-    def of(op: Operation) -> _Instruction:
+    def of(ctx: Lowering, op: Operation) -> _Instruction:
         a, b, acc = (element_of(value.type) for value in op.operands)
         assert isinstance(a, ScalarType)
         names = [_PTX_TYPES.get(str(a)), _PTX_TYPES.get(str(b)), _ACC_TYPES.get(str(acc))]
         if None in names:
             raise LoweringError.at(op, f"tt.dot: mma.sync does not multiply {a} by {b} into {acc}")
-        k = _ROW_STEP * _WORD_BITS // a.bits
+        halves = not ctx.target.has(MMA_SM80)
+        if halves and str(a) != "f16":
+            raise LoweringError.at(op, f"tt.dot: mma.sync of {ctx.target} does not multiply {a}")
+        # m16n8k8 of 16-bit types is all that sm_75 has of these shapes.
+        k = _ROW_STEP * _WORD_BITS // a.bits // (2 if halves else 1)
         sums = names[2]
         # Sums of bytes saturate, as upstream's do.
         ends = ".satfinite" if sums == "s32" else ""
         name = f"mma.sync.aligned.m16n8k{k}.row.col{ends}.{sums}.{names[0]}.{names[1]}.{sums}"
         if str(acc) == "f16":
-            return _Instruction(name, "i32", "r", 2)
+            return _Instruction(name, "i32", "r", 2, halves)
         letter = "f" if str(acc) == "f32" else "r"
-        return _Instruction(name, llvm_type(acc), letter, 4)
+        return _Instruction(name, llvm_type(acc), letter, 4, halves)
+
+    def parts(
+        self, a: Sequence[LLVMValue], b: Sequence[LLVMValue]
+    ) -> list[tuple[Sequence[LLVMValue], Sequence[LLVMValue]]]:
+        """The words of each instruction, of those of one along the whole of K."""
+        return [(a[:2], b[:1]), (a[2:], b[1:])] if self.halves else [(a, b)]
 
 
 def _by_mma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Registers) -> Registers:
-    instruction = _Instruction.of(op)
+    instruction = _Instruction.of(ctx, op)
     left, right = _Operand.of(ctx, op, 0), _Operand.of(ctx, op, 1)
     sums = Place.of(op, ctx.layout(op.result))
     totals = list(acc)
@@ -121,7 +134,8 @@ def _by_mma(ctx: Lowering, op: Operation, a: Registers, b: Registers, acc: Regis
         for (*batch, m, n), where in places.items():
             held = [totals[register] for register in where]
             for x, y in zip(rows[tuple(batch), m], columns[tuple(batch), n], strict=True):
-                held = _mma(ctx, instruction, x, y, held)
+                for a_words, b_words in instruction.parts(x, y):
+                    held = _mma(ctx, instruction, a_words, b_words, held)
             for register, value in zip(where, held, strict=True):
                 totals[register] = value
     return totals

@@ -11,8 +11,13 @@ from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.probes.sites import ProbeSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probe_routine import FLAG, REPORT
+from tkdebug.compiler.targets.nvptx.lowering.probe_routine import (
+    FLAG,
+    REPORT,
+    REPORT_WITHOUT_REDUX,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+from tkdebug.compiler.targets.target import REDUX
 
 _NONE = -1
 
@@ -68,7 +73,8 @@ def report(
     complete = integer("i32", int(is_complete))
     found = (tally.count, tally.least, tally.masked, tally.payload)
     arguments = (slot, complete, probes.time(), *found)
-    emit.asm(REPORT, "l,r,l,r,r,r,l,~{memory}", "void", arguments)
+    text = REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX
+    emit.asm(text, "l,r,l,r,r,r,l,~{memory}", "void", arguments)
     emit.branch(after)
     emit.start(after)
 

@@ -16,6 +16,31 @@ from tkdebug.compiler.probes import table
 # A lock that is never given back was not free before the launch; nobody waits for it forever.
 _MOST_TRIES: Final = 1 << 24
 
+_SUMS: Final = """redux.sync.add.u32 count, $3, active;
+redux.sync.add.u32 m, $5, active;
+redux.sync.min.u32 least, $4, active;
+"""
+# The same before sm_80: the lanes that are here go through each other's values together.
+_SUMS_BY_LANE: Final = """mov.u32 count, 0;
+mov.u32 m, 0;
+mov.u32 least, -1;
+mov.b32 l, active;
+PROBE_LANE:
+brev.b32 e, l;
+clz.b32 e, e;
+shfl.sync.idx.b32 tries, $3, e, 31, active;
+add.u32 count, count, tries;
+shfl.sync.idx.b32 tries, $5, e, 31, active;
+add.u32 m, m, tries;
+shfl.sync.idx.b32 tries, $4, e, 31, active;
+min.u32 least, least, tries;
+sub.u32 e, l, 1;
+and.b32 l, l, e;
+setp.ne.u32 more, l, 0;
+@more bra PROBE_LANE;
+mov.u32 tries, 0;
+"""
+
 # $0 slot, $1 whether all threads report where one of them has bad elements, $2 time, $3 bad
 # elements of this thread, $4 the place of the least of them in the tile, $5 elements that the mask
 # leaves out, $6 the least one's address or value; `me` is the program's number plus one.
@@ -46,10 +71,7 @@ activemask.b32 active;
 match.any.sync.b64 l, $0, active;
 match.any.sync.b64 e, $2, active;
 and.b32 active, l, e;
-redux.sync.add.u32 count, $3, active;
-redux.sync.add.u32 m, $5, active;
-redux.sync.min.u32 least, $4, active;
-setp.eq.u32 lead, $4, least;
+{_SUMS}setp.eq.u32 lead, $4, least;
 vote.sync.ballot.b32 l, lead, active;
 brev.b32 l, l;
 clz.b32 l, l;
@@ -106,6 +128,8 @@ setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
 @more nanosleep.u32 100;
 @more bra PROBE_AGAIN;
 }}"""
+
+REPORT_WITHOUT_REDUX: Final = REPORT.replace(_SUMS, _SUMS_BY_LANE)
 
 # $0 slot, $1 whether this thread has bad elements.
 FLAG: Final = f"""{{

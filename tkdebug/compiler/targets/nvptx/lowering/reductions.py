@@ -24,6 +24,7 @@ from tkdebug.compiler.targets.nvptx.lowering.reduction_plan import (
     plan_reduction,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.target import REDUX
 
 _LANE_BITS = 5
 # PTX ISA, "redux.sync": sm_80 and newer, 32-bit integers.
@@ -83,7 +84,7 @@ def _over_lanes(
     if any(step.register for step in plan.lane_steps):
         wanted = set(range(len(elements)))
     found = {register: elements[register] for register in sorted(wanted)}
-    redux = _redux(combine.op, plan)
+    redux = _redux(combine.op, plan) if combine.ctx.target.has(REDUX) else None
     if redux is not None:
         name = f"llvm.nvvm.redux.sync.{redux}"
         every = integer("i32", FULL_WARP)
