@@ -398,7 +398,7 @@ def worker(compiler, folder, names):
 
 
 def run(compiler, names, folder):
-    """Measure models with a compiler in a process of its own; lines by model."""
+    """Measure models with a compiler in a process of its own: lines as they come."""
     folder = folder / compiler
     folder.mkdir()
     caches = {name: str(folder / name) for name in ("inductor", "triton", "tkdebug")}
@@ -408,10 +408,11 @@ def run(compiler, names, folder):
         "TRITON_CACHE_DIR": caches["triton"],
         "TKDEBUG_CACHE_DIR": caches["tkdebug"],
     }
-    command = [__file__, "--worker", compiler, str(folder), *names]
-    done = subprocess.run([sys.executable, *command], env=environment, stdout=subprocess.PIPE)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
-    return {line["model"]: line for line in lines}
+    command = [sys.executable, __file__, "--worker", compiler, str(folder), *names]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        for line in process.stdout:
+            if line.startswith(b"{") and b'"model"' in line:
+                yield json.loads(line)
 
 
 def difference(name, folder):
@@ -425,40 +426,47 @@ def difference(name, folder):
     )
 
 
+def compared(theirs, ours, folder):
+    """Whether a model's results are equal, its speed, both cold compiles; None with an error."""
+    name = ours["model"]
+    errors = [
+        f"{who}: {line.get('error', 'no result')}"
+        for who, line in (("tkdebug", ours), ("upstream", theirs))
+        if "us" not in line
+    ]
+    if errors:
+        print(f"{name:28} {'; '.join(errors)}", flush=True)
+        return None
+    off = difference(name, folder)
+    is_equal = off <= MODELS[name][2]
+    speed = theirs["us"] / ours["us"]
+    print(
+        f"{name:28} {'equal' if is_equal else 'DIFFERS'} {off:8.1e}  "
+        f"{ours['us']:9.1f} us, upstream {theirs['us']:9.1f}: {speed:5.2f}x  "
+        f"cold {ours['cold_s']:6.2f} s, upstream {theirs['cold_s']:6.2f}",
+        flush=True,
+    )
+    return is_equal, speed, ours["cold_s"], theirs["cold_s"]
+
+
 def main(names):
     names = names or list(MODELS)
+    threads = os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "as torch chooses")
+    print(f"TORCHINDUCTOR_COMPILE_THREADS: {threads}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        print(f"TORCHINDUCTOR_COMPILE_THREADS={os.environ.get('TORCHINDUCTOR_COMPILE_THREADS')}")
-        theirs = run("upstream", names, folder)
-        ours = run("tkdebug", names, folder)
-        speeds, colds, equal = [], [], 0
-        for name in names:
-            ours_of, theirs_of = ours.get(name, {}), theirs.get(name, {})
-            errors = [
-                f"{w}: {r.get('error', 'no result')}"
-                for w, r in (("tkdebug", ours_of), ("upstream", theirs_of))
-                if "us" not in r
-            ]
-            if errors:
-                print(f"{name:28} {'; '.join(errors)}")
-                continue
-            off = difference(name, folder)
-            is_equal = off <= MODELS[name][2]
-            equal += is_equal
-            speeds.append(theirs_of["us"] / ours_of["us"])
-            colds.append((ours_of["cold_s"], theirs_of["cold_s"]))
-            print(
-                f"{name:28} {'equal' if is_equal else 'DIFFERS'} {off:8.1e}  "
-                f"{ours_of['us']:9.1f} us, upstream {theirs_of['us']:9.1f}: {speeds[-1]:5.2f}x  "
-                f"cold {ours_of['cold_s']:6.2f} s, upstream {theirs_of['cold_s']:6.2f}"
-            )
-    if speeds:
+        theirs = {line["model"]: line for line in run("upstream", names, folder)}
+        found = [
+            compared(theirs.get(ours["model"], {}), ours, folder)
+            for ours in run("tkdebug", names, folder)
+        ]
+    done = [each for each in found if each is not None]
+    if done:
+        equal, speeds, ours_s, theirs_s = zip(*done, strict=True)
         mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
-        ours_s, theirs_s = (sum(each) for each in zip(*colds, strict=True))
         print(
-            f"{equal} of {len(names)} equal, speed {mean:.3f} of upstream's, "
-            f"cold compiles {ours_s:.1f} s, upstream {theirs_s:.1f} s"
+            f"{sum(equal)} of {len(names)} equal, speed {mean:.3f} of upstream's, "
+            f"cold compiles {sum(ours_s):.1f} s, upstream {sum(theirs_s):.1f} s"
         )
 
 

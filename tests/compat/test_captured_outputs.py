@@ -45,7 +45,9 @@ def test_differing_outputs_have_their_distance(kept):
     (one,) = output_differences(*paths)
     assert (one.relative, one.different) == (0.5, 8)
     (line,) = output_lines([one])
-    assert line.endswith("launch 1: 8 of 8 elements differ, by up to 0.5 of the value")
+    assert line.endswith(
+        "launch 1: 8 of 8 elements differ, by up to 0.5 (of values above 1: of the value)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,12 @@ import torch.export
 from tkdebug.compat.cuda_standin import placement
 from tkdebug.compat.cuda_standin.device_guard import stand_in_for_devices
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
-from tkdebug.compat.inductor.generated_code import Replacing, forget_triton, note_lines
+from tkdebug.compat.inductor.generated_code import (
+    Replacing,
+    forget_triton,
+    note_lines,
+    set_option,
+)
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from, origins_of
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels, as_written
 from tkdebug.errors import UnsupportedError
@@ -222,9 +227,9 @@ def _patch_inductor(patches: Replacing) -> None:
         if hasattr(output_code, name):
             patches.set(output_code, name, lambda *arguments, **keywords: None)
     patches.set(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
-    patches.set(config, "compile_threads", 1)
+    set_option(patches, config, "compile_threads", 1)
     # Kernels that are found in a cache have no graph whose lines could be shown.
-    patches.set(config, "fx_graph_cache", False)
+    set_option(patches, config, "fx_graph_cache", False)
 
 
 def _patch_failures(patches: Replacing) -> None:

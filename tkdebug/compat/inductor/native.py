@@ -16,7 +16,7 @@ from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
-from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
+from tkdebug.compat.inductor.generated_code import forget_triton, note_lines, set_option
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 from tkdebug.compat.replacements import Replacements
@@ -102,9 +102,7 @@ def _compile_here(replacements: Replacements) -> None:
 
     replacements.set(async_compile.AsyncCompile, "process_pool", staticmethod(pool))
     # Torch's own launcher takes a cubin, of which sessions, checks and crashes would not hear.
-    before = config.use_static_cuda_launcher
-    config.use_static_cuda_launcher = False
-    replacements.on_restore(lambda: setattr(config, "use_static_cuda_launcher", before))
+    set_option(replacements, config, "use_static_cuda_launcher", False)
 
 
 def _compile_for(replacements: Replacements) -> None:
