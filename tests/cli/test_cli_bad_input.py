@@ -3,6 +3,7 @@ import subprocess
 
 import pytest
 from cli_scripts import python, tkdebug
+from native_support import needs_codegen
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.instrument.recorder import Recorder
@@ -280,3 +281,28 @@ def test_stdout_that_is_closed_is_told(tmp_path):
         2,
         "tkdebug: stdout: is closed; give a file by -o, or leave it open\n",
     )
+
+
+DOT = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def product(a, b, c):
+    i = tl.arange(0, 32)
+    at = i[:, None] * 32 + i[None, :]
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
+
+a = torch.ones(32, 32, device="cuda", dtype=torch.float16)
+c = torch.empty(32, 32, device="cuda")
+product[(1,)](a, a, c)
+"""
+
+
+@needs_codegen
+def test_advice_for_blackwell_names_each_dot_and_predicts_nothing(run_main, tmp_path):
+    script = tmp_path / "dot.py"
+    script.write_text(DOT)
+    status, out, err = run_main("advise", "--arch", "sm_100a", script)
+    assert (status, out) == (0, "")
+    assert "no advice for product: no GPU's figures are known for sm_100a" in err
+    assert f"{script}:8: dot: computed by mma.sync and not by tcgen05, because" in err

@@ -4,7 +4,9 @@ import pytest
 
 from tkdebug.compiler.targets import target_of
 from tkdebug.compiler.targets.backend import unsupported_gpu
-from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx import ptx_stage
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS, ptx_versions
+from tkdebug.compiler.targets.nvptx.stage_error import StageError
 from tkdebug.errors import UnsupportedError
 
 
@@ -73,3 +75,16 @@ def test_what_only_hopper_has_is_not_used_after_it(name: str) -> None:
 
 def test_targets_that_no_kernel_ran_on_are_marked() -> None:
     assert [target.name for target in TARGETS.values() if target.is_tried] == ["sm_90a"]
+
+
+def test_assembler_older_than_an_architecture_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_stage, "version", lambda: (12, 8))
+    least, wanted = ptx_versions(TARGETS["sm_90a"])
+    assert ptx_stage.newest_ptx(wanted, least, "sm_90a") == 87
+    for name, release in (("sm_103a", "12.9"), ("sm_110a", "13.0"), ("sm_121a", "12.9")):
+        least, wanted = ptx_versions(TARGETS[name])
+        with pytest.raises(StageError, match=f"{name} needs nvJitLink {release} or"):
+            ptx_stage.newest_ptx(wanted, least, name)
+    monkeypatch.setattr(ptx_stage, "version", lambda: (12, 4))
+    least, wanted = ptx_versions(TARGETS["sm_80"])
+    assert ptx_stage.newest_ptx(wanted, least, "sm_80") == 84

@@ -210,9 +210,10 @@ class WatchesInForce:
             HOOKS.record(value)
 
     def conclude(self) -> None:
-        """Say what was missed."""
-        self.settle()
-        self._tell_missing(self.active)
+        """Say what was missed; nothing where nobody compiled anything."""
+        if self._active:
+            self.settle()
+            self._tell_missing(self._active)
 
     def _tell_missing(self, watches: Sequence[ValueWatch]) -> None:
         for one in watches:

@@ -230,11 +230,11 @@ def _source_of(fn: Any) -> tuple[str, int, str]:
 def _line_table(name: str, cubin: bytes) -> Mapping[str, object]:
     """From lines to SASS, by the cubin's own table."""
     # Reading tables takes nvdisasm, which only who asks waits for.
-    from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
+    from tkdebug.compiler.targets.backend import default_backend
     from tkdebug.linemap.line_table_data import absent, to_data
 
     try:
-        tables = {table.kernel: table for table in cubin_tables(cubin)}
+        tables = {table.kernel: table for table in default_backend().image_tables(cubin)}
     except TkError as error:
         return absent(f"kernel {name}: {error}")
     if name not in tables:

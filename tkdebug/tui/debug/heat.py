@@ -136,11 +136,9 @@ class HeatMapView(Widget, can_focus=True):
             return "no elements"
         value = heat.cells[self._row][self._column]
         shown = "" if value is None else f" = {value:.6g}"
-        many = (
-            ""
-            if all(step == 1 for step in heat.step) or value is None
-            else ", the largest of these"
-        )
+        is_whole = value is None or all(step == 1 for step in heat.step)
+        which = "one" if value is not None and math.isnan(value) else "the largest"
+        many = "" if is_whole else f", {which} of these"
         if heat.labels:
             index = (self._row * max(1, heat.wrap) + self._column) * heat.step[0]
             at = heat.labels[index] if index < len(heat.labels) else "-"
