@@ -40,7 +40,7 @@ LOCATIONS = {
 }
 
 
-@pytest.fixture(scope="module", params=["sm_80", "sm_90a"])
+@pytest.fixture(scope="module", params=["sm_75", "sm_80", "sm_90a", "sm_103a", "sm_120a"])
 def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NativeCode:
     with KNOBS.scope(cache_dir=tmp_path_factory.mktemp("cache")):
         return generate(

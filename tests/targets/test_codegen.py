@@ -12,6 +12,7 @@ from native_support import instructions, needs_codegen, needs_libdevice, needs_n
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import emit_ptx, generate
 from tkdebug.compiler.targets.nvptx.disassembly import disassemble
+from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
 from tkdebug.compiler.targets.nvptx.worker_process import POOL
 
 pytestmark = needs_codegen
@@ -24,6 +25,7 @@ def test_vector_add_becomes_a_cubin_of_each_target(name: str) -> None:
     assert code.cubin.startswith(b"\x7fELF")
     assert f".target {name}\n" in code.ptx
     assert 0 < code.registers < 40
+    assert WarpTime.of(code.cubin).waits_for_memory == 1
     assert code.spill_store_bytes == code.spill_load_bytes == code.stack_bytes == 0
     assert code.shared_bytes == 0
     assert code.warnings == ()

@@ -6,7 +6,8 @@ warps or issues for them. Nothing is known of caches, bandwidth or how long loop
 
 Source: Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018,
 section 2.1: the stall count and the barriers in an instruction's 128 bits. Later architectures have
-the same. The opcodes are those that nvdisasm names LDG, LDS, SHFL, BRA and NOP for sm_80 to sm_90a.
+the same. The opcodes are those that nvdisasm names LDG, LDS, SHFL, BRA and NOP for sm_80 to sm_90a;
+loads are found in code for sm_75 to sm_121a, too.
 """
 
 from __future__ import annotations
