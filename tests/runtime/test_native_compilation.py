@@ -97,8 +97,8 @@ def test_alignment_widens_accesses():
 
 def test_architecture_by_option():
     assert ".target sm_80" in compile_add(arch="sm80").asm["ptx"]
-    with pytest.raises(UnsupportedError, match=r"compute capability 7\.5"):
-        compile_add(arch="sm75")
+    with pytest.raises(UnsupportedError, match=r"compute capability 7\.0"):
+        compile_add(arch="sm70")
 
 
 def test_registers_by_option():

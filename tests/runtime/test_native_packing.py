@@ -357,7 +357,7 @@ def test_a_failed_launch_is_tried_once_more():
 
 def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
     x = pointer_type(dtypes.float32)
-    probes = SimpleNamespace(bounds=("x", "pair.0"), sites=(None,), watches=())
+    probes = SimpleNamespace(bounds=("x", "pair.0"), takes_table=True, watches=())
     binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=16, probes=probes)
     slots = kernel_slots(("x", "pair"), (x, (x, dtypes.int32)), binary)
     assert [slot.name for slot in slots[3:]] == [
