@@ -505,3 +505,20 @@ def test_while_loop_joins_every_way_in() -> None:
       }
     """)
     assert found["left"].divisibility == found["j"].divisibility == (8,)
+
+
+def test_runs_that_begin_below_zero_are_no_runs_without_sign() -> None:
+    found = facts("""
+      %i = tt.make_range {start = 0, end = 16} : tensor<16xi32>
+      %one = arith.constant dense<1> : tensor<16xi32>
+      %before = arith.subi %i, %one : tensor<16xi32>
+      %least = arith.minui %before, %i : tensor<16xi32>
+      %most = arith.maxui %before, %i : tensor<16xi32>
+      %signed = arith.minsi %before, %i : tensor<16xi32>
+      %sixteen = arith.constant dense<16> : tensor<16xi32>
+      %lower = arith.subi %i, %sixteen : tensor<16xi32>
+      %aligned = arith.minui %lower, %i : tensor<16xi32>
+    """)
+    # [0, 0, 1, 2, …] and [-1, 1, 2, …].
+    assert found["least"].contiguity == found["most"].contiguity == (1,)
+    assert found["signed"].contiguity == found["aligned"].contiguity == (16,)

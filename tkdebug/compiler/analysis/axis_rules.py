@@ -244,7 +244,11 @@ def _extremum(op: Operation, operands: Infos) -> AxisInfo:
     a, b = _spread(op, operands)
     signs = (a.non_negative, b.non_negative)
     either = op.name in (arith.MaxSI.name, arith.MinUI.name)
-    return _one_of(a, b, a.contiguity, any(signs) if either else all(signs))
+    groups: Sequence[int] = a.contiguity
+    if op.name in (arith.MaxUI.name, arith.MinUI.name) and not all(signs):
+        # -1 is the largest number without sign; no aligned run goes from it to 0.
+        groups = [min(a.run(axis), b.run(axis)) for axis in range(len(groups))]
+    return _one_of(a, b, groups, any(signs) if either else all(signs))
 
 
 def _select(op: Operation, operands: Infos) -> AxisInfo:
