@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from tkdebug.events import AutotuneChoice
@@ -44,74 +44,32 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         "checked_launches": _checked(session),
     }
     yield json_text(head)[:-1]
-    yield ',\n"launches": ['
-    separator = "\n"
-    for fields in session.launch_fields(_LAUNCH_FIELDS):
-        yield separator + json_text(_launch(fields))
-        separator = ",\n"
-    yield '],\n"faults": ['
-    separator = "\n"
-    for group in faults:
-        yield separator + json_text(fault_object(group))
-        separator = ",\n"
-    yield '],\n"tunings": ['
-    separator = "\n"
-    for tuning in recorded_tunings(session):
-        yield separator + json_text(_tuning(tuning))
-        separator = ",\n"
-    yield '],\n"others": ['
-    separator = "\n"
-    for total in session.other_totals()[1]:
-        yield separator + json_text(_other(total))
-        separator = ",\n"
-    yield '],\n"origins": ['
-    separator = "\n"
-    for line in origin_totals(session):
-        yield separator + json_text(_origin(line))
-        separator = ",\n"
-    yield '],\n"model_lines": ['
-    separator = "\n"
-    for lines in model_data(session):
-        yield separator + json_text(lines)
-        separator = ",\n"
-    yield '],\n"gpu_states": ['
-    separator = "\n"
-    for state in session.records(GpuState):
-        yield separator + json_text(_state(state))
-        separator = ",\n"
+    yield from _listed("launches", map(_launch, session.launch_fields(_LAUNCH_FIELDS)))
+    yield from _listed("faults", map(fault_object, faults))
+    yield from _listed("tunings", map(_tuning, recorded_tunings(session)))
+    yield from _listed("others", map(_other, session.other_totals()[1]))
+    yield from _listed("origins", map(_origin, origin_totals(session)))
+    yield from _listed("model_lines", model_data(session))
+    yield from _listed("gpu_states", map(_state, session.records(GpuState)))
     stalls = recorded_stalls(session)
-    yield '],\n"stalls": ['
-    separator = "\n"
-    for kernel in () if stalls is None else stalls.kernels:
-        yield separator + json_text(kernel_object(kernel))
-        separator = ",\n"
+    yield from _listed("stalls", map(kernel_object, () if stalls is None else stalls.kernels))
     advice = advice_of(session)
-    yield '],\n"remarks": ['
+    yield from _listed("remarks", advice_data(advice))
+    yield from _listed("launch_costs", map(asdict, launch_costs(session)))
+    yield from _listed("line_costs", map(asdict, line_costs(session)))
+    yield from _listed("instrumentation", map(_measured, instrumented_lines(session)))
+    yield from _listed("watched_values", map(_watched, recorded_values(session)))
+    yield "}\n"
+
+
+def _listed(name: str, objects: Iterable[object]) -> Iterator[str]:
+    """A key of the report and its list; an object is a line."""
+    yield f',\n"{name}": ['
     separator = "\n"
-    for remark in advice_data(advice):
-        yield separator + json_text(remark)
+    for item in objects:
+        yield separator + json_text(item)
         separator = ",\n"
-    yield '],\n"launch_costs": ['
-    separator = "\n"
-    for cost in launch_costs(session):
-        yield separator + json_text(asdict(cost))
-        separator = ",\n"
-    yield '],\n"line_costs": ['
-    separator = "\n"
-    for line_cost in line_costs(session):
-        yield separator + json_text(asdict(line_cost))
-        separator = ",\n"
-    yield '],\n"instrumentation": ['
-    separator = "\n"
-    for measured in instrumented_lines(session):
-        yield separator + json_text(_measured(measured))
-        separator = ",\n"
-    yield '],\n"watched_values": ['
-    separator = "\n"
-    for value in recorded_values(session):
-        yield separator + json_text(_watched(value))
-        separator = ",\n"
-    yield "]}\n"
+    yield "]"
 
 
 def _measured(line: InstrumentedLine) -> dict[str, object]:
