@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tkdebug.events import (
@@ -153,6 +154,8 @@ class HookChain:
         launch: what is called around launches; None where nothing is.
         packer: who is all that is called around launches, and needs no record of them.
         profiler_has_cupti: whether torch's profiler has CUPTI now; None where it was never used.
+        recorders: who takes `record`s.
+        recorders_version: a number that no other set of recorders has had.
     """
 
     def __init__(self) -> None:
@@ -165,8 +168,9 @@ class HookChain:
         self._make_buffers: Callable[[], ActivityBuffers] | None = None
         self.profiler_has_cupti: bool | None = None
         self.recorders: tuple[Hook, ...] = ()
-        self.recorder_ids: tuple[int, ...] = ()
-        self._reported: set[int] = set()
+        self.recorders_version = 0
+        # By id; kept, so that no other callback gets the id of one that is gone.
+        self._reported: dict[int, Callable[..., None]] = {}
         self._teller: FaultPrinter | None = None
         # Who takes over the launches of interpreted kernels.
         self.debugger: LaunchDebugger | None = None
@@ -240,8 +244,10 @@ class HookChain:
             packer for hook, packer in self._packers if len(callers) == 1 and hook is callers[0]
         ]
         self.packer = packers[0] if packers and not self.timed else None
-        self.recorders = tuple(hook for hook in hooks if hook.record is not None)
-        self.recorder_ids = tuple(map(id, self.recorders))
+        recorders = tuple(hook for hook in hooks if hook.record is not None)
+        if not _are_same(recorders, self.recorders):
+            self.recorders = recorders
+            self.recorders_version += 1
 
     def enter(self, kernel: object, record: LaunchRecord) -> LaunchHooks | None:
         """Call the enter hooks; the result is what `exit` must be given back."""
@@ -323,10 +329,14 @@ class HookChain:
     def report(self, callback: Callable[..., None]) -> None:
         """Say that `callback` raised, the first time it does."""
         if id(callback) not in self._reported:
-            self._reported.add(id(callback))
+            self._reported[id(callback)] = callback
             name = getattr(callback, "__qualname__", repr(callback))
             tell(f"hook {name} raised (shown once):")
             traceback.print_exc(file=sys.stderr)
+
+
+def _are_same(some: tuple[Hook, ...], others: tuple[Hook, ...]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 HOOKS = HookChain()

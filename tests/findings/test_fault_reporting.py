@@ -80,6 +80,19 @@ def test_comments_of_a_launched_kernel_are_recorded_with_kinds_looked_for(heard)
     assert len(heard[1]) == 6
 
 
+def test_each_recorder_gets_the_comments():
+    got = []
+    for _ in range(8):  # a hook that is gone leaves its address to the next one
+        records = []
+        hook = Hook(fault=lambda fault: None, record=records.append)
+        HOOKS.add(hook)
+        launch(ignores, 7)
+        HOOKS.remove(hook)
+        got.append(len(records))
+        del hook
+    assert got == [3] * 8
+
+
 def test_wrong_comment_is_told_where_nobody_records(capsys):
     faults = []
     hook = Hook(fault=faults.append)

@@ -25,7 +25,7 @@ def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
         return []
     checks = checks_in_force()
     if faults.is_told:
-        current = (checks, HOOKS.recorder_ids)
+        current = (checks, HOOKS.recorders_version)
         if module.derived.get(_NOTED) != current:
             module.derived[_NOTED] = current
             _note_comments(module)
