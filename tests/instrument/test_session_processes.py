@@ -53,21 +53,21 @@ def killed(tmp_path_factory):
         env={**ENVIRONMENT, "TKDEBUG_RECORDING_PROCESS": "0"},
         stdout=subprocess.PIPE,
     )
-    told = child.stdout.read(16 * LAUNCHES // 2)
+    printed = child.stdout.read(16 * LAUNCHES // 2)
     child.send_signal(signal.SIGKILL)
-    told += child.stdout.read()
+    printed += child.stdout.read()
     child.stdout.close()
     assert child.wait() == -signal.SIGKILL
-    return path, list(struct.iter_unpack("qq", told[: len(told) // 16 * 16]))
+    return path, list(struct.iter_unpack("qq", printed[: len(printed) // 16 * 16]))
 
 
 def test_session_killed_has_all_but_the_last_batch(killed):
-    path, told = killed
-    assert LAUNCHES // 2 <= len(told) < LAUNCHES
+    path, printed = killed
+    assert LAUNCHES // 2 <= len(printed) < LAUNCHES
     with Session.open(path) as session:
         summaries = session.kernel_summaries()
         running = [one for one in session.launches_in_order(limit=10_000) if one.running]
-    lost = len(told) - (summaries[0].finished if summaries else 0)
+    lost = len(printed) - (summaries[0].finished if summaries else 0)
     assert lost <= 250  # a batch is 500 rows, two to a launch
     assert len(running) <= 1
 
