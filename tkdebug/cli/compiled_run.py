@@ -144,7 +144,7 @@ def _tell_of_faults(session: Session, script: str) -> None:
     ]
     if faults:
         number = counted(len(faults), "fault")
-        tell(f"{number} in this run; `tkdebug run {script}` tells where")
+        tell(f"{number} in this run; `tkdebug run {script}` shows where")
 
 
 def is_session(path: Path) -> bool:

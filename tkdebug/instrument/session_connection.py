@@ -1,8 +1,8 @@
 """The connection to a session file, whatever became of the file since.
 
 Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
-read-only directory) and for telling what is wrong as a `SessionError` of one line. It never writes
-to the session.
+read-only directory) and for reporting what is wrong as a `SessionError` of one line. It never
+writes to the session.
 """
 
 from __future__ import annotations

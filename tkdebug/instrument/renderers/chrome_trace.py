@@ -75,12 +75,12 @@ def _launch_events(
         if launch.process not in processes:
             processes.add(launch.process)
             yield _process_name(run, launch)
-        told = first_faults.get((launch.process, launch.id), [])
+        launch_faults = first_faults.get((launch.process, launch.id), [])
         if launch.device_start_ns is not None:
             starts_ns[launch.process, launch.id] = launch.device_start_ns
             start_ns = launch.device_start_ns - run.start_ns
             arrow = f"0x{launch.seq:x}"
-            event = _event(launch, start_ns, told, texts)
+            event = _event(launch, start_ns, launch_faults, texts)
             event.update(bind_id=arrow, flow_in=True)
             yield from streams.events(launch, event)
             if launch.process not in hosts:
@@ -94,7 +94,7 @@ def _launch_events(
         # Launches are queued before the GPU gets to them, and a stream runs them in turn.
         start_ns = max(launch.start_ns, free_ns.get(track, 0))
         free_ns[track] = start_ns + (launch.duration_ns or 0)
-        yield _event(launch, start_ns - run.start_ns, told, texts)
+        yield _event(launch, start_ns - run.start_ns, launch_faults, texts)
 
 
 def _host_event(launch: _Launch, run: RunInfo, arrow: str) -> dict[str, object]:

@@ -263,7 +263,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             at = origin.place_of(program, tuple(lane))
             offender = Offender(self._ev.program_at(program), at[1:], None)
             message = (
-                f"{_told(origin, at)}; the result is the address accessed at "
+                f"{_narrowing_text(origin, at)}; the result is the address accessed at "
                 f"{place_of(op, origin.op)}"
             )
             text = FaultText("narrowing", message, hint=_hint(origin.op))
@@ -305,7 +305,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         self._faults.value_fault(
             origin.op,
             "narrowing",
-            f"{_told(origin, at)}; the result is stored",
+            f"{_narrowing_text(origin, at)}; the result is stored",
             Offender(stored.program_id, at[1:], stored.index),
             count,
             severity="warning" if origin.op.name in _TO_FLOAT else "error",
@@ -342,7 +342,7 @@ def _is_within(tile: TileValue, low: float, high: float) -> bool:
     return bool(least >= low) and bool(most < high)
 
 
-def _told(origin: Narrowed, at: tuple[int, ...]) -> str:
+def _narrowing_text(origin: Narrowed, at: tuple[int, ...]) -> str:
     """What was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
     op = origin.op
     value = element_at(origin.operands[0], at).item()

@@ -138,7 +138,7 @@ class UndefinedValues(Observer):
 
     Args:
         module: what is launched.
-        faults: where it tells.
+        faults: where it reports.
         of_loads: whether what a load gives where its mask is false is undefined, too.
     """
 
@@ -370,10 +370,10 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 used = shadow if value is mask else shadow & allowed
                 if origin.kind == "remainder":
                     used = used & self._before_tensor(op, operands[0])
-                told = use
+                how = use
                 if origin.kind != "undefined" and isinstance(operands[0], PointerTile):
-                    told = "leads"
-                self._tell(op, origin, self.of_active(used), told, operands[0])
+                    how = "leads"
+                self._tell(op, origin, self.of_active(used), how, operands[0])
 
     def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
         """Where an access goes by an offset below 0."""
