@@ -81,7 +81,7 @@ def conclude(arguments: Arguments, outcome: Outcome) -> int:
 def _tell(
     arguments: Arguments, outcome: Outcome, session: Session, faults: tuple[FaultGroup, ...]
 ) -> None:
-    """Print the summary, and where what was compiled besides can be seen."""
+    """Print the summary, and where to see what was compiled for `--target`."""
     kept_as = arguments.session if outcome.kept else None
     print_summary(
         session,

@@ -196,7 +196,7 @@ def check_file(path: Path) -> None:
     try:
         # A FIFO would be waited for.
         if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
-            raise SessionError(f"{path}: is no regular file, expected a session file")
+            raise SessionError(f"{path}: is not a regular file, expected a session file")
         with path.open("rb") as file:
             header = file.read(100)
             size_bytes = file.seek(0, os.SEEK_END)
