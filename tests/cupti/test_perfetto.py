@@ -24,7 +24,7 @@ from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 
-SCRIPT = Path(__file__).parent / "loaders" / "trace_processor.cjs"
+SCRIPT = Path(__file__).resolve().parents[1] / "loaders" / "trace_processor.cjs"
 
 
 def engine_folder():
