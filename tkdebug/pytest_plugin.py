@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, DEFAULT_CHECKS, OTHER_CHECKS
 from tkdebug.compat import Installed, install
 from tkdebug.compat.checked_synchronisations import conclude_checked_launches
 from tkdebug.errors import UsageError, instead_of
@@ -19,13 +20,7 @@ from tkdebug.events import Fault
 from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import (
-    CHECK_CHOICES,
-    CHECK_NAMES,
-    DEFAULT_CHECKS,
-    MODE_NAMES,
-    TRITON_RELEASES,
-)
+from tkdebug.knob_values import MODE_NAMES, TRITON_RELEASES
 from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
@@ -95,8 +90,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=_CHOICES,
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
-        "undefined-value, coverage, all of them, or a plugin's check; slower "
+        help=f"also check interpreted kernels for {', '.join(OTHER_CHECKS)}, all of them, or a "
+        "plugin's check; slower "
         f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     group.addoption(

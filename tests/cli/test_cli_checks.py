@@ -5,7 +5,7 @@ import json
 import pytest
 from cli_scripts import ASKED_FOR, NOT_LOOKED_FOR, tkdebug
 
-from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.checks import CHECK_NAMES
 
 SCRIPT = """\
 import torch, triton, triton.language as tl

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from cli_scripts import ENVIRONMENT, python, tkdebug
 
-from tkdebug.knob_values import CHECK_NAMES
+from tkdebug.checks import CHECK_NAMES
 
 KERNEL = """\
 import torch, triton

@@ -10,12 +10,12 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.checks import CHECK_NAMES
 from tkdebug.events import Fault
 from tkdebug.findings.baseline import identity, pieces
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.findings.reporting import kinds_looked_for, report
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import CHECK_NAMES
 from tkdebug.knobs import KNOBS, scope
 
 
@@ -119,7 +119,7 @@ def test_check_of_an_ignored_kind_is_not_made(heard, monkeypatch):
         race()
         assert [fault.kind for fault in heard[0]] == ["race"]
         monkeypatch.setattr(
-            "tkdebug.interpreter.checks.table.check_class", lambda name: pytest.fail("made")
+            "tkdebug.interpreter.checks.selection.observer_class", lambda name: pytest.fail("made")
         )
         with scope(ignored_kinds="race"):
             race()

@@ -13,12 +13,11 @@ from native_support import needs_codegen
 from probe_kernels import add, histogram, matmul, neighbours, repeated
 from probe_support import copy_of, launches, with_probes
 
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions, ProbeSite
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
 from tkdebug.compiler.probes.table import Report, reports
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
-from tkdebug.errors import IRError
 from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
 _FAR = ("probe.astray", "probe.report", "store.")
@@ -100,14 +99,6 @@ def test_checked_code_assembles(target: str) -> None:
         ("symptoms", None),
     ]
     assert binary.probe_bounds == ("a", "b", "c")
-
-
-def test_site_text_is_checked() -> None:
-    site = ProbeSite(3, "oob-load", 17, "x", (4, 32), 2, True)
-    assert ProbeSite.decoded(site.encoded()) == site
-    for text in ("", "[]", site.encoded().replace("17", '"17"'), site.encoded()[:-1] + " " * 5000):
-        with pytest.raises(IRError, match="no site of a probe"):
-            ProbeSite.decoded(text)
 
 
 def test_report_is_read_as_it_was_written() -> None:

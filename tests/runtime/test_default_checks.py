@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tkdebug import compat
-from tkdebug.knob_values import DEFAULT_CHECKS
+from tkdebug.checks import DEFAULT_CHECKS
 from tkdebug.knobs import KNOBS, scope
 from tkdebug.runtime.device.default_checks import with_defaults
 

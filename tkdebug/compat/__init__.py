@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tkdebug.checks import MARKING_CHECKS
 from tkdebug.errors import UsageError
-from tkdebug.knob_values import MARKING_CHECKS, MODE_NAMES, ModeName
+from tkdebug.knob_values import MODE_NAMES, ModeName
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.torch_package import check_installed
 

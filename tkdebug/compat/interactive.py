@@ -17,12 +17,13 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from tkdebug import compat
+from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, NO_CHECKS
 from tkdebug.compat.finder import TritonFinder, TritonLoader
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.findings.baseline import load
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import CHECK_CHOICES, CHECK_NAMES, NO_CHECKS, ModeName, parse_kinds
+from tkdebug.knob_values import ModeName, parse_kinds
 from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.device.torch_package import check_importable

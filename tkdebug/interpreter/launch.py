@@ -22,8 +22,7 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.events import Fault, LaunchProgress, LaunchRecord
 from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.arguments import Arguments, device_of
-from tkdebug.interpreter.checks.selection import observers_in_force
-from tkdebug.interpreter.checks.table import observers_of
+from tkdebug.interpreter.checks.selection import observers_in_force, observers_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
