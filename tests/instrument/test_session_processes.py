@@ -214,6 +214,35 @@ def test_session_has_the_last_launches_of_a_pool_that_is_ended(tmp_path, method)
         assert session.launch_count() == 200
 
 
+def test_child_ends_although_its_main_thread_waits_without_having_seen_the_signal(tmp_path):
+    # As where a signal comes just before a wait for a lock: another thread gets it here.
+    path = tmp_path / "run.tkd"
+    code = """
+import multiprocessing, os, signal, sys, threading
+from launching import launch
+from tkdebug.instrument.recorder import Recorder
+
+def child():
+    launch()
+    thread = threading.Thread(target=threading.Event().wait, daemon=True)
+    thread.start()
+    lock = multiprocessing.get_context("fork").Lock()
+    lock.acquire()
+    threading.Timer(0.2, signal.pthread_kill, (thread.ident, signal.SIGTERM)).start()
+    lock.acquire()
+
+with Recorder(sys.argv[1]):
+    pid = os.fork()
+    if not pid:
+        child()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    result = run_python(code, path)
+    assert result.stdout == f"{-signal.SIGTERM}\n", result.stderr
+    with Session.open(path) as session:
+        assert session.launch_count() == 1
+
+
 def test_session_of_a_child_that_is_ended_by_a_signal_leaves_its_status(tmp_path):
     path = tmp_path / "run.tkd"
     code = """
