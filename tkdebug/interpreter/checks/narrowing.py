@@ -354,10 +354,10 @@ def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = F
     if op.name in _TO_FLOAT:
         if arith.UIToFP.matches(op) and value < 0:
             value += 1 << _bits(Cast(op).source)
-        told = f"{value:g}" if isinstance(value, float) else str(value)
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
         name = str(ir.element_of(op.result.type))
         name = f"fp{bits}" if name == f"f{bits}" else name
-        return f"{told} is too large for {name}, and becomes inf"
+        return f"{shown} is too large for {name}, and becomes inf"
     half = 1 << (bits - 1)
     if arith.FPToUI.matches(op) or is_unsigned:
         target = f"uint{bits} (0 to {2 * half - 1})"
