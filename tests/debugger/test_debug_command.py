@@ -46,7 +46,7 @@ def test_json_has_one_object_for_each_stop_and_answer(run):
     assert [frame["line"] for frame in stop["frames"]] == [16, 9]
     assert value["value"]["values"] == [[0.0, 2.0, 4.0, 6.0]]
     assert value["value"]["max"] == 6.0
-    assert (bad["ok"], "no command" in bad["error"]) == (False, True)
+    assert (bad["ok"], "neither a command" in bad["error"]) == (False, True)
     assert records[8]["is_return"]
     assert records[9]["moment"] == records[8]["moment"]
 

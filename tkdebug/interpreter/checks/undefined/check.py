@@ -277,9 +277,10 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
 
     def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
         """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
-        if not self._of_loads or (isinstance(mask, int) and mask):
+        given = mask_of(op)
+        if not self._of_loads or given is None or (isinstance(mask, int) and mask):
             return None
-        bad = self.of_active(~self._ev.dense(mask, op.operands[1].type).bool())
+        bad = self.of_active(~self._ev.dense(mask, given.type).bool())
         return bad if bool(bad.any()) else None
 
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
@@ -297,7 +298,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                     return None
             elif low <= least and most <= high:
                 return None
-        values = self._ev.dense(right, op.operands[1].type)
+        values = self._ev.dense(right, arith.Binary(op).rhs.type)
         bad = (values < 0) | (values >= bits) if shifts else values == 0
         bad = self.of_active(bad)
         return bad if bool(bad.any()) else None
