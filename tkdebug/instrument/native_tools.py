@@ -147,7 +147,7 @@ def _caller(address: int | None, wants: int) -> Callable[[object, LaunchRecord],
 def _facts(kernel: KernelObject, wants: int) -> NativeKernelFacts:
     callers = kernel.callers() if wants & WANTS_CALLERS else ()
     frames = (NativeFrame * len(callers))(
-        *((f.function.encode(), os.fsencode(f.file), f.line) for f in callers)
+        *(NativeFrame(f.function.encode(), os.fsencode(f.file), f.line) for f in callers)
     )
     cubin = kernel.cubin
     registers, shared = kernel.registers, kernel.shared_bytes
