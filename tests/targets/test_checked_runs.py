@@ -24,9 +24,12 @@ x = torch.empty(500)
 x[:400] = 1
 double[(5,)](x, torch.empty(500), 500, BLOCK=128)
 """
-_UNWRITTEN_LATER = _UNWRITTEN.replace("double[", """for x in [
+_UNWRITTEN_LATER = _UNWRITTEN.replace(
+    "double[",
+    """for x in [
     torch.ones(500, dtype=torch.int32), torch.empty(500, dtype=torch.int32)]:
-    double[""").replace("torch.empty(500), 500", "torch.zeros_like(x), 500")
+    double[""",
+).replace("torch.empty(500), 500", "torch.zeros_like(x), 500")
 
 
 @pytest.fixture
