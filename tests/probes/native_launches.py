@@ -59,7 +59,7 @@ def require_harmless(launch: Launch, plan: ProbePlan) -> None:
     """
     if Prepared.of(launch.module).spin_loops:
         raise NotByHandError("programs that wait for each other")
-    if any(site.tensor is None and site.element_bytes for site in plan.sites):
+    if any(site.bound is None and site.element_bytes for site in plan.sites):
         raise NotByHandError("addresses that are not tested")
     tensors = (torch.Tensor, bool, int, float)
     if not all(isinstance(value, tensors) for value in launch.values):

@@ -59,9 +59,10 @@ class Installed:
             undo.callback(InstalledFinder().uninstall)
             undo.callback(stop_at_breakpoints())
             if mode != "native":
+                self._stand_in(undo)
+            if mode != "native" or KNOBS.check_launches != "none":
                 from tkdebug.interpreter.registry import watch_addresses
 
-                self._stand_in(undo)
                 undo.callback(watch_addresses())
             if MARKING_CHECKS.intersection(checks):
                 from tkdebug.compat.marked_empties import mark_empties
