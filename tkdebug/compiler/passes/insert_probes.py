@@ -21,6 +21,7 @@ from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.probes.marks import MARKS
+from tkdebug.compiler.probes.site_text import site_text
 from tkdebug.compiler.probes.sites import (
     BOUNDS_KINDS,
     UNWRITTEN,
@@ -74,7 +75,7 @@ class InsertProbes:
         sites = tuple(self._sites(module, rewriter))
         function = tt.Func(module.function)
         named = {site.bound: None for site in sites if site.bound is not None}
-        function.probe_sites = tuple(site.encoded() for site in sites)
+        function.probe_sites = tuple(map(site_text, sites))
         function.probe_bounds = tuple(named)
         if sites:
             rewriter.record_change(module.function, "list-sites")
