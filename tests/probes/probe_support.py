@@ -55,13 +55,13 @@ def launches(run: Callable[[], object]) -> list[Launch]:
     """What `run` launches, interpreted."""
     seen: list[Launch] = []
 
-    def spy(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **told: Any) -> Any:
+    def spy(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **keywords: Any) -> Any:
         before = copy.deepcopy(list(values))
         text = print_module(module, locations=True)
-        told = {**told, "is_told": False}
-        faults = run_module(module, values, grid, *rest, **told)
+        keywords = {**keywords, "is_reported": False}
+        faults = run_module(module, values, grid, *rest, **keywords)
         kept = parse_module(text)
-        given = told.get("arguments") or {}
+        given = keywords.get("arguments") or {}
         seen.append(Launch(kept, before, grid, faults, given, list(values)))
         return faults
 

@@ -150,6 +150,26 @@ def test_how_accesses_are_tested_is_kept() -> None:
 
 
 @needs_codegen
+@pytest.mark.parametrize("target", ["sm_75", "sm_90a"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_each_stored_float_is_in_one_comparison(dtype: torch.dtype, target: str) -> None:
+    def run() -> None:
+        x = torch.zeros(640, dtype=dtype)
+        add[(1,)](x, x, x, 640, B=1024)
+
+    options = NativeOptions(probes=ProbeOptions(frozenset(("nan",))))
+    ptx = compile_module(copy_of(launches(run)[-1]), options, TARGETS[target]).code.ptx
+    (test,) = re.findall(r"\.reg \.pred any.*?\n\}", ptx, re.S)
+    compared = re.findall(r"setp\.nan\.or\.(\w+) here, (\S+), (\S+), here", test)
+    is_widened = (dtype, target) == (torch.bfloat16, "sm_75")
+    pairs = re.findall(r"mov\.b32 [xy], \{low, (\S+)\}", test) if is_widened else []
+    named = pairs or [name for _, *names in compared for name in names]
+    # Of 128 threads each has 8, and each group of the store has a mask.
+    assert len(named) == len(set(named)) == 8
+    assert test.count("and.pred here, here, ") == test.count("or.pred any, any, here;") > 0
+
+
+@needs_codegen
 def test_flags_call_nothing_and_need_no_local_memory() -> None:
     module = copy_of(launches(_matmul)[-1])
     options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)))

@@ -350,9 +350,9 @@ def test_listener_hears_of_what_was_timed(x, monkeypatch):
     tuner = Timed(do_bench=lambda call, quantiles: [float(bool(call())) + 1.0] * 3)
     with tkdebug.mode("native"):
         tuner.run(x, 3, grid=(1,))
-    (told,) = heard
-    assert told["fn"] == "function"
-    assert told["best_config"] is CONFIGS[0]
-    assert told["configs_timings"] == {config: [1.0, 1.0, 1.0] for config in CONFIGS}
-    assert told["cache_hit"] is False
-    assert told["duration"] > 0
+    (report,) = heard
+    assert report["fn"] == "function"
+    assert report["best_config"] is CONFIGS[0]
+    assert report["configs_timings"] == {config: [1.0, 1.0, 1.0] for config in CONFIGS}
+    assert report["cache_hit"] is False
+    assert report["duration"] > 0

@@ -36,7 +36,7 @@ class FaultLog:
     run in any order, can say the same.
 
     Attributes:
-        is_told: whether anyone is to hear of the launch: of its faults, and what it prints.
+        is_reported: whether anyone is to hear of the launch: of its faults, and what it prints.
         arguments: of the launch, by name, for hints.
     """
 
@@ -45,11 +45,11 @@ class FaultLog:
         kernel: str,
         launch_id: int,
         grid: tuple[int, int, int],
-        is_told: bool = True,
+        is_reported: bool = True,
         arguments: Mapping[str, object] | None = None,
     ) -> None:
         self.arguments = arguments or {}
-        self.is_told = is_told
+        self.is_reported = is_reported
         self.kernel = kernel
         self.launch_id = launch_id
         self.grid = grid
@@ -311,6 +311,6 @@ class FaultLog:
     def publish(self) -> list[Fault]:
         """Hand the faults to the hooks, if they are to be reported, and return them."""
         faults = list(self._faults.values())
-        for fault in faults if self.is_told else ():
+        for fault in faults if self.is_reported else ():
             report(fault)
         return faults

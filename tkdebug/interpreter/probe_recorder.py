@@ -44,7 +44,7 @@ class ProbeRecorder(FaultLog):
     """
 
     def __init__(self, plan: ProbePlan, kernel: str, grid: tuple[int, int, int]) -> None:
-        super().__init__(kernel, 0, grid, is_told=False)
+        super().__init__(kernel, 0, grid, is_reported=False)
         self._plan = plan
         self._reports: dict[int, Report] = {}
         self._symptoms: dict[str, int] = {}
