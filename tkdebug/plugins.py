@@ -122,7 +122,7 @@ class WithPlugins(Collection[str]):
 
 
 def loaded(
-    group: Group, kind: type[_T], taken: Mapping[str, object] | None = None
+    group: Group, kind: type[_T], taken: Collection[str] = ()
 ) -> Iterator[tuple[Plugin, _T]]:
     """The plugins of a group that can be used, each with what it adds.
 
@@ -134,7 +134,7 @@ def loaded(
     for plugin in found().get(group, ()):
         if plugin.problem:
             continue
-        if plugin.name in (taken or {}):
+        if plugin.name in taken:
             plugin.fail("tkdebug has one of that name")
             continue
         value = plugin.load(kind)

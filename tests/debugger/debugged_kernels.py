@@ -95,7 +95,7 @@ def described(x_ptr, out_ptr, N: tl.constexpr):
 def product(a_ptr, b_ptr, out_ptr, n, SIZE: tl.constexpr):
     i = tl.arange(0, SIZE)  # depth
     acc = tl.zeros((SIZE, SIZE), tl.float32)
-    unused = i * 3
+    _unused = i * 3
     for k in range(0, n, SIZE):
         a = tl.load(a_ptr + i[:, None] * n + k + i[None, :])
         b = tl.load(b_ptr + (k + i[:, None]) * SIZE + i[None, :])

@@ -73,7 +73,7 @@ def test_commands_come_from_the_home_a_file_and_the_command_line(run, tmp_path, 
     assert status == 0
 
 
-def test_the_end_of_stdin_is_told_and_ends_the_script(run, monkeypatch):
+def test_the_end_of_stdin_is_reported_and_ends_the_script(run, monkeypatch):
     def end(prompt=""):
         raise EOFError
 
@@ -91,7 +91,7 @@ def test_without_stdin_the_script_goes_on_when_the_commands_have_run_out(run):
     assert status == 0
 
 
-def test_mistakes_are_told_before_the_script_runs(run, tmp_path):
+def test_mistakes_are_reported_before_the_script_runs(run, tmp_path):
     empty = tmp_path / "no_kernel.py"
     empty.write_text("print('ran')\n")
     for words, said in (
@@ -215,7 +215,7 @@ def test_an_element_of_a_variable_needs_its_indices(run):
     assert "is passed over 1 time\n" in out
 
 
-def test_the_end_of_stdin_before_the_script_runs_is_told(run):
+def test_the_end_of_stdin_before_the_script_runs_is_reported(run):
     _, out, err = run("--json", TWICE, typed="b 9\n")
     assert [json.loads(line)["event"] for line in out.splitlines()][-2:] == ["end of input", "end"]
     assert "no kernel" not in err

@@ -201,7 +201,7 @@ def test_a_name_whose_value_is_gone_says_which_pass_dropped_it():
     reasons = []
 
     def look(debugger):
-        reasons.append(debugger.at_stop.read("unused"))
+        reasons.append(debugger.at_stop.read("_unused"))
 
     multiplied([look], "tile-ir:eliminate-dead-code")
     (found,) = reasons
@@ -289,5 +289,5 @@ def test_nothing_is_said_after_an_assignment():
         debugger.add_line(FILE, line("second call"))
         return Continue()
 
-    logged, out = stored(steps=[at_second_call, assign])
+    logged, _ = stored(steps=[at_second_call, assign])
     assert logged == []

@@ -264,7 +264,7 @@ def test_recorder_joins_the_session_its_parent_named(path, monkeypatch):
         assert (session.run().script, session.run().exit_status) == ("parent", 0)
 
 
-def test_recorder_told_to_join_what_is_not_there_says_so(path, monkeypatch, capsys):
+def test_recorder_that_is_to_join_what_is_not_there_says_so(path, monkeypatch, capsys):
     monkeypatch.setenv(SESSION_VARIABLE, str(path))
     assert join_from_environment() is None
     assert "no session to join" in capsys.readouterr().err

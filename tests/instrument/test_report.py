@@ -296,7 +296,9 @@ def test_chrome_trace_has_a_track_per_stream_on_which_launches_take_turns(tmp_pa
     assert (first["name"], first["cat"], first["dur"]) == ("add_kernel", "interpret", 500)
     assert second["ts"] == pytest.approx(first["ts"] + 500)
     assert third["ts"] == pytest.approx(first["ts"] + 2)
-    assert third["tid"] == 8
+    tracks = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
+    assert third["tid"] == tracks["stream 8"] != first["tid"] == tracks["stream 7"]
+    assert 0 not in tracks.values()
     assert [e["name"] for e in events if e["ph"] == "B"] == ["add_kernel"]
 
 

@@ -203,7 +203,7 @@ def _record(
 ) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
-    from tkdebug.knob_values import NO_CHECKS
+    from tkdebug.checks import NO_CHECKS
 
     recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
     knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)

@@ -8,15 +8,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
+from tkdebug.checks import CHECK_CHOICES, DEFAULT_CHECKS, OTHER_CHECKS
 from tkdebug.cli.option_values import elements, kinds, percent, seconds, triton_version
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
-from tkdebug.knob_values import (
-    CHECK_CHOICES,
-    CHECKED_LAUNCHES,
-    COMPILERS,
-    DEFAULT_CHECKS,
-    TRITON_RELEASES,
-)
+from tkdebug.knob_values import CHECKED_LAUNCHES, COMPILERS, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 from tkdebug.terminal_text import visible_line
 
@@ -137,8 +132,8 @@ def _add_run(add: AddCommand) -> None:
         default=[],
         choices=WithPlugins(CHECK_CHOICES, "tkdebug.checks"),
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
-        "undefined-value, coverage, all of them, or a plugin's check; slower; may be repeated "
+        help=f"also check interpreted kernels for {', '.join(OTHER_CHECKS)}, all of them, or a "
+        "plugin's check; slower; may be repeated "
         f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     _add_findings(run)

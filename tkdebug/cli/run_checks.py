@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.findings import check_baseline, checked_launches
 from tkdebug.cli.kernel_checks import is_upstream, mode_of
@@ -17,7 +18,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knob_values import NATIVE_CHECKS, NO_CHECKS, ModeName
+from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
 
 

@@ -322,7 +322,7 @@ class Debugger:
             self._session = None
             found = session.execution.faults
             self._writers.note(kernel.stored_to(values), writer)
-            found.is_told = True
+            found.is_reported = True
             found.publish()
         return True
 

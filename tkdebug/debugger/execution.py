@@ -184,7 +184,7 @@ class Execution(Observer):
         self.launch: LaunchContext | None = None
         self._values = values
         self._finder = finder
-        self._is_told = faults.is_told
+        self._is_reported = faults.is_reported
         self._checkpoints = Checkpoints(memory_bytes)
         self._target: Moment | None = None
         self._asleep_until = 0
@@ -418,14 +418,14 @@ class Execution(Observer):
             self._asleep_until = 0
             self.faults.fresh = None
             if moment >= self.frontier:
-                self.faults.is_told = self._is_told
+                self.faults.is_reported = self._is_reported
             if moment == target:
                 self._finder.arrived(here)
                 return
         self.is_new = moment > self.frontier
         if moment >= self.frontier:
             self.frontier = moment
-            self.faults.is_told = self._is_told
+            self.faults.is_reported = self._is_reported
         self._finder.look(here)
 
     def _fault(self) -> None:

@@ -13,10 +13,10 @@ from tkdebug.errors import TkError
 from tkdebug.runtime.arguments.binder import spec_of
 
 if TYPE_CHECKING:
-    from tkdebug.compat.inductor.generated_code import Replacing
+    from tkdebug.compat.replacements import Replacements
 
 
-def analyse_user_kernels(patches: Replacing) -> None:
+def analyse_user_kernels(patches: Replacements) -> None:
     """Have torch ask the Tile IR of kernels what they write to."""
     from torch._higher_order_ops import triton_kernel_wrap
 

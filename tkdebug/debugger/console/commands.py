@@ -79,7 +79,7 @@ COMMANDS: tuple[Command, ...] = (
     _C(("display",), "[EXPRESSION]", "show a value at each stop", looks.display, False),
     _C(("undisplay",), "[EXPRESSION]", "show it no more", looks.undisplay, False),
     _C(("why",), "OUT[I, J] | VARIABLE", "what it was computed from, line by line", whys.explain),
-    _C(("why-nan", "whynan"), "OUT[I, J]", "where its NaN was born", whys.explain_nan),
+    _C(("why-nan", "whynan"), "OUT[I, J]|NAME", "where its NaN was born", whys.explain_nan),
     _C(("why-not-written", "whynot"), "OUT[I, J]", "who missed it, and how", whys.explain_missing),
     _C(("where", "w", "bt"), "", "the chain of calls", looks.where),
     _C(("up", "u"), "", "look at the caller", looks.up),

@@ -134,6 +134,11 @@ class LoweredModule:
     probes: ProbePlan | None = None
 
     @property
+    def is_checked(self) -> bool:
+        """Whether it tests something as it runs."""
+        return self.probes is not None and bool(self.probes.sites)
+
+    @property
     def code_key(self) -> Hashable:
         """What is the same where the same code is generated."""
         return self.llvm_ir, self.target.name, self.max_registers
@@ -270,6 +275,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         entry=module.function.location.frames,
         on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
         shared_bytes=lowered.shared_bytes,
+        is_checked=lowered.is_checked,
     )
     return CompiledModule(
         lowered.symbol,
