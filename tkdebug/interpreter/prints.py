@@ -29,7 +29,7 @@ from tkdebug.terminal_text import tell
 
 def device_print(ev: Evaluator, view: tt.Print, *operands: TileValue) -> Sequence[TileValue]:
     """tt.print, in program order."""
-    if not ev.faults.is_told:
+    if not ev.faults.is_reported:
         return ()
     count, most = ev.programs, int(KNOBS.print_elements)
     tensors = []
