@@ -33,6 +33,7 @@ from tkdebug.interpreter.probe_reports import (
     merged,
 )
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
+from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.replay import Parameters
 
 NUM_WARPS = 4
@@ -126,7 +127,8 @@ def reported(
         for name, value in zip(names, arguments, strict=True)
         if isinstance(value, torch.Tensor)
     }
-    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
+    known = tuple(PassedTensor.of(tensor) for tensor in ADDRESSES.known().tensors)
+    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments, known)
     return faults_found(plan, recorder.table(), checked, launch), arguments
 
 

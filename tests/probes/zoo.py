@@ -39,11 +39,9 @@ KINDS = {
     *ALL_KINDS,
     *("between-elements", "misaligned-descriptor", "negative-remainder"),
 }
-_LOADED = "addresses from memory have no bounds"
 _ATOMIC = "atomics are not tested for marks of unwritten memory"
 # By test: why its faults are others.
 DIFFERENT = {
-    "test_address_of_a_tensor_that_is_gone": _LOADED,
     "test_atomic_on_what_nothing_has_written": _ATOMIC,
     "test_lock_that_nothing_has_written": _ATOMIC,
 }

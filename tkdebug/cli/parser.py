@@ -264,6 +264,19 @@ def _add_debug(add: AddCommand) -> None:
         help="stops and answers as JSON objects, one a line; stops in kernels only",
     )
     debug.add_argument(
+        "--stage",
+        metavar="STAGE",
+        help="run kernels in this IR: tile-ir (the default: before any pass), tile-ir:PASS, "
+        "gpu-ir:PASS, or gpu-ir (after all passes)",
+    )
+    debug.add_argument(
+        "--target",
+        dest="native_target",
+        metavar="ARCH",
+        help=f"the architecture that GPU IR is for ({_ARCHITECTURES}); by default that of the GPU "
+        "here, without one sm_90a",
+    )
+    debug.add_argument(
         "--tui",
         action=argparse.BooleanOptionalAction,
         help="in the Debug pane of the TUI, which stops in kernels only; by default at a console",

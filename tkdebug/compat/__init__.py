@@ -45,11 +45,11 @@ def _installed(
         undo.callback(InstalledFinder().uninstall)
         undo.callback(stop_at_breakpoints())
         is_stand_in = mode != "native" and not cuda_standin.cuda_usable()
-        if mode != "native":
+        if is_stand_in:
+            undo.callback(cuda_standin.install().uninstall)
+        if mode != "native" or KNOBS.check_launches != "none":
             from tkdebug.interpreter.registry import watch_addresses
 
-            if is_stand_in:
-                undo.callback(cuda_standin.install().uninstall)
             undo.callback(watch_addresses())
         _mark_memory(undo, mode, checks)
         if not is_stand_in:

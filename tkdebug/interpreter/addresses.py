@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.pointer_origins import loaded_root
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
@@ -67,6 +69,7 @@ def resolved(
         wanted = wanted & run.active.reshape(-1, *(1,) * len(shape))
     rest = wanted
     found = []
+    own = _OwnBuffers.of(run, op, pointer)
     # A buffer that holds the very element comes before one that merely surrounds it.
     for strict in (True, False):
         for buffer in _candidates(run, pointer, address):
@@ -75,6 +78,8 @@ def resolved(
                 continue
             offsets = (address - buffer.address).div(pointer.itemsize, rounding_mode="floor")
             inside = rest & ~known.outside(offsets)
+            if own is not None:
+                inside = inside & own.may_touch(buffer)
             if strict:
                 inside = inside & ~known.between(offsets)
             if not bool(inside.any()):
@@ -91,9 +96,58 @@ def resolved(
         size = pointer.itemsize
         offsets = (address - known.address).div(size, rounding_mode="floor")
         _report_addresses(run, op, kind, known, rest, offsets, shape)
-    else:
+        return found
+    for buffer in () if own is None else own.buffers:
+        assert own is not None
+        astray = rest & own.is_of(buffer)
+        if bool(astray.any()):
+            known = buffer.reinterpreted(pointer.itemsize)
+            offsets = (address - known.address).div(pointer.itemsize, rounding_mode="floor")
+            _report_addresses(run, op, kind, known, astray, offsets, shape)
+            rest = rest & ~astray
+    if bool(rest.any()):
         _report_addresses(run, op, kind, None, rest, address, shape)
     return found
+
+
+class _OwnBuffers:
+    """By program, the buffer of the one pointer that all those of a tile are offsets from.
+
+    Attributes:
+        buffers: of which there is a program.
+    """
+
+    def __init__(self, origins: Tensor, candidates: Sequence[Buffer], itemsize: int) -> None:
+        self.buffers: list[Buffer] = []
+        self._of = torch.full_like(origins, -1)
+        for buffer in sorted(candidates, key=lambda one: -one.hull_elems):
+            offset = origins - buffer.address
+            inside = (offset >= 0) & (offset < buffer.hull_elems * buffer.itemsize)
+            inside &= (self._of < 0) & (offset % itemsize == 0)
+            if bool(inside.any()):
+                self._of[inside] = len(self.buffers)
+                self.buffers.append(buffer)
+
+    @classmethod
+    def of(cls, run: Evaluator, op: Operation, pointer: AddressTile) -> _OwnBuffers | None:
+        """Those of an access; None where pointers of a tile may be unrelated."""
+        root = loaded_root(op)
+        value = None if root is None else run.values.get(root)
+        if not isinstance(value, AddressTile):
+            return None
+        origins = run.dense(value.address, ir.I64)
+        rank = len(ir.shape_of(PointerAccess(op).pointer.type))
+        shaped = origins.reshape(-1, *(1,) * rank)
+        return cls(shaped, _candidates(run, pointer, origins), pointer.itemsize)
+
+    def is_of(self, buffer: Buffer) -> Tensor:
+        """Bool: whose pointer was into a buffer."""
+        number = self.buffers.index(buffer) if buffer in self.buffers else len(self.buffers)
+        return self._of == number
+
+    def may_touch(self, buffer: Buffer) -> Tensor:
+        """Bool: whose pointer was into a buffer, or into none that is known."""
+        return self.is_of(buffer) | (self._of < 0)
 
 
 def _report_addresses(

@@ -135,7 +135,8 @@ def bitcast(ev: Evaluator, view: tt.Bitcast, value: TileValue) -> TileValue:
 def _bitcast_pointer(ev: Evaluator, view: tt.Bitcast, value: TileValue, size: int) -> TileValue:
     if isinstance(value, AddressTile):
         return AddressTile(value.address, value.buffers, size)
-    assert isinstance(value, PointerTile)
+    if not isinstance(value, PointerTile):
+        return AddressTile(value, (), size)  # type: ignore[arg-type]
     have = value.buffer.itemsize
     if have == size:
         return value

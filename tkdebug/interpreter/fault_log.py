@@ -5,7 +5,7 @@ How they read is `tkdebug.compiler.faults`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Literal
@@ -17,6 +17,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.events import Fault, FaultKind
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.touched import Touched
 
 _MISLEADING = ("offset-overflow", "negative-remainder")
@@ -38,6 +39,7 @@ class FaultLog:
     Attributes:
         is_reported: whether anyone is to hear of the launch: of its faults, and what it prints.
         arguments: of the launch, by name, for hints.
+        freed_at: tells of an address which freed tensor it led to, in words.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class FaultLog:
         self._faults: dict[tuple[FaultKind, int, str | None], Fault] = {}
         # Of accesses that go by an offset that wrapped or is a negative remainder: what made it.
         self._misled: dict[Operation, Operation] = {}
+        self.freed_at: Callable[[int], str | None] = ADDRESSES.freed_at
 
     def add(self, fault: Fault) -> None:
         """Record `fault`, or add its count to the one already there."""
@@ -86,6 +89,7 @@ class FaultLog:
             grid=self.grid,
             arguments=self.arguments,
             misled_by=self._misled.get(op),
+            freed=None if buffer is not None else self.freed_at(offender.index or 0),
         )
         self.record(op, text, offender, count)
 

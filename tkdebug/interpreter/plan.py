@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tkdebug.compiler.analysis.pointer_origins import loaded_root
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
@@ -122,6 +123,9 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
         for inner in op.walk():
             for value in inner.operands:
                 last[value] = place
+            root = loaded_root(inner)
+            if root is not None:
+                last[root] = place
             for observer in observers:
                 for value in observer.needs(inner):
                     last[value] = place

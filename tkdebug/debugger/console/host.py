@@ -121,7 +121,7 @@ class HostDebugger(pdb.Pdb):
         if word in _ABOUT_BREAKPOINTS and self._is_number_of_kernels(rest):
             self._console.run_line(line)
             return False
-        if word == "rwatch":
+        if word in ("rwatch", "stage"):
             self._console.run_line(line)
             return False
         if word in ("restart", "run"):

@@ -314,7 +314,7 @@ class LoopPipeline:
             if load.op.result.uses:
                 read_by_threads |= load.is_bulk
                 value = build.op(ttg.LocalLoad, (buffer,), load.op.result.type)
-                load.op.result.replace_all_uses_with(value)
+                self.rewriter.replace_value(load.op.result, value)
         return read_by_threads
 
     def _copy_ahead(
