@@ -49,6 +49,7 @@ class DebugCode:
         outside: the globals of the kernel's module.
         needed: the values that names stand for at each op, and in its callers.
         stage: which of the kernel's IRs it is.
+        ahead: ops that passes have made for other rounds of a loop.
         rounds_otherwise: whether sums may be rounded otherwise than in the front end's.
     """
 
@@ -65,6 +66,7 @@ class DebugCode:
         self.variables = variables
         self.stage = stage
         self.rounds_otherwise = rounds_otherwise
+        self.ahead: frozenset[Operation] = frozenset()
         self.context: dict[Operation, Mark] = {}
         self.needed: dict[Operation, frozenset[Value]] = {}
         self._values: dict[Mark, frozenset[Value]] = {}
@@ -115,7 +117,10 @@ class DebugCode:
             bindings.passed(run, rounds)
             runs.append(run)
         module.follower = None
-        return cls(module, bindings.settled(module, str(stage)), outside, stage, _sums_anew(runs))
+        variables = bindings.settled(module, str(stage))
+        code = cls(module, variables, outside, stage, _sums_anew(runs))
+        code.ahead = frozenset(op for op in module.walk() if bindings.is_ahead(op))
+        return code
 
     def _walk(self, block: Block, mark: Mark | None) -> None:
         for op in block.operations:
