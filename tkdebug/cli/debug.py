@@ -126,7 +126,7 @@ def _lines_of(path: Path, shown: str) -> list[str]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{shown}: cannot be read ({reason})") from None
     return [line for line in map(str.strip, lines) if line and not line.startswith("#")]
 

@@ -201,9 +201,11 @@ class Debugger:
 
     def unmet(self) -> list[str]:
         """At the end of the script: what it was stopped for, and that did not happen."""
-        told = [] if self.launches else ["the script has launched no kernel"]
+        answer = [] if self.launches else ["the script has launched no kernel"]
         unmet = (one for one in self.breakpoints if not one.hits and one.is_enabled)
-        return told + [f"breakpoint {one.number} was never met: {one.describe()}" for one in unmet]
+        return answer + [
+            f"breakpoint {one.number} was never met: {one.describe()}" for one in unmet
+        ]
 
     def _changed(self) -> None:
         session = self._session

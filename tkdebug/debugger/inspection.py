@@ -252,8 +252,8 @@ class Inspection:
                 outside = self._outside(name, frame)
                 if outside is _MISSING and positions is None and not hasattr(builtins, name):
                     raise EvaluationError(
-                        f"`{name}` is no argument: the launch has ended, and its variables with "
-                        "it; `rn` goes back to its last line"
+                        f"`{name}` is not an argument: the launch has ended, and its variables "
+                        "with it; `rn` goes back to its last line"
                     ) from None
                 if outside is _MISSING:
                     raise KeyError(name) from None  # Python looks among its own names next

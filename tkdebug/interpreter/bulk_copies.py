@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 # The word of an mbarrier: its phase, how many arrive in each, how many of them have not yet, a mark
-# that tells it from other contents, and the bytes that have not landed (more may than were
+# that distinguishes it from other contents, and the bytes that have not landed (more may than were
 # announced, so they have a sign).
 _COUNT_BITS = 12
 _PHASE, _ALL, _LEFT, _MARK_AT, _BYTES = 0, 1, 1 + _COUNT_BITS, 1 + 2 * _COUNT_BITS, 32

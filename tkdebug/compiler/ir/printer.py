@@ -387,7 +387,7 @@ def _print_condition(printer: _Printer, op: Operation, indent: str, results: str
 
 _CustomForm = Callable[[_Printer, Operation, str, str], bool]
 # A form declines (False) an op that does not have its shape; that op is then printed in the
-# generic form with its name in quotes, which is how the parser tells the two apart.
+# generic form with its name in quotes, which is how the parser distinguishes the two.
 CUSTOM_FORMS: dict[str, _CustomForm] = {
     "tt.func": _print_func,
     "arith.constant": _print_constant,

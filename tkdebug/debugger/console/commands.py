@@ -132,4 +132,6 @@ def _refuse_nonsense(line: str) -> None:
         word = line.split()[0]
         near = difflib.get_close_matches(word, list(_BY_NAME), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"{line}: no command and no Python; {hint}`help` lists commands") from None
+        raise UsageError(
+            f"{line}: neither a command nor Python; {hint}`help` lists commands"
+        ) from None

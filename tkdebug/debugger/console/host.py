@@ -132,7 +132,7 @@ class HostDebugger(pdb.Pdb):
         return bool(super().onecmd(line))
 
     def default(self, line: str) -> None:
-        """A line that is no command of pdb's: Python, or a command for kernels."""
+        """A line that is not a command of pdb's: Python, or a command for kernels."""
         word, _, rest = line.strip().partition(" ")
         if is_command(word) and not rest.lstrip().startswith("=") and not self._has(word):
             self.error(f"{word}: no kernel is stopped; `s` at a launch stops in it")

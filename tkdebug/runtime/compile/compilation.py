@@ -1,6 +1,6 @@
 """What every compile of a kernel has: front end, pass pipeline, artifacts.
 
-Responsible for the order of the stages, for telling hooks what came out, and for the knobs that
+Responsible for the order of the stages, for handing the result to hooks, and for the knobs that
 write stages to a directory or take edited ones from it. Snapshots are taken only when somebody
 wants them.
 """

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tkdebug.compiler.dialects import arith, scf, ttg
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import fuse
@@ -222,7 +222,8 @@ class LoopPipeline:
             for load in self.bulk
         ]
         coordinates = [
-            [clones.get(value, value) for value in load.op.operands[1:]] for load in self.bulk
+            [clones.get(value, value) for value in tt.DescriptorLoad(load.op).offsets]
+            for load in self.bulk
         ]
         copies = self.mbarriers.copy(anchor, rule, slot, places, coordinates, comes)
         for load, copy in zip(self.bulk, copies, strict=True):
