@@ -178,7 +178,7 @@ class Bindings:
                     if each.kind is MarkKind.BREAK
                 ]
                 if last is None or _statement(last) != _statement(mark):
-                    before[op] = (*breaks, mark)
+                    before[op] = (*breaks, *_calls(mark, last), mark)
                 elif mark is not last or breaks:
                     before[op] = (*breaks, replace(mark, kind=MarkKind.SCOPE))
                 last = mark
@@ -276,6 +276,20 @@ class Bindings:
 
 def _statement(mark: Mark) -> tuple[object, tuple[Frame, ...]]:
     return mark.activation, mark.location.frames
+
+
+def _calls(mark: Mark, last: Mark | None) -> list[Mark]:
+    """The calls between an op and the one before it, outermost first: lines of the callers."""
+    passed = set()
+    while last is not None:
+        passed.add(_statement(last))
+        last = last.around
+    found = []
+    at = mark.around
+    while at is not None and _statement(at) not in passed:
+        found.append(at)
+        at = at.around
+    return found[::-1]
 
 
 def _without_layout(layout: object) -> str:

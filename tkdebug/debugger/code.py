@@ -161,6 +161,20 @@ class DebugCode:
         """The values of the text, by name without `%`."""
         return {name: value for value, name in self.printed.names.items()}
 
+    def op_subject(self, kernel: str, place: int) -> str:
+        """What a breakpoint at the op of a line of the text, from 0 on, waits for."""
+        return f"{kernel} at {self.stage}, line {place + 1} of the IR"
+
+    def op_of(self, kernel: str, subject: str) -> Operation | None:
+        """The op that a breakpoint waits for, by its place or as `%value`; None for other ones."""
+        if subject.startswith("%"):
+            value = self.values_by_name.get(subject[1:])
+            return None if value is None else value.defining_op
+        if not subject.startswith(f"{kernel} at {self.stage}, line "):
+            return None
+        places = self.printed.places.items()
+        return next((op for op, at in places if self.op_subject(kernel, at) == subject), None)
+
     def functions(self) -> set[str]:
         """The names of the kernel and of all functions that are inlined into it."""
         return {mark.activation.function for mark in self.variables.marks}
