@@ -525,6 +525,50 @@ def test_scores_that_are_masked_by_an_addend_are_right(budget):
 
 
 @tkdebug.jit
+def scores_of_a_block(q_ptr, k_ptr, lse_ptr, acc_ptr, n, HOW: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, BLOCK)
+    q = tl.load(q_ptr + rows[:, None] * BLOCK + d[None, :], mask=rows[:, None] < n, other=0.0)
+    m = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        k = tl.load(k_ptr + cols[:, None] * BLOCK + d[None, :], mask=cols[:, None] < n, other=0.0)
+        s = tl.dot(q, tl.trans(k))
+        if HOW == "where":
+            s = tl.where((cols < n)[None, :], s, float("-inf"))
+        elif HOW == "addend":
+            s += tl.where(cols < n, 0.0, float("-inf"))[None, :]
+        new = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp(s - new[:, None])
+        alpha = tl.exp(m - new)
+        total = total * alpha + tl.sum(p, 1)  # BAD scores
+        acc = acc * alpha[:, None] + tl.dot(p, k)
+        m = new
+    # The outputs have room for whole blocks of rows.
+    tl.store(lse_ptr + rows, m + tl.log(total))
+    tl.store(acc_ptr + rows[:, None] * BLOCK + d[None, :], acc)
+
+
+@BUDGETS
+@pytest.mark.parametrize("how", ["where", "addend"])
+def test_rows_past_the_end_are_right_in_outputs_that_have_room_for_them(how, budget):
+    q, k = torch.randn(2, 21, 16).unbind()
+    lse, acc = torch.zeros(32), torch.zeros(32, 16)
+    assert not run(scores_of_a_block, (2,), q, k, lse, acc, 21, how, BLOCK=16, budget=budget)
+
+
+@BUDGETS
+def test_rows_before_the_end_are_still_looked_at(budget):
+    q, k = (torch.randn(2, 21, 16) * 0.1).unbind()
+    lse, acc = torch.zeros(32), torch.zeros(32, 16)
+    fault = only(run(scores_of_a_block, (2,), q, k, lse, acc, 21, "", BLOCK=16, budget=budget))
+    assert (fault.line, fault.index) == (line("BAD scores"), 0)
+    assert fault.count == 21
+
+
+@tkdebug.jit
 def lookup(x_ptr, keep_ptr, out_ptr, BLOCK: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     keep = tl.load(keep_ptr + cols) != 0
