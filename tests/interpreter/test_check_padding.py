@@ -525,6 +525,31 @@ def test_scores_that_are_masked_by_an_addend_are_right(budget):
 
 
 @tkdebug.jit
+def sums_of_splits(x_ptr, lengths_ptr, out_ptr, BLOCK: tl.constexpr, SPLIT: tl.constexpr):
+    row, split = tl.program_id(0), tl.program_id(1)
+    begin = split * SPLIT
+    end = tl.minimum(tl.load(lengths_ptr + row), begin + SPLIT)
+    largest = -1e30
+    total = 1.0
+    for start in range(begin, end, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * 64 + cols, mask=cols < end, other=0.0)
+        new = tl.maximum(largest, tl.max(x, 0))
+        total = total * tl.exp(largest - new) + tl.sum(tl.exp(x - new), 0)  # BAD splits
+        largest = new
+    tl.store(out_ptr + row * tl.num_programs(1) + split, tl.maximum(total, 0.5))
+
+
+@BUDGETS
+def test_programs_whose_loop_has_no_round_tell_nothing(budget):
+    x, lengths = torch.randn(3, 64), torch.tensor([5, 37, 64])
+    out = torch.zeros(3, 4)
+    fault = only(run(sums_of_splits, (3, 4), x, lengths, out, BLOCK=8, SPLIT=16, budget=budget))
+    assert (fault.line, fault.program_id) == (line("BAD splits"), (0, 0, 0))
+    assert fault.count == 2  # the last splits of the first two rows
+
+
+@tkdebug.jit
 def scores_of_a_block(q_ptr, k_ptr, lse_ptr, acc_ptr, n, HOW: tl.constexpr, BLOCK: tl.constexpr):
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     d = tl.arange(0, BLOCK)

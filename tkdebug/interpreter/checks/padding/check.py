@@ -476,6 +476,8 @@ class PaddingTracker(ShadowValues[Origin]):
             wrong = different(values, clean)
             if pad is not None:
                 wrong = wrong & ~at_touched(pad, touched, self._ev.first)
+            if world.untold is not None:
+                wrong = wrong & ~world.untold[touched.programs - self._ev.first]
             places = wrong.nonzero().reshape(-1)
             if places.numel():
                 first = int(places[0])
