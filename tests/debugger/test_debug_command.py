@@ -46,7 +46,7 @@ def test_json_has_one_object_for_each_stop_and_answer(run):
     assert [frame["line"] for frame in stop["frames"]] == [16, 9]
     assert value["value"]["values"] == [[0.0, 2.0, 4.0, 6.0]]
     assert value["value"]["max"] == 6.0
-    assert (bad["ok"], "no command" in bad["error"]) == (False, True)
+    assert (bad["ok"], "neither a command" in bad["error"]) == (False, True)
     assert records[8]["is_return"]
     assert records[9]["moment"] == records[8]["moment"]
 
@@ -179,7 +179,7 @@ def test_a_variable_after_the_end_of_its_launch_is_named_so(run, tmp_path):
     script = tmp_path / "masked.py"
     script.write_text(MASKED)
     _, out, _ = run(script, typed="b end\nc\np low\np len(out.shape)\nrn\np k[3]\nq\n")
-    assert "*** `low` is no argument: the launch has ended, and its variables with it" in out
+    assert "*** `low` is not an argument: the launch has ended, and its variables with it" in out
     assert "len(out.shape) = 1\n" in out
     assert "k[3] = 3\n" in out
 
@@ -208,9 +208,9 @@ def test_an_element_of_a_variable_needs_its_indices(run):
         TWICE, typed="b 16\nc\nwhy x\nwhy x[9]\nwhy a\nwhy zz[0]\ntile x[9:]\nignore 1 1\nq\n"
     )
     assert "*** why: `x` has shape [4]; an element has 1 index, such as x[0]" in out
-    assert "*** why: `x` has shape [4]; `x[9]` is no element of it" in out
+    assert "*** why: `x` has shape [4]; `x[9]` is not an element of it" in out
     assert "*** why: `a` has no value here" in out
-    assert "*** zz[0]: `zz` is no tensor argument (there are: x_ptr, out_ptr)" in out
+    assert "*** zz[0]: `zz` is not a tensor argument (there are: x_ptr, out_ptr)" in out
     assert "no elements\n" in out
     assert "is passed over 1 time\n" in out
 

@@ -145,7 +145,7 @@ def _is_float(type_: ir.Type) -> bool:
 
 
 def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:
-    """Where a hint may not hold; more than is told of."""
+    """Where a hint may not hold; more than is reported."""
     values = run.full(value, hint.source.type)
     bad = torch.zeros_like(values, dtype=torch.bool)
     for axis, number in enumerate(hint.values):

@@ -275,6 +275,15 @@ class Variables:
             op: tuple(found) for op, found in before.items()
         }
 
+    @classmethod
+    def placed(
+        cls, marks: Sequence[Mark], before: Mapping[Operation, tuple[Mark, ...]]
+    ) -> Variables:
+        """Marks whose places are given."""
+        made = cls(())
+        made.marks, made.before = tuple(marks), dict(before)
+        return made
+
     def at(self, op: Operation) -> Mark | None:
         """The mark that `op` belongs to; None in a function without any."""
         place: Operation | None = op

@@ -1,6 +1,6 @@
 """What every compile of a kernel has: front end, pass pipeline, artifacts.
 
-Responsible for the order of the stages, for telling hooks what came out, and for the knobs that
+Responsible for the order of the stages, for handing the result to hooks, and for the knobs that
 write stages to a directory or take edited ones from it. Snapshots are taken only when somebody
 wants them.
 """
@@ -76,21 +76,13 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     Raises:
         CompileError: the kernel's source is wrong or not available.
     """
-    from tkdebug.compiler.ops.descriptors import MAPPABLE
-
     started_ns = time.perf_counter_ns()
     front_end = _compile_source(src)
     override = StageOverride.of(src)
     # An edited file replaces what the front end made, before any pass.
     module = (None if override is None else override.tile_ir()) or front_end
     front_end_ns = time.perf_counter_ns() - started_ns
-    if src.arg_divisibility is not None:
-        # Only the compiler of a kernel imports the dialects.
-        from tkdebug.compiler.dialects import tt
-
-        tt.Func(module.function).arg_divisibility = src.arg_divisibility
-    if src.mappable:
-        module.function.attributes[MAPPABLE] = src.mappable
+    note_arguments(src, module)
     if recorder is not None:
         recorder.take(module, front_end_ns)
     _run_passes(src, module, recorder)
@@ -99,6 +91,18 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
         record_operands(module, names, architecture(src), src.options.num_warps)
     used_globals = tuple(front_end.used_globals.values())
     return TileStage(module, used_globals, front_end.breakpoints)
+
+
+def note_arguments(src: Specialization, module: Module) -> None:
+    """Say in the front end's module what is known of its arguments."""
+    # Only the compiler of a kernel imports the dialects.
+    from tkdebug.compiler.dialects import tt
+    from tkdebug.compiler.ops.descriptors import MAPPABLE
+
+    if src.arg_divisibility is not None:
+        tt.Func(module.function).arg_divisibility = src.arg_divisibility
+    if src.mappable:
+        module.function.attributes[MAPPABLE] = src.mappable
 
 
 def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> TileModule:

@@ -1,6 +1,6 @@
 """Compiles a kernel to machine code for one specialisation and one architecture.
 
-Responsible for what stands around code generation: options it cannot honour, its steps, telling
+Responsible for what is around code generation: options it cannot honour, its steps, telling
 hooks. The front end's part is `compilation`'s, code generation is the
 backend's (`compiler.targets`).
 """

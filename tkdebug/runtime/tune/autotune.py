@@ -1,6 +1,6 @@
 """`@autotune`: a kernel whose configuration is chosen at the launch.
 
-Responsible for the choice: which configurations are candidates, trying each, telling of it.
+Responsible for the choice: which configurations are candidates, trying each, reporting it.
 Benchmarking itself is `testing.do_bench`'s, compiling candidates is
 `compile_in_parallel`'s.
 Under interpret nothing is timed, since interpreted time says nothing of the GPU's: the first
@@ -108,7 +108,7 @@ class Autotuner(KernelInterface):
         self.num_reps = rep
         self.use_cuda_graph = use_cuda_graph
         self._do_bench = do_bench
-        self._told = False
+        self._reported = False
         if warmup is not None or rep is not None or use_cuda_graph:
             self._take_deprecated_timing(warmup, rep, use_cuda_graph)
 
@@ -392,8 +392,8 @@ class Autotuner(KernelInterface):
             )
 
     def _tell_once(self, text: str) -> None:
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             tell(f"autotune of {self.base_fn.__name__}: {text}")
 
     def _announce(self, key: tuple[object, ...], config: Config) -> None:

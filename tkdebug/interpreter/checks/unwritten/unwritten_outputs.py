@@ -130,7 +130,7 @@ class UnwrittenOutputs(Observer):
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: all but an exchange compute with what is there."""
-        if access.op.attributes.get("kind") != "xchg":
+        if not tt.is_exchange(access.op):
             self._look_for_gaps(access)
 
     def _look_for_gaps(self, access: ObservedAccess) -> None:
