@@ -18,9 +18,9 @@ from torch import Tensor
 from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import load_pointers
 from tkdebug.interpreter.checked_access import loaded_type
 from tkdebug.interpreter.dots import dot
+from tkdebug.interpreter.memory import load_pointers
 from tkdebug.interpreter.shared_buffers import buffer_contents, poison_of, read_view, write_view
 from tkdebug.interpreter.values import BufferView, TileValue
 

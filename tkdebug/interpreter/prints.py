@@ -19,8 +19,8 @@ from tkdebug.compiler.passes.summarise_prints import (
     summary_template,
 )
 from tkdebug.errors import shown_path
-from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 from tkdebug.interpreter.watch_summaries import Summaries, as_numbers
 from tkdebug.knobs import KNOBS
