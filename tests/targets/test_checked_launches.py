@@ -18,7 +18,7 @@ from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
 from tkdebug.compiler.probes.symptoms import packed_symptoms
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS

@@ -112,7 +112,7 @@ def hand_out(seen: Seen, launch: WatchedLaunch, kernel: Callable[[], Kernel]) ->
 
 def architecture(src: Specialization) -> str:
     """The architecture whose GPU IR plugins look at."""
-    from tkdebug.compiler.targets.backend import target_of, unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import target_of, unsupported_gpu
     from tkdebug.runtime.device.driver import driver
     from tkdebug.runtime.device.platform import platform_in_force
     from tkdebug.runtime.instrumentation.layouts import DEFAULT_TARGET
