@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.probes.sites import ProbeOptions
     from tkdebug.compiler.probes.watch_sites import WatchSite
-    from tkdebug.interpreter.watching import LaunchWatcher, Seen, WatchedLaunch
+    from tkdebug.interpreter.watch_records import Seen, WatchedLaunch
+    from tkdebug.interpreter.watching import LaunchWatcher
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.instrumentation.measuring import Kernel
 
@@ -85,7 +86,8 @@ def launch_watcher(
 ) -> LaunchWatcher | None:
     """Who looks at the values of an interpreted launch; None where none is watched."""
     from tkdebug.compiler.probes.watch_sites import watch_sites
-    from tkdebug.interpreter.watching import LaunchWatcher, WatchedLaunch
+    from tkdebug.interpreter.watch_records import WatchedLaunch
+    from tkdebug.interpreter.watching import LaunchWatcher
 
     sites = watch_sites(module.function)
     if not sites:
