@@ -235,7 +235,7 @@ def test_a_variable_that_becomes_nan_is_data_to_stop_at(debugged):
         ("scopes", {"frameId": 99}, "frameId 99 is not of this stop"),
         ("setExceptionBreakpoints", {"filters": ["raised"]}, "filter 'raised' is unknown"),
         ("setBreakpoints", {"source": {"path": FILE}, "breakpoints": [3]}, "is no object"),
-        ("disassemble", {}, "request 'disassemble' is not supported"),
+        ("modules", {}, "request 'modules' is not supported"),
         ("launch", {}, "the script is there already"),
     ],
 )
