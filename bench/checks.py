@@ -55,7 +55,7 @@ ROWS = (
 
 
 def columns() -> tuple[str, ...]:
-    from tkdebug.knob_values import CHECK_NAMES
+    from tkdebug.checks import CHECK_NAMES
 
     return (BARE, DEFAULT, *CHECK_NAMES, ALL)
 
@@ -68,7 +68,7 @@ def measure(row: Row) -> dict[str, float]:
     import kernels
     import torch
 
-    from tkdebug.knob_values import CHECK_NAMES, DEFAULT_CHECKS
+    from tkdebug.checks import CHECK_NAMES, DEFAULT_CHECKS
     from tkdebug.knobs import scope
 
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ sys.argv[1:1] = ["--with", "tkdebug"]
 
 import native_worker  # noqa: E402
 import triton  # noqa: E402
-import triton.language as tl  # noqa: E402
+from kernels_native import embedding_kernel, gather_kernel  # noqa: E402
 from sections import replace_section  # noqa: E402
 
 from tkdebug.compiler.probes.bounds import byte_bounds  # noqa: E402
@@ -40,22 +40,6 @@ from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
 ROUND_MS = 20
 # Of a program: launches, elements of each, and the most that checking the first ones may cost.
 LAUNCHES, SIZE, LOOP_LIMIT = 1000, 1 << 24, 1.05
-
-
-@triton.jit
-def embedding_kernel(tokens, table, out, n_rows, width, BLOCK: tl.constexpr):
-    row = tl.load(tokens + tl.program_id(0))
-    columns = tl.arange(0, BLOCK)
-    inside = columns < width
-    values = tl.load(table + row * width + columns, mask=inside)
-    tl.store(out + tl.program_id(0) * width + columns, values, mask=inside)
-
-
-@triton.jit
-def gather_kernel(index, table, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    tl.store(out + at, tl.load(table + tl.load(index + at, mask=inside), mask=inside), mask=inside)
 
 
 def embedding(rows: int, width: int) -> Callable[[], Any]:

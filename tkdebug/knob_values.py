@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from tkdebug.checks import CHECK_NAMES, NO_CHECKS
 from tkdebug.errors import instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
@@ -22,28 +23,6 @@ CHECKED_LAUNCHES: tuple[CheckedLaunchesName, ...] = ("first", "all", "none")
 ModeName = Literal["auto", "interpret", "native"]
 MODE_NAMES: tuple[ModeName, ...] = ("auto", "interpret", "native")
 DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
-# Fault kinds that are looked for only when asked for.
-CHECK_NAMES = (
-    "race",
-    "uninitialised-read",
-    "unwritten-output",
-    "nan",
-    "inf",
-    "padding",
-    "narrowing",
-    "undefined-value",
-    "coverage",
-    "row-overrun",
-)
-# Looked for without being asked: what each costs is in bench/RESULTS.md.
-DEFAULT_CHECKS = ("unwritten-output", "nan", "padding", "row-overrun")
-# Those that checked native launches look for.
-NATIVE_CHECKS = ("nan", "inf", "uninitialised-read")
-# Asks for none of these, but for what is asked for beside it.
-NO_CHECKS = "none"
-CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
-# Those of `CHECK_NAMES` for which fresh memory is marked.
-MARKING_CHECKS = frozenset(["uninitialised-read", "unwritten-output"])
 # Who compiles kernels.
 COMPILERS = ("tkdebug", "triton")
 # Versions of Triton's language and the release that each of them is taken from.

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tkdebug.checks import CHECK_NAMES
 from tkdebug.errors import UsageError
 from tkdebug.knob_values import (
     CheckedLaunchesName,
@@ -114,9 +115,8 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CHECKS": parse_checks},
         (),
         tuple,
-        "further faults to look for under interpret: race, uninitialised-read, "
-        "unwritten-output, nan, inf, padding, narrowing, undefined-value, coverage, "
-        "row-overrun, all; none for not even those that are looked for anyhow",
+        f"further faults to look for under interpret: {', '.join(CHECK_NAMES)}, all; none for not "
+        "even those that are looked for by default",
     ),
     Knob(
         "check_launches",
@@ -284,7 +284,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CROSS_COMPILE": parse_target},
         None,
         (str, type(None)),
-        "architecture that interpreted kernels are compiled for besides, such as sm_90a",
+        "architecture that interpreted kernels are also compiled for, such as sm_90a",
     ),
     Knob(
         "advise",

@@ -46,7 +46,7 @@ class Plugin:
         self.version = "" if distribution is None else distribution.version
         self.problem = ""
         self._entry = entry
-        self._told = False
+        self._reported = False
 
     def __str__(self) -> str:
         where = f"{self.distribution} {self.version}".rstrip()
@@ -70,8 +70,8 @@ class Plugin:
     def fail(self, reason: BaseException | str) -> None:
         """Skip it from now on, and say so once."""
         self.problem = reason if isinstance(reason, str) else _description(reason)
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             tell(visible_line(f"{self}: {self.problem}; it is skipped"))
 
 
@@ -122,7 +122,7 @@ class WithPlugins(Collection[str]):
 
 
 def loaded(
-    group: Group, kind: type[_T], taken: Mapping[str, object] | None = None
+    group: Group, kind: type[_T], taken: Collection[str] = ()
 ) -> Iterator[tuple[Plugin, _T]]:
     """The plugins of a group that can be used, each with what it adds.
 
@@ -134,7 +134,7 @@ def loaded(
     for plugin in found().get(group, ()):
         if plugin.problem:
             continue
-        if plugin.name in (taken or {}):
+        if plugin.name in taken:
             plugin.fail("tkdebug has one of that name")
             continue
         value = plugin.load(kind)

@@ -8,30 +8,23 @@ warnings are shown and fail nothing, nor do faults that are ignored or in the ba
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tkdebug.compat import Installed, install
+from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, DEFAULT_CHECKS, OTHER_CHECKS
+from tkdebug.compat import install
 from tkdebug.compat.checked_synchronisations import conclude_checked_launches
+from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import (
-    CHECK_CHOICES,
-    CHECK_NAMES,
-    DEFAULT_CHECKS,
-    MODE_NAMES,
-    TRITON_RELEASES,
-)
+from tkdebug.knob_values import MODE_NAMES, TRITON_RELEASES
 from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
-
-if TYPE_CHECKING:
-    from tkdebug.compat.upstream.installation import UpstreamInstalled
 
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error"})
@@ -42,9 +35,7 @@ _SHOWN = 20
 class FaultCollector:
     """The faults since the last phase of a test was reported, but for those that are ignored."""
 
-    def __init__(
-        self, installed: Installed | UpstreamInstalled, findings: Findings, fails: bool
-    ) -> None:
+    def __init__(self, installed: InPlace, findings: Findings, fails: bool) -> None:
         self.installed = installed
         self.findings = findings
         self.fails = fails
@@ -95,9 +86,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=_CHOICES,
         metavar="KIND",
-        help="also check interpreted kernels for race, uninitialised-read, inf, narrowing, "
-        "undefined-value, coverage, all of them, or a plugin's check; slower "
-        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
+        help=f"also check interpreted kernels for {', '.join(OTHER_CHECKS)}, all of them, or a "
+        "plugin's check; slower "
+        f"(looked for by default: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     group.addoption(
         "--tkdebug-faults",

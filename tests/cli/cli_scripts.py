@@ -7,7 +7,7 @@ import sys
 
 from warm_python import ENVIRONMENT, run_module
 
-from tkdebug.knob_values import CHECK_NAMES, DEFAULT_CHECKS
+from tkdebug.checks import CHECK_NAMES, DEFAULT_CHECKS
 
 LAUNCH = """\
 import sys, time

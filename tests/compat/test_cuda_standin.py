@@ -438,6 +438,33 @@ def test_autocast_casts_products():
     assert (x @ x).dtype == torch.float32
 
 
+def test_autocast_leaves_alone_what_writes_to_a_given_tensor():
+    x = torch.full((4, 4), 0.1, device="cuda")
+    with torch.autocast("cuda"):
+        out = torch.zeros(4, 4, device="cuda")
+        assert torch.mm(x, x, out=out) is out
+        total = torch.zeros(4, 4, device="cuda")
+        assert total.addmm_(x, x) is total
+    for result in (out, total):
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, x @ x)
+
+
+@pytest.mark.parametrize("is_autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_products_of_halves_are_added_to_fp32_in_fp32(dtype, is_autocast):
+    x = torch.full((4, 4), 0.1, device="cuda", dtype=dtype)
+    exact = x.float() @ x.float()
+    total = torch.ones(4, 4, device="cuda")
+    with torch.autocast("cuda", enabled=is_autocast):
+        by_name = torch.addmm(input=total, mat1=x, mat2=x, out_dtype=torch.float32)
+        product = torch.mm(x, x, out_dtype=torch.float32)
+        assert torch.addmm(total, x, x, out_dtype=torch.float32, out=total) is total
+    torch.testing.assert_close(product, exact, rtol=1e-6, atol=0)
+    for result in (by_name, total):
+        torch.testing.assert_close(result, exact + 1, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize(
     ("function", "dtype"),
     [

@@ -1,13 +1,7 @@
-"""Buffers as an H200 gave them: CUDA 13.0 (API version 130001), driver 580, torch 2.11.
-
-Made by `bench/cupti_check.py --out FOLDER raw`: the names that records point to, then the records.
-"""
-
-import lzma
-import struct
-from pathlib import Path
+"""What is made of buffers that an H200 gave."""
 
 import pytest
+from captured_buffers import LAYOUT, captured
 
 from tkdebug.instrument.cupti.activity_join import _packed
 from tkdebug.instrument.cupti.joining import calls_of
@@ -19,22 +13,6 @@ from tkdebug.instrument.cupti.layouts import (
     layout_of,
 )
 from tkdebug.instrument.cupti.parsing import RecordError, records_by_kind
-
-FOLDER = Path(__file__).with_name("captured")
-LAYOUT = layout_of(130001)
-
-
-def captured(name):
-    """Names by address, and records."""
-    content = lzma.decompress((FOLDER / name).read_bytes())
-    count, size_bytes = struct.unpack_from("<II", content)
-    names, at = {}, 8
-    for _ in range(count):
-        address, length = struct.unpack_from("<QI", content, at)
-        names[address] = content[at + 12 : at + 12 + length].decode()
-        at += 12 + length
-    assert at == 8 + size_bytes
-    return names, content[at:]
 
 
 def test_what_torch_ran_eagerly():

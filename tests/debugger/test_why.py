@@ -11,6 +11,7 @@ from fronts import Scripted, debugging
 from tkdebug.debugger.breakpoints import BreakKind
 from tkdebug.debugger.goals import Continue, RunToLine
 from tkdebug.debugger.why import why, why_not_written
+from tkdebug.debugger.why_nan import why_nan
 from tkdebug.errors import UsageError
 
 FILE = wrong_kernels.__file__
@@ -143,6 +144,25 @@ def test_nan_is_followed_to_where_it_was_born():
         asked(kernel, (1,), good, lambda i: why(i, "out[0]", only_nan=True), BLOCK=64)
 
 
+def test_first_nan_of_a_tensor_or_tile_is_followed():
+    kernel = wrong_kernels.logarithms
+    line = faulty_line(kernel)
+    steps = (lambda debugger: RunToLine(FILE, line + 1),)
+    values = torch.ones(64)
+    values[5] = -1.0
+    for name, steps_there, what in (
+        ("y", steps, "y[5] is nan in program 0"),
+        ("out", (), "out_ptr[0] is nan: written by program 0"),
+    ):
+        given = (values, torch.zeros(1))
+        found = asked(kernel, (1,), given, lambda i, n=name: why_nan(i, n), steps_there, BLOCK=64)
+        assert found.what.startswith(what)
+        assert [one.place.line for one in found.computed if one.births] == [line]
+    given = (values, torch.zeros(1))
+    with pytest.raises(UsageError, match="`x` has no NaN"):
+        asked(kernel, (1,), given, lambda i: why_nan(i, "x"), steps, BLOCK=64)
+
+
 def test_why_an_element_was_not_written():
     kernel = wrong_kernels.short_mask
     arguments = (X, torch.zeros(70), 16)
@@ -200,7 +220,7 @@ def test_what_was_loaded_is_known_to_be_of_this_launch_or_an_earlier_one():
     assert answers == [("x_ptr: launch 1 of masked_by_one has written it",), ()]
 
 
-def test_what_another_program_wrote_is_told():
+def test_what_another_program_wrote_is_reported():
     kernel = wrong_kernels.handed_on
     flag, out = torch.zeros(3, dtype=torch.int32), torch.zeros(3)
     arguments = (torch.ones(3), flag, out)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.arguments import parse
 from tkdebug.cli.parser import REPORT_FORMATS
 from tkdebug.instrument.report import SUFFIXES
-from tkdebug.knob_values import CHECK_NAMES
 from tkdebug.knobs import KNOB_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]

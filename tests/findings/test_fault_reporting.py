@@ -10,12 +10,12 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.checks import CHECK_NAMES
 from tkdebug.events import Fault
 from tkdebug.findings.baseline import identity, pieces
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.findings.reporting import kinds_looked_for, report
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import CHECK_NAMES
 from tkdebug.knobs import KNOBS, scope
 
 
@@ -93,7 +93,7 @@ def test_each_recorder_gets_the_comments():
     assert got == [3] * 8
 
 
-def test_wrong_comment_is_told_where_nobody_records(capsys):
+def test_wrong_comment_is_reported_where_nobody_records(capsys):
     faults = []
     hook = Hook(fault=faults.append)
     HOOKS.add(hook)
@@ -101,9 +101,9 @@ def test_wrong_comment_is_told_where_nobody_records(capsys):
     launch(ignores_wrongly, 5)
     HOOKS.remove(hook)
     assert [fault.state for fault in faults] == ["open", "open"]
-    told = [line for line in capsys.readouterr().err.splitlines() if "oob-laod" in line]
-    assert len(told) == 1
-    assert told[0].endswith(
+    printed = [line for line in capsys.readouterr().err.splitlines() if "oob-laod" in line]
+    assert len(printed) == 1
+    assert printed[0].endswith(
         "ignore[oob-laod]: there is no such kind of fault; did you mean oob-load?"
     )
 
@@ -119,7 +119,7 @@ def test_check_of_an_ignored_kind_is_not_made(heard, monkeypatch):
         race()
         assert [fault.kind for fault in heard[0]] == ["race"]
         monkeypatch.setattr(
-            "tkdebug.interpreter.checks.table.check_class", lambda name: pytest.fail("made")
+            "tkdebug.interpreter.checks.selection.observer_class", lambda name: pytest.fail("made")
         )
         with scope(ignored_kinds="race"):
             race()
@@ -165,7 +165,7 @@ def test_fault_of_the_baseline_is_known(heard, baseline):
     ]
 
 
-def test_baseline_that_has_gone_is_told_once_and_faults_count(heard, tmp_path, capsys):
+def test_baseline_that_has_gone_is_reported_once_and_faults_count(heard, tmp_path, capsys):
     with scope(baseline=tmp_path / "none.json"):
         launch(reads_past)
         launch(reads_past)

@@ -75,7 +75,7 @@ def test_hatchet_has_scopes_above_kernels(recorded):
     step = next(child for child in root["children"] if child["frame"]["name"] == "step")
     assert [child["frame"]["name"] for child in step["children"]] == ["inner", "layer", "=cmd()\n"]
     inner = step["children"][0]
-    assert inner["metrics"] == {"time (ns)": 20, "count": 1}
+    assert inner["metrics"] == {"time": 0.02, "time (ns)": 20, "count": 1}
 
 
 def test_an_empty_run_is_a_document(tmp_path):

@@ -1,5 +1,9 @@
+import os
+import shutil
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from launching import enter, launch, leave
@@ -8,6 +12,8 @@ from tkdebug.cli import main
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.nvtx_ranges import nvtx_ranges
 from tkdebug.scopes import SCOPES
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -47,3 +53,34 @@ def test_without_the_package_there_is_one_line(monkeypatch, tmp_path, capfd):
     captured = capfd.readouterr()
     assert "pip install nvtx" in captured.err
     assert "ran" not in captured.out
+
+
+def test_a_tool_of_nvtx_gets_ranges_of_the_package(tmp_path):
+    pytest.importorskip("nvtx", reason="needs the package nvtx")
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    tool = tmp_path / "libtool.so"
+    source = HERE.parent / "loaders" / "nvtx_tool.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tool, source], check=True)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from launching import launch\n"
+        "from tkdebug.instrument.nvtx_ranges import nvtx_ranges\n"
+        "from tkdebug.scopes import SCOPES\n"
+        "with nvtx_ranges():\n"
+        "    scope = SCOPES.enter('step 1')\n"
+        "    launch('add')\n"
+        "    SCOPES.exit(scope)\n"
+    )
+    environment = {**os.environ, "NVTX_INJECTION64_PATH": str(tool)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, HERE], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        "start tkdebug step 1 1",
+        "start tkdebug add 2",
+        "end tkdebug 2",
+        "end tkdebug 1",
+    ]

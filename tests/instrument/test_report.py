@@ -167,7 +167,7 @@ def test_faults_that_differ_stay_apart(tmp_path, changes):
 def test_text_report_shows_kernels_and_faults_with_source_caret_chain_and_hint(recorded, script):
     script.write_text("edited since the run\n" * 5)
     shown = report(recorded, "text")
-    assert "times of interpreted kernels are the CPU's and say nothing of a GPU's\n" in shown
+    assert "times of interpreted kernels are the CPU's and say nothing about a GPU's\n" in shown
     assert shown.startswith("k.py 7 (interpret): exit status 1, ")
     lines = shown.splitlines()
     assert lines[2].split() == ["kernel", "launches", "total", "mean", "min", "max"]
@@ -296,7 +296,9 @@ def test_chrome_trace_has_a_track_per_stream_on_which_launches_take_turns(tmp_pa
     assert (first["name"], first["cat"], first["dur"]) == ("add_kernel", "interpret", 500)
     assert second["ts"] == pytest.approx(first["ts"] + 500)
     assert third["ts"] == pytest.approx(first["ts"] + 2)
-    assert third["tid"] == 8
+    tracks = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
+    assert third["tid"] == tracks["stream 8"] != first["tid"] == tracks["stream 7"]
+    assert 0 not in tracks.values()
     assert [e["name"] for e in events if e["ph"] == "B"] == ["add_kernel"]
 
 

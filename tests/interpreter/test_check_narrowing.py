@@ -78,7 +78,7 @@ def test_a_float_that_becomes_inf_in_fp16():
     fault = only(run(cast, (3,), x, torch.zeros(10, dtype=torch.float16), 10, BLOCK=4))
     assert (fault.line, fault.severity) == (line("BORN cast"), "warning")
     assert (fault.program_id, fault.lane) == ((2, 0, 0), (1,))
-    assert "70000 is too large for f16, and becomes inf" in fault.message
+    assert "70000 is too large for fp16, and becomes inf" in fault.message
 
 
 def test_a_double_that_becomes_inf_in_fp32():
@@ -91,6 +91,29 @@ def test_a_float_that_becomes_inf_in_bf16():
     x = torch.full((4,), 3.4e38)
     fault = only(run(cast, (1,), x, torch.zeros(4, dtype=torch.bfloat16), 4, BLOCK=4))
     assert fault.line == line("BORN cast")
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (torch.int32, 100_000),
+        (torch.int64, -(2**40)),
+        (torch.uint16, 65_535),
+        (torch.uint64, 2**63 + 2**40),
+    ],
+)
+def test_an_integer_that_becomes_inf_in_fp16(source, value):
+    x = torch.tensor([1, 32_767, value], dtype=source)
+    fault = only(run(cast, (1,), x, torch.zeros(3, dtype=torch.float16), 3, BLOCK=4))
+    assert (fault.line, fault.lane, fault.count) == (line("BORN cast"), (2,), 1)
+    assert f"{value} is too large for fp16, and becomes inf" in fault.message
+
+
+def test_integers_that_fp16_and_wider_floats_hold_are_no_fault():
+    x = torch.tensor([-65_519, 65_519])
+    assert not run(cast, (1,), x, torch.zeros(2, dtype=torch.float16), 2, BLOCK=2)
+    large = torch.tensor([-(2**63), 2**62])
+    assert not run(cast, (1,), large, torch.zeros(2, dtype=torch.bfloat16), 2, BLOCK=2)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +131,8 @@ def test_an_integer_that_does_not_fit(source, target, value):
     x[4] = value
     fault = only(run(cast, (2,), x, torch.zeros(6, dtype=target), 6, BLOCK=4))
     assert (fault.line, fault.lane, fault.count) == (line("BORN cast"), (0,), 1)
-    assert f"{value} does not fit" in fault.message
+    name = str(target).removeprefix("torch.")
+    assert f"{value} does not fit {name} ({torch.iinfo(target).min} to " in fault.message
 
 
 @tkdebug.jit
@@ -202,7 +226,7 @@ def test_an_inf_that_a_product_with_zero_makes_a_nan():
     g[3, 5] = 20.0
     fault = only(run(product_with_decay, (1,), x, g, out, N=16))
     assert (fault.line, fault.count, fault.lane) == (line("NARROW decay"), 16, (3, 5))
-    assert "is too large for f16, and becomes inf" in fault.message
+    assert "is too large for fp16, and becomes inf" in fault.message
 
 
 # Look-alikes that are right

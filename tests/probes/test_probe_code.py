@@ -13,12 +13,11 @@ from native_support import needs_codegen
 from probe_kernels import add, histogram, matmul, neighbours, repeated
 from probe_support import copy_of, launches, with_probes
 
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions, ProbeSite
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
 from tkdebug.compiler.probes.table import Report, reports
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
-from tkdebug.errors import IRError
 from tkdebug.interpreter.probe_reports import CheckedLaunch, faults_of
 
 _FAR = ("probe.astray", "probe.report", "store.")
@@ -102,14 +101,6 @@ def test_checked_code_assembles(target: str) -> None:
     assert binary.probe_bounds == ("a", "b", "c")
 
 
-def test_site_text_is_checked() -> None:
-    site = ProbeSite(3, "oob-load", 17, "x", (4, 32), 2, True)
-    assert ProbeSite.decoded(site.encoded()) == site
-    for text in ("", "[]", site.encoded().replace("17", '"17"'), site.encoded()[:-1] + " " * 5000):
-        with pytest.raises(IRError, match="no site of a probe"):
-            ProbeSite.decoded(text)
-
-
 def test_report_is_read_as_it_was_written() -> None:
     report = Report(1, 1 << 40, 7, 3, 5, -16, 9, 4, True)
     table = bytes(64) + report.packed()
@@ -156,6 +147,26 @@ def test_how_accesses_are_tested_is_kept() -> None:
     for site, test in zip(plan.sites, plan.tests, strict=True):
         tests[plan.op_of(site).name].append(test)
     assert tests == {"tt.load": ["before-loop", "tile", "element"], "tt.store": ["tile"]}
+
+
+@needs_codegen
+@pytest.mark.parametrize("target", ["sm_75", "sm_90a"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_each_stored_float_is_in_one_comparison(dtype: torch.dtype, target: str) -> None:
+    def run() -> None:
+        x = torch.zeros(640, dtype=dtype)
+        add[(1,)](x, x, x, 640, B=1024)
+
+    options = NativeOptions(probes=ProbeOptions(frozenset(("nan",))))
+    ptx = compile_module(copy_of(launches(run)[-1]), options, TARGETS[target]).code.ptx
+    (test,) = re.findall(r"\.reg \.pred any.*?\n\}", ptx, re.S)
+    compared = re.findall(r"setp\.nan\.or\.(\w+) here, (\S+), (\S+), here", test)
+    is_widened = (dtype, target) == (torch.bfloat16, "sm_75")
+    pairs = re.findall(r"mov\.b32 [xy], \{low, (\S+)\}", test) if is_widened else []
+    named = pairs or [name for _, *names in compared for name in names]
+    # Of 128 threads each has 8, and each group of the store has a mask.
+    assert len(named) == len(set(named)) == 8
+    assert test.count("and.pred here, here, ") == test.count("or.pred any, any, here;") > 0
 
 
 @needs_codegen

@@ -118,6 +118,14 @@ def test_blocks_that_shared_memory_keeps_apart_do_not_count(
     assert ptx_stage.assemble(PTX, "k", OPTIONS, 10, 100 << 10)[0] == b"wide"
 
 
+def test_checked_kernels_are_assembled_once(
+    assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, APART, TOGETHER)
+    cubin, _ = ptx_stage.assemble(PTX, "k", OPTIONS, 10, is_checked=True)
+    assert (cubin, len(assembled)) == (b"narrow", 1)
+
+
 def test_kernels_that_wait_once_are_assembled_once(
     assembled: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

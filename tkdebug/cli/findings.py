@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.kernel_checks import checks_of
 from tkdebug.cli.places import check_writable
@@ -19,7 +20,7 @@ from tkdebug.instrument.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.knob_values import CHECK_NAMES, CheckedLaunchesName
+from tkdebug.knob_values import CheckedLaunchesName
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tkdebug.checks import NO_CHECKS
 from tkdebug.cli.arguments import Arguments
-from tkdebug.knob_values import NO_CHECKS, ModeName
+from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
 
 

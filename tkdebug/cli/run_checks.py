@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.findings import check_baseline, checked_launches
 from tkdebug.cli.kernel_checks import is_upstream, mode_of
@@ -17,7 +18,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
-from tkdebug.knob_values import NATIVE_CHECKS, NO_CHECKS, ModeName
+from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
 
 
@@ -102,7 +103,7 @@ def _check_timelines(arguments: Arguments, mode: ModeName) -> None:
     from tkdebug.timelines.requests import read_request
 
     if mode == "interpret" and arguments.timelines:
-        raise UsageError("--timeline: kernels are interpreted; it is about those on a GPU")
+        raise UsageError("--timeline: kernels are interpreted; it needs kernels on a GPU")
     for text in arguments.timelines or KNOBS.timelines:
         read_request(text)
 
@@ -114,9 +115,9 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             "every launch; leave it out, or run with --mode native"
         )
     if mode == "interpret" and arguments.stalls:
-        raise UsageError("--stalls: kernels are interpreted; it is about those on a GPU")
+        raise UsageError("--stalls: kernels are interpreted; it needs kernels on a GPU")
     if mode == "interpret" and arguments.hang_timeout_s is not None:
-        raise UsageError("--hang-timeout: kernels are interpreted; it is about those on a GPU")
+        raise UsageError("--hang-timeout: kernels are interpreted; it needs kernels on a GPU")
     if arguments.hang_timeout_s is not None and not arguments.coredump:
         raise UsageError(
             "--hang-timeout: needs core dumps, "

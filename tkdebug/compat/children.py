@@ -11,9 +11,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tkdebug.checks import MARKING_CHECKS, NO_CHECKS
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
-from tkdebug.knob_values import MARKING_CHECKS, MODE_NAMES, NO_CHECKS, ModeName
+from tkdebug.knob_values import MODE_NAMES, ModeName
 from tkdebug.knobs import KNOBS
 from tkdebug.watches.in_force import WATCHES
 

@@ -52,7 +52,13 @@ class Why:
     sources: tuple[str, ...] = ()
 
 
-def why(inspection: Inspection, text: str, frame: int = 0, only_nan: bool = False) -> Why:
+def why(
+    inspection: Inspection,
+    text: str,
+    frame: int = 0,
+    only_nan: bool = False,
+    program: int | None = None,
+) -> Why:
     """Why an element of a tensor, or of a variable, is what it is.
 
     Args:
@@ -60,6 +66,7 @@ def why(inspection: Inspection, text: str, frame: int = 0, only_nan: bool = Fals
         text: `out[3, 17]`, `acc[0, 4]`, or the name of a scalar.
         frame: whose variables are meant, 0 for the innermost.
         only_nan: follow NaN alone, back to where it was born.
+        program: linear number of that whose variable is meant; None for the first selected one.
 
     Raises:
         UsageError: `text` names no element, or there is no such variable here.
@@ -67,7 +74,7 @@ def why(inspection: Inspection, text: str, frame: int = 0, only_nan: bool = Fals
     variable = _variable(inspection, text, frame)
     if variable is not None:
         name, value, index = variable
-        return _of_variable(inspection, text, name, value, index, only_nan)
+        return _of_variable(inspection, text, name, value, index, only_nan, program)
     element = parse_element(_of_argument(inspection, text, frame), inspection.launch.arguments)
     return _of_element(inspection, element, only_nan)
 
@@ -123,7 +130,7 @@ def _variable(
     if found is None and isinstance(node, ast.Name) and index != ():
         return None  # an argument, or a global that was passed as one
     if not is_argument and not isinstance(found, tensor):
-        problem = "has no value here" if found is None else "is no number or tile of the kernel's"
+        problem = "has no value here" if found is None else "is not a number or tile of the kernel"
         raise UsageError(f"why: `{node.id}` {problem}")
     if not isinstance(found, tensor) or found.type.scalar.is_ptr():
         return None
@@ -135,7 +142,7 @@ def _variable(
     ):
         count = f"{len(shape)} ind{'ex' if len(shape) == 1 else 'ices'}"
         problem = (
-            f"`{text.strip()}` is no element of it"
+            f"`{text.strip()}` is not an element of it"
             if len(full) == len(shape)
             else f"an element has {count}, such as {node.id}{[0] * len(shape)}"
         )
@@ -150,12 +157,14 @@ def _of_variable(
     value: Value,
     index: tuple[int, ...],
     only_nan: bool,
+    program: int | None,
 ) -> Why:
     here, programs = inspection.here, inspection.programs
     assert here is not None
     if not programs:
         raise UsageError("why: none of the selected programs is here")
-    tracer = _traced(inspection, programs[0], here.moment)
+    program = programs[0] if program is None else program
+    tracer = _traced(inspection, program, here.moment)
     number = tracer.current.get(value, -1)
     if number < 0:
         raise UsageError(f"why: `{name}` has no value in this program")
@@ -164,9 +173,9 @@ def _of_variable(
     mask = torch.zeros(instance.data.shape, dtype=torch.bool)
     mask[index] = True
     shown = instance.data[index].item()
-    what = f"{text} is {number_text(shown)} in program {inspection.program_text(programs[0])}"
+    what = f"{text} is {number_text(shown)} in program {inspection.program_text(program)}"
     starts = [(number, mask)]
-    return _sliced(inspection, here.moment, tracer, what, programs[0], starts, [], only_nan)
+    return _sliced(inspection, here.moment, tracer, what, program, starts, [], only_nan)
 
 
 def _traced(inspection: Inspection, program: int, until: Moment) -> Tracer:

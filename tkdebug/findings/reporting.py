@@ -12,12 +12,12 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
+from tkdebug.checks import CHECK_NAMES, NO_CHECKS
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
 from tkdebug.findings import baseline
 from tkdebug.findings.comments import is_ignored
 from tkdebug.hook_chain import HOOKS
-from tkdebug.knob_values import CHECK_NAMES, NO_CHECKS
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 

@@ -7,7 +7,6 @@ from typing import Literal
 from textual.message import Message
 
 from tkdebug.events import AutotuneChoice
-from tkdebug.instrument.advice import Advice
 from tkdebug.instrument.kernel_passes import KernelPasses
 from tkdebug.instrument.records import FaultKey, Launch
 from tkdebug.tui.kernel_text import KernelText
@@ -126,15 +125,3 @@ class FollowLine(Message):
 
 class TabMarked(Message):
     """What stands behind the name of a pane's tab has changed."""
-
-
-class AdviceLoaded(Message):
-    """The remarks of the run, ranked.
-
-    Attributes:
-        was_sought: whether launches were looked at for advice at all.
-    """
-
-    def __init__(self, advice: tuple[Advice, ...], was_sought: bool) -> None:
-        self.advice, self.was_sought = advice, was_sought
-        super().__init__()

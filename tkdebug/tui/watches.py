@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
-from textual.message import Message
-from textual.widgets import Static
 
-from tkdebug.errors import Frame, SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.tables import Recorded
 from tkdebug.instrument.watched_values import values_since
 from tkdebug.tui import display, palette
-from tkdebug.tui.messages import OpenKernel, SessionFailed, TabMarked
-from tkdebug.tui.pane import Pane
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.table import Cell, Column, Table
+from tkdebug.tui.table import Cell, Column
+from tkdebug.tui.table_pane import TablePane
 from tkdebug.watches.records import WatchedValue, number_text, program_text, summary_text
 
-_COLUMNS = (
-    Column("line", 22, keep_end=True),
-    Column("name", 12, keep_end=True),
-    Column("launch", 6, right=True, from_width=70),
-    Column("program", 11, right=True),
-    Column("iteration", 9, right=True),
-    Column("summary", 0),
-)
-_RELOAD_S = 1.0
 # What the pane keeps, and shows of a tile.
 MOST_VALUES = 50_000
 MOST_ROWS, MOST_COLUMNS = 256, 64
@@ -41,130 +24,83 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 Row = Recorded[WatchedValue]
 
 
-class WatchesPane(Pane):
-    """Values by place and time; new ones are read in a thread."""
+class WatchesPane(TablePane[Row]):
+    """Values by place and time."""
 
-    DEFAULT_CSS = """
-    #watches-table { height: auto; max-height: 50%; min-height: 4; }
-    #watches-detail { height: 1fr; background: $panel; padding: 0 1; scrollbar-size: 1 1; }
-    #watches-detail:focus { background: $panel-lighten-1; }
-    #watches-text { width: auto; }
-    """
+    DEFAULT_CSS = "WatchesPane Static { width: auto; }"
     TAB = "watches"
     KEYS = (
         ("Tab", "to the histogram and the tile, and back"),
         ("Enter", "show the line in the kernel"),
     )
-
-    class Loaded(Message):
-        """Values that are new since the last ones."""
-
-        def __init__(self, rows: tuple[Row, ...]) -> None:
-            self.rows = rows
-            super().__init__()
+    COLUMNS = (
+        Column("line", 22, keep_end=True),
+        Column("name", 12, keep_end=True),
+        Column("launch", 6, right=True, from_width=70),
+        Column("program", 11, right=True),
+        Column("iteration", 9, right=True),
+        Column("summary", 0),
+    )
+    RELOAD_S = 1.0
 
     def __init__(self) -> None:
-        super().__init__(id="watches-pane")
-        self._rows: list[Row] = []
+        super().__init__()
         self._last_seq = 0
-        self._session: Session | None = None
-        self._seen: tuple[int, bool] | None = None
-        self._loaded_s = 0.0
-        self._snapshot: Snapshot | None = None
-        self._state = ScriptState("starting")
-        self._text = Text("")
 
-    def compose(self) -> ComposeResult:
-        """The values, and the one at the cursor in full."""
-        with Vertical():
-            yield Table(_COLUMNS, id="watches-table")
-            with VerticalScroll(id="watches-detail", can_focus=True):
-                yield Static(id="watches-text")
+    def reader(self, session: Session) -> Callable[[], object]:
+        """The values that are new since the last ones."""
+        since, room = self._last_seq, MOST_VALUES - len(self.rows)
+        return lambda: tuple(values_since(session, since, room))
 
-    def on_mount(self) -> None:
-        """Begin empty."""
-        self._show_rows()
+    def take(self, found: tuple[Row, ...]) -> None:
+        """Add what is new."""
+        new = [row for row in found if row.seq > self._last_seq]
+        if new:
+            self._last_seq = new[-1].seq
+            self.rows = sorted((*self.rows, *new), key=_order)
 
-    def focus_main(self) -> None:
-        """Focus the list."""
-        self.query_one("#watches-table", Table).focus()
+    def key(self, row: Row) -> Hashable:
+        """Its number in the session."""
+        return row.seq
 
-    def copied_text(self) -> str:
-        """The value at the cursor."""
-        return self._text.plain
+    def cells(self, row: Row) -> tuple[Cell, ...]:
+        """Where and when, and the summary."""
+        return _cells(row.event)
 
-    def tab_mark(self) -> Text:
-        """How many values there are."""
-        number = len(self._rows)
-        more = "+" if number >= MOST_VALUES else ""
-        return Text(f" {display.count(number)}{more}", style=palette.GOOD) if number else Text("")
+    def detail(self, row: Row) -> Text:
+        """Where, the line itself, the summary, the histogram, the tile."""
+        value, frame = row.event, row.event.frames[-1]
+        text = Text(no_wrap=True)
+        text.append(f"{display.shown(frame.file, 300)}:{frame.line}", style=palette.LABEL)
+        text.append(f"  {display.shown(value.name, 100)}", style=palette.STRONG)
+        text.append(f"  {display.shown(value.type, 60)} of {display.shown(value.kernel, 100)}\n")
+        text.append(self.source_text(frame.file, frame.line))
+        where = f"launch {value.launch_id}, program {program_text(value.program_id)}"
+        text.append(f"{where}, iteration {value.iteration}: {summary_text(value)}\n")
+        if len(value.frames) > 1:
+            chain = " > ".join(display.place(one) for one in value.frames)
+            text.append(f"called by {chain}\n", style=palette.MUTED)
+        for line in _histogram(value):
+            text.append(line + "\n", style=palette.LABEL)
+        for line in _grid(value):
+            text.append("\n" + line)
+        return text
 
-    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """Read what is new."""
-        self._snapshot, self._state, self._session = snapshot, state, session
-        if snapshot is None or session is None:
-            self._show_rows()
-            return
-        seen = (snapshot.launch_count, state.going_on)
-        is_due = not state.going_on or time.monotonic() - self._loaded_s >= _RELOAD_S
-        if seen == self._seen or not is_due:
-            self._show_rows()
-            return
-        self._seen, self._loaded_s = seen, time.monotonic()
-        since, room = self._last_seq, MOST_VALUES - len(self._rows)
+    def place(self, row: Row) -> tuple[str, str, int]:
+        """The innermost line that it was watched at."""
+        frame = row.event.frames[-1]
+        return row.event.kernel, frame.file, frame.line
 
-        def load() -> None:
-            try:
-                found = tuple(values_since(session, since, room))
-            except SessionError as error:
-                self.app.post_message(SessionFailed(str(error)))
-                return
-            self.post_message(WatchesPane.Loaded(found))
+    def count(self) -> str:
+        """How many values there are, as far as they are kept."""
+        number = len(self.rows)
+        return display.count(number) + "+" * (number >= MOST_VALUES) if number else ""
 
-        self.run_worker(load, thread=True, exclusive=True, group="watches")
-
-    def on_watches_pane_loaded(self, event: WatchesPane.Loaded) -> None:
-        """Show them."""
-        event.stop()
-        rows = [row for row in event.rows if row.seq > self._last_seq]
-        if rows:
-            self._last_seq = rows[-1].seq
-            self._rows = sorted((*self._rows, *rows), key=_order)
-        self._show_rows()
-        self.post_message(TabMarked())
-
-    def _show_rows(self) -> None:
-        table, rows = self.query_one("#watches-table", Table), self._rows
-        table.empty_text = self._why_none()
-        table.show_rows([row.seq for row in rows], lambda i: _cells(rows[i].event))
-        self.query_one("#watches-detail").display = bool(rows)
-        self._show_selected()
-
-    def _why_none(self) -> str:
-        if self._snapshot is not None and self._snapshot.launch_count:
+    def why_none(self) -> str:
+        """Nothing was watched, or nothing launched."""
+        if self.snapshot is not None and self.snapshot.launch_count:
             return "no values: nothing was watched; tkdebug run --watch FILE:LINE:NAME script.py"
-        return "no values: no kernel was launched" + (" yet" if self._state.going_on else "")
-
-    def on_line_list_moved(self, event: Table.Moved) -> None:
-        """Show the value that is selected now."""
-        event.stop()
-        self._show_selected()
-
-    def _show_selected(self) -> None:
-        index = self.query_one("#watches-table", Table).cursor
-        text = Text("")
-        if index < len(self._rows):
-            text = _value_text(self._rows[index].event, self._session)
-        if text != self._text:
-            self._text = text
-            self.query_one("#watches-text", Static).update(text)
-
-    def on_line_list_chosen(self, event: Table.Chosen) -> None:
-        """Go to the line in the kernel."""
-        event.stop()
-        value = self._rows[event.index].event
-        frame = value.frames[-1]
-        self.post_message(OpenKernel(None, value.kernel, frame.file, frame.line))
+        return "no values: no kernel was launched" + (" yet" if self.state.going_on else "")
 
 
 def _order(row: Row) -> tuple[object, ...]:
@@ -183,35 +119,6 @@ def _cells(value: WatchedValue) -> tuple[Cell, ...]:
         Cell(str(value.iteration)),
         Cell(display.shown(summary_text(value), 200), style),
     )
-
-
-def _value_text(value: WatchedValue, session: Session | None) -> Text:
-    """Where, the line itself, the summary, the histogram, the tile."""
-    frame = value.frames[-1]
-    text = Text(no_wrap=True)
-    text.append(f"{display.shown(frame.file, 300)}:{frame.line}", style=palette.LABEL)
-    text.append(f"  {display.shown(value.name, 100)}", style=palette.STRONG)
-    text.append(f"  {display.shown(value.type, 60)} of {display.shown(value.kernel, 100)}\n")
-    line = _source_line(frame, session)
-    if line:
-        text.append(f"{display.shown_code(line.strip(), 300)}\n", style=palette.GOOD)
-    where = f"launch {value.launch_id}, program {program_text(value.program_id)}"
-    text.append(f"{where}, iteration {value.iteration}: {summary_text(value)}\n")
-    if len(value.frames) > 1:
-        chain = " > ".join(display.place(one) for one in value.frames)
-        text.append(f"called by {chain}\n", style=palette.MUTED)
-    for row in _histogram(value):
-        text.append(row + "\n", style=palette.LABEL)
-    for row in _grid(value):
-        text.append("\n" + row)
-    return text
-
-
-def _source_line(frame: Frame, session: Session | None) -> str | None:
-    try:
-        return None if session is None else session.source_line(frame.file, frame.line)
-    except SessionError as error:
-        return str(error)
 
 
 def _histogram(value: WatchedValue) -> Iterator[str]:

@@ -48,6 +48,7 @@ def functions_of(names: tuple[tuple[Any, str], ...]) -> frozenset[Any]:
 
 
 _NORMS = functions_of(((torch, _NORM_NAMES), (torch.nn.functional, _NORM_NAMES)))
+_SUMS = functions_of(((torch, "addmm baddbmm"), (Tensor, "addmm baddbmm")))
 ACCUMULATED_IN_FP32 = functions_of(_NAMES) | _NORMS
 
 
@@ -57,13 +58,31 @@ def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
         # The replacements of torch's own products have to see their operands.
         return call(func, args, kwargs)
     operands = collected(args, kwargs)
-    if torch.is_autocast_enabled("cpu") and func not in _NORMS:
+    # Autocast leaves alone what writes to a tensor that it is given, and sums with `out_dtype=`.
+    writes = kwargs.get("out") is not None or _is_in_place(func)
+    is_sum = "out_dtype" in kwargs and func in _SUMS
+    if torch.is_autocast_enabled("cpu") and not (writes or is_sum or func in _NORMS):
         return _run_under_autocast(func, args, kwargs, operands)
+    if "out_dtype" in kwargs:
+        operands = _matrices(func, args, kwargs)
     dtypes = {t.dtype for t in operands if t.is_floating_point()}
     if len(dtypes) != 1 or not dtypes.issubset(_HALVES):
         # Not halves, or a mixture that torch has its own answer to.
         return call(func, args, kwargs)
-    return _run(func, args, kwargs, dtypes.pop())
+    with torch.autocast("cpu", enabled=False):
+        return _run(func, args, kwargs, dtypes.pop())
+
+
+def _matrices(func: Function, args: Arguments, kwargs: dict[str, Any]) -> list[Tensor]:
+    """The factors of `mm`, `bmm`, `addmm` or `baddbmm`: the summand and the output may be fp32."""
+    factors = {name: value for name, value in kwargs.items() if name not in ("out", "input")}
+    has_summand = func in _SUMS and "input" not in kwargs
+    return collected(args[has_summand:], factors)
+
+
+def _is_in_place(func: Function) -> bool:
+    name = getattr(func, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
 
 
 def _run_under_autocast(
@@ -83,11 +102,10 @@ def _run_under_autocast(
 def _run(func: Function, args: Arguments, kwargs: dict[str, Any], half: torch.dtype) -> Any:
     out = kwargs.pop("out", None)
     result_dtype = kwargs.pop("out_dtype", None) or half
-    name = getattr(func, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
+    in_place = _is_in_place(func)
     if in_place:
         out = args[0]
-        func = getattr(Tensor, name[:-1])
+        func = getattr(Tensor, func.__name__[:-1])
     wide_args = cast(args, _HALVES, torch.float32)
     wide_kwargs = {key: cast(value, _HALVES, torch.float32) for key, value in kwargs.items()}
     result = call(func, wide_args, wide_kwargs)

@@ -19,6 +19,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import describe_type, dtype
 from tkdebug.compiler.ir import Operation, SourceLocation, Value
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.probes.site_text import site_text
 from tkdebug.compiler.probes.watch_sites import WatchSite, watch_ops
 from tkdebug.compiler.tensor import tensor
 from tkdebug.errors import instead_of, shown_path
@@ -154,7 +155,7 @@ class Watching:
 
     def _renumbered(self, used: Sequence[int]) -> Iterator[str]:
         for place, number in enumerate(used):
-            yield replace(self._sites[number], number=place).encoded()
+            yield site_text(replace(self._sites[number], number=place))
 
     def _lines(self) -> Iterator[tuple[Watch, str]]:
         for (watch, location), problem in self._problems.items():

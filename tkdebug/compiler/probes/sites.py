@@ -7,19 +7,18 @@ text, so that printed GPU IR says what its numbers mean.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes.clock_sites import TimelineOptions, TimelinePlan
+from tkdebug.compiler.probes.live_memory import MEMORY
+from tkdebug.compiler.probes.site_text import read_sites
 from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.probes.watch_sites import WORD_BYTES, WatchSite
-from tkdebug.errors import IRError
 from tkdebug.watches.places import Watch
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
@@ -27,10 +26,6 @@ UNWRITTEN: Final = "uninitialised-read"
 # All of them, and those that are looked for unless others are asked for.
 ALL_KINDS: Final = (*BOUNDS_KINDS, "assert", "assumption", *SYMPTOM_KINDS, UNWRITTEN)
 KINDS: Final = tuple(kind for kind in ALL_KINDS if kind not in ("inf", UNWRITTEN))
-# What is refused in a list of sites that was not written here.
-_MAX_TEXT: Final = 4096
-
-
 # How an access is tested: never, as no element can be outside; once before a loop; once for each of
 # its tiles; by its elements. The last of these is the costliest.
 TESTS: Final = ("proven", "before-loop", "tile", "element")
@@ -63,13 +58,13 @@ class ProbeSite:
         number: of its slot in the table.
         kind: of the fault that it reports.
         op_id: the Tile IR op.
-        tensor: the parameter whose tensor an access must stay in; None where that is not known, so
-            that the access is not tested.
+        tensor: the parameter whose tensor an access must stay in; None where it is none.
         shape: of the tile, () of a scalar.
         element_bytes: what the access counts its elements in; 0 of what accesses no memory.
         is_masked: whether it has a mask.
         is_recomputed: whether arguments and program ids alone decide which elements are bad: then
             the kernel only flags the site, and the host finds the elements.
+        is_loaded: whether its pointer is no parameter's: it is tested by the map of memory.
     """
 
     number: int
@@ -80,46 +75,12 @@ class ProbeSite:
     element_bytes: int
     is_masked: bool
     is_recomputed: bool = False
+    is_loaded: bool = False
 
-    def encoded(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def decoded(text: str) -> ProbeSite:
-        """What `encoded` gave.
-
-        Raises:
-            IRError: it is no such text.
-        """
-        try:
-            if len(text) > _MAX_TEXT:
-                raise ValueError(f"{len(text)} characters")
-            data = json.loads(text)
-            if not isinstance(data, dict) or set(data) != _FIELDS:
-                raise ValueError("other fields")
-            for name, types in _TYPES.items():
-                if type(data[name]) not in types:
-                    raise ValueError(f"{name} is {data[name]!r:.40}")
-            shape = data["shape"]
-            if any(type(extent) is not int or extent < 1 for extent in shape):
-                raise ValueError(f"shape is {shape!r:.40}")
-            return ProbeSite(**{**data, "shape": tuple(shape)})
-        except ValueError as error:
-            raise IRError(f"probe_sites: {text!r:.80} is no site of a probe: {error}") from error
-
-
-_FIELDS: Final = {field.name for field in fields(ProbeSite)}
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "number": (int,),
-    "kind": (str,),
-    "op_id": (int,),
-    "tensor": (str, type(None)),
-    "shape": (list,),
-    "element_bytes": (int,),
-    "is_masked": (bool,),
-    "is_recomputed": (bool,),
-}
+    @property
+    def bound(self) -> str | None:
+        """What of `ProbePlan.bounds` it is tested by; None of what is not tested."""
+        return MEMORY if self.is_loaded else self.tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +89,8 @@ class ProbePlan:
 
     Attributes:
         sites: by number.
-        bounds: the parameters whose tensors' bounds the kernel takes, in that order.
+        bounds: the parameters whose tensors' bounds the kernel takes, in that order; `MEMORY` for
+            the map of memory.
         module: the Tile IR, whose ops carry the numbers of their sites.
         watches: values that are looked at, by number.
         watch_bytes: memory for what is kept of them in one launch.
@@ -160,6 +122,11 @@ class ProbePlan:
         return bool(self.sites) or self.timeline is not None
 
     @property
+    def takes_map(self) -> bool:
+        """Whether the kernel takes the map of memory."""
+        return MEMORY in self.bounds
+
+    @property
     def watch_places(self) -> tuple[int, int]:
         """Where the counters and records stand behind the table's address and the bounds."""
         first = 1 + 2 * len(self.bounds)
@@ -189,7 +156,7 @@ def probe_sites(function: Operation) -> tuple[ProbeSite, ...]:
     Raises:
         IRError: the kernel's list cannot be read.
     """
-    return tuple(ProbeSite.decoded(text) for text in tt.Func(function).probe_sites)
+    return read_sites(ProbeSite, tt.Func(function).probe_sites, "probe_sites")
 
 
 def probe_bounds(function: Operation) -> tuple[str, ...]:

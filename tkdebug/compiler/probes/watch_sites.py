@@ -12,16 +12,16 @@ fits any more.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Operation
-from tkdebug.errors import Frame, IRError
+from tkdebug.compiler.probes.site_text import read_sites
+from tkdebug.errors import Frame
 from tkdebug.watches.conditions import Node, read_condition
 from tkdebug.watches.places import Span, Watch
 
@@ -29,7 +29,6 @@ WORD_BYTES: Final = 8
 # Bins of magnitudes: below 2 ** (FIRST_EXPONENT + 1), then a power of two each, the last open.
 BINS: Final = 64
 FIRST_EXPONENT: Final = -32
-_MAX_TEXT: Final = 1 << 14
 
 
 class Word(IntEnum):
@@ -113,35 +112,6 @@ class WatchSite:
             return HEADER_WORDS + -(-self.elements * self.element_bytes // WORD_BYTES)
         return SUMMARY_WORDS + BINS
 
-    def encoded(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def decoded(text: str) -> WatchSite:
-        """What `encoded` gave.
-
-        Raises:
-            IRError: it is no such text.
-        """
-        try:
-            if len(text) > _MAX_TEXT:
-                raise ValueError(f"{len(text)} characters")
-            data = json.loads(text)
-            return WatchSite(
-                **{
-                    **data,
-                    "frames": tuple(Frame(**frame) for frame in data["frames"]),
-                    "shape": tuple(map(int, data["shape"])),
-                    "programs": tuple(
-                        tuple((int(first), int(end)) for first, end in box)
-                        for box in data["programs"]
-                    ),
-                }
-            )
-        except (ValueError, TypeError, KeyError) as error:
-            raise IRError(f"watch_sites: {text!r:.80} is no site of a watch: {error}") from error
-
     @staticmethod
     def of(watch: Watch, number: int, frames: tuple[Frame, ...], **value: object) -> WatchSite:
         """The site of a watch, with what is known of the value."""
@@ -192,7 +162,7 @@ def watch_sites(function: Operation) -> tuple[WatchSite, ...]:
     Raises:
         IRError: the kernel's list cannot be read.
     """
-    return tuple(map(WatchSite.decoded, tt.Func(function).watch_sites))
+    return read_sites(WatchSite, tt.Func(function).watch_sites, "watch_sites")
 
 
 def watch_ops(function: Operation) -> Iterator[tuple[Operation, int]]:

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from tkdebug.debugger.console import breakpoint_commands as breaks
+from tkdebug.debugger.console import ir_commands as irs
 from tkdebug.debugger.console import looking_commands as looks
 from tkdebug.debugger.console import moving_commands as moves
 from tkdebug.debugger.console import why_commands as whys
@@ -78,13 +79,19 @@ COMMANDS: tuple[Command, ...] = (
     _C(("display",), "[EXPRESSION]", "show a value at each stop", looks.display, False),
     _C(("undisplay",), "[EXPRESSION]", "show it no more", looks.undisplay, False),
     _C(("why",), "OUT[I, J] | VARIABLE", "what it was computed from, line by line", whys.explain),
-    _C(("why-nan", "whynan"), "OUT[I, J]", "where its NaN was born", whys.explain_nan),
+    _C(("why-nan", "whynan"), "OUT[I, J]|NAME", "where its NaN was born", whys.explain_nan),
     _C(("why-not-written", "whynot"), "OUT[I, J]", "who missed it, and how", whys.explain_missing),
     _C(("where", "w", "bt"), "", "the chain of calls", looks.where),
     _C(("up", "u"), "", "look at the caller", looks.up),
     _C(("down", "d"), "", "look at the called function again", looks.down),
     _C(("list", "l"), "[FIRST[, LAST]]", "source around this line", looks.list_lines),
     _C(("longlist", "ll"), "", "source of this function", looks.list_function),
+    _C(("stage",), "[STAGE]", irs.STAGE_HELP, irs.stage, False),
+    _C(("ir",), "[N]", "the IR around the op that is about to run", irs.list_ir),
+    _C(("layout",), "X", "which thread holds which element of a tile", irs.layout),
+    _C(("holder",), "X[I, J]", "who holds an element: warp, lane, register", irs.holder),
+    _C(("registers", "regs"), "X WARP LANE", "what a thread holds of a tile", irs.registers),
+    _C(("shared",), "[%BUFFER]", "shared memory, and copies on their way to it", irs.shared),
     _C(("pid",), "[X[,Y[,Z]] … | all | EXPRESSION]", looks.PID_HELP, looks.select, False),
     _C(("programs",), "", "where all programs are", looks.programs),
     _C(("help", "h", "?"), "[COMMAND]", "this list, or what a command does", help_text),
@@ -125,4 +132,6 @@ def _refuse_nonsense(line: str) -> None:
         word = line.split()[0]
         near = difflib.get_close_matches(word, list(_BY_NAME), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"{line}: no command and no Python; {hint}`help` lists commands") from None
+        raise UsageError(
+            f"{line}: neither a command nor Python; {hint}`help` lists commands"
+        ) from None

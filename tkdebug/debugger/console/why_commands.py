@@ -12,6 +12,7 @@ from torch import Tensor
 from tkdebug.debugger.slice_lines import Line
 from tkdebug.debugger.value_text import number_text, summary, truths_text
 from tkdebug.debugger.why import Why, why, why_not_written
+from tkdebug.debugger.why_nan import why_nan
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.buffers import Buffer
 
@@ -26,7 +27,7 @@ def explain(console: Console, rest: str) -> None:
 
 def explain_nan(console: Console, rest: str) -> None:
     """`why-nan`."""
-    found = why(console.debugger.at_stop, _given(rest), console.frame, only_nan=True)
+    found = why_nan(console.debugger.at_stop, _given(rest), console.frame)
     _say(console, found)
     if found.computed and not any(line.births for line in found.computed):
         console.say("no NaN was born in the lines above: it was loaded, or the value is none")

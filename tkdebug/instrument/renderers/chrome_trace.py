@@ -2,7 +2,7 @@
 
 What CUPTI recorded is there, of any launcher, on tracks of the GPU's streams and with the GPU's
 times; what others launched has a category that begins with "other". A thread that entered scopes
-has a track, too; its scopes are times of the host.
+has a track, too; its scopes are times of the host. What overlaps is on a track of its own.
 
 Where the GPU's own times are known, an arrow leads from the host's launch to each kernel.
 
@@ -24,11 +24,9 @@ from tkdebug.instrument.kernel_names import activity_name, demangled
 from tkdebug.instrument.origin_totals import recorded_origins
 from tkdebug.instrument.records import FaultGroup, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.timeline_section import timeline_events
+from tkdebug.instrument.renderers.trace_tracks import StreamLanes, Tracks, lanes
 from tkdebug.instrument.session import Session
 
-Track = tuple[int, int]  # process, stream
-_FIRST_GPU_TRACK = 1 << 20
-_HOST_TRACK = _FIRST_GPU_TRACK - 1
 _MOST_KNOWN = 4096
 
 
@@ -44,14 +42,14 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
         first_faults[group.first.process, fault.launch_id].append(
             f"{place}{fault.kind}: {fault.message}"
         )
-    streams = _GpuStreams()
+    streams = _GpuStreams(session)
     starts_ns: dict[tuple[int, int], int] = {}
     yield '{"displayTimeUnit": "ns", "traceEvents": ['
     separator = "\n"
     for event in chain(
         _launch_events(session, run, streams, first_faults, starts_ns),
         _other_events(session, run, streams),
-        _scope_events(session, run),
+        _scope_events(session, run, streams.tracks),
         timeline_events(session, run, starts_ns),
     ):
         yield separator + json_text(event)
@@ -67,34 +65,30 @@ def _launch_events(
     starts_ns: dict[tuple[int, int], int],
 ) -> Iterator[dict[str, object]]:
     """The launches; when each began on the GPU is put into `starts_ns`."""
-    free_ns: dict[Track, int] = {}
+    free_ns: dict[tuple[int, int], int] = {}
     processes: set[int] = set()
-    hosts: set[int] = set()
     texts = _ArgumentTexts()
     for launch in map(_Launch._make, session.launch_fields(_Launch._fields)):
         if launch.process not in processes:
             processes.add(launch.process)
             yield _process_name(run, launch)
-        told = first_faults.get((launch.process, launch.id), [])
+        launch_faults = first_faults.get((launch.process, launch.id), [])
         if launch.device_start_ns is not None:
             starts_ns[launch.process, launch.id] = launch.device_start_ns
             start_ns = launch.device_start_ns - run.start_ns
             arrow = f"0x{launch.seq:x}"
-            event = _event(launch, start_ns, told, texts)
+            event = _event(launch, start_ns, launch_faults, texts)
             event.update(bind_id=arrow, flow_in=True)
-            yield from streams.events(launch, event)
-            if launch.process not in hosts:
-                hosts.add(launch.process)
-                yield _track_name(launch.process, _HOST_TRACK, "launches by the host")
-            yield _host_event(launch, run, arrow)
+            yield from streams.events(launch, launch.device_start_ns, event)
+            host = _host_event(launch, run, arrow)
+            yield from streams.tracks.put(launch.process, "host", "launches by the host", host)
             continue
-        track = (launch.process, launch.stream)
-        if track not in free_ns:
-            yield _track_name(*track, f"stream {launch.stream}")
         # Launches are queued before the GPU gets to them, and a stream runs them in turn.
-        start_ns = max(launch.start_ns, free_ns.get(track, 0))
-        free_ns[track] = start_ns + (launch.duration_ns or 0)
-        yield _event(launch, start_ns - run.start_ns, told, texts)
+        stream = (launch.process, launch.stream)
+        start_ns = max(launch.start_ns, free_ns.get(stream, 0))
+        free_ns[stream] = start_ns + (launch.duration_ns or 0)
+        event = _event(launch, start_ns - run.start_ns, launch_faults, texts)
+        yield from streams.tracks.put(*stream, f"stream {launch.stream}", event)
 
 
 def _host_event(launch: _Launch, run: RunInfo, arrow: str) -> dict[str, object]:
@@ -104,7 +98,6 @@ def _host_event(launch: _Launch, run: RunInfo, arrow: str) -> dict[str, object]:
         "name": f"launch {launch.kernel}",
         "cat": "launch",
         "pid": launch.process,
-        "tid": _HOST_TRACK,
         "ts": (launch.start_ns - run.start_ns) / 1e3,
         "dur": 0,
         "bind_id": arrow,
@@ -120,26 +113,31 @@ def _other_events(
     for activity in recorded_activities(session):
         if not activity.launch:
             origin = origins.get((activity.process, activity.origin))
-            yield from streams.events(activity, _other_event(activity, run, origin))
+            event = _other_event(activity, run, origin)
+            yield from streams.events(activity, activity.start_ns, event)
 
 
 class _GpuStreams:
-    """The tracks of what CUPTI recorded: one for each stream of a GPU."""
+    """The tracks of what CUPTI recorded: one for each stream of a GPU, more where it overlaps."""
 
-    def __init__(self) -> None:
-        self._tracks: dict[tuple[int, int, int], int] = {}
+    def __init__(self, session: Session) -> None:
+        self.tracks = Tracks()
+        self._lanes = StreamLanes(session)
 
     def events(
-        self, timed: _Launch | Activity, event: dict[str, object]
+        self, timed: _Launch | Activity, start_ns: int, event: dict[str, object]
     ) -> Iterator[dict[str, object]]:
         """The event on its track, behind the track's name where it is the first one there."""
         device = timed.device or 0
-        stream = timed.stream if isinstance(timed, Activity) else timed.device_stream or 0
-        place = (timed.process, device, stream)
-        if place not in self._tracks:
-            self._tracks[place] = _FIRST_GPU_TRACK + len(self._tracks)
-            yield _track_name(timed.process, self._tracks[place], f"GPU {device}, stream {stream}")
-        yield {**event, "tid": self._tracks[place]}
+        number = timed.stream if isinstance(timed, Activity) else timed.device_stream or 0
+        stream = (timed.process, device, number)
+        lane = self._lanes.lane(stream, start_ns, timed.duration_ns or 0)
+        name = f"GPU {device}, stream {number}"
+        yield from self.tracks.put(timed.process, (*stream, lane), _lane_name(name, lane), event)
+
+
+def _lane_name(name: str, lane: int) -> str:
+    return name if lane == 0 else f"{name}, at the same time {lane}"
 
 
 def _other_event(activity: Activity, run: RunInfo, origin: Origin | None) -> dict[str, object]:
@@ -179,36 +177,30 @@ def _process_name(run: RunInfo, launch: _Launch) -> dict[str, object]:
     return {"ph": "M", "name": "process_name", "pid": launch.process, "args": {"name": name}}
 
 
-def _scope_events(session: Session, run: RunInfo) -> Iterator[dict[str, object]]:
-    threads: set[Track] = set()
+def _scope_events(session: Session, run: RunInfo, tracks: Tracks) -> Iterator[dict[str, object]]:
+    threads: dict[tuple[int, int], list[ScopeSpan]] = defaultdict(list)
     since = 0
     while page := session.records(ScopeSpan, since):
         for recorded in page:
-            scope = recorded.event
-            track = (recorded.process, scope.thread)
-            if track not in threads:
-                threads.add(track)
-                yield _track_name(*track, f"scopes of thread {scope.thread}")
-            yield {
-                "ph": "X",
-                "name": scope.name,
-                "cat": "scope",
-                "pid": recorded.process,
-                "tid": scope.thread,
-                "ts": (scope.start_ns - run.start_ns) / 1e3,
-                "dur": max(0, scope.end_ns - scope.start_ns) / 1e3,
-                "args": dict(scope.metrics),
-            }
+            threads[recorded.process, recorded.event.thread].append(recorded.event)
         since = page[-1].seq
+    for (process, thread), scopes in threads.items():
+        spans = [(scope.start_ns, scope.end_ns) for scope in scopes]
+        for scope, lane in zip(scopes, lanes(spans, nested=True), strict=True):
+            name = _lane_name(f"scopes of thread {thread}", lane)
+            event = _scope_event(scope, process, run)
+            yield from tracks.put(process, ("scopes", thread, lane), name, event)
 
 
-def _track_name(process: int, track: int, name: str) -> dict[str, object]:
+def _scope_event(scope: ScopeSpan, process: int, run: RunInfo) -> dict[str, object]:
     return {
-        "ph": "M",
-        "name": "thread_name",
+        "ph": "X",
+        "name": scope.name,
+        "cat": "scope",
         "pid": process,
-        "tid": track,
-        "args": {"name": name},
+        "ts": (scope.start_ns - run.start_ns) / 1e3,
+        "dur": max(0, scope.end_ns - scope.start_ns) / 1e3,
+        "args": dict(scope.metrics),
     }
 
 
@@ -275,7 +267,6 @@ def _event(
         "name": launch.kernel,
         "cat": launch.mode,
         "pid": launch.process,
-        "tid": launch.stream,
         "ts": start_ns / 1e3,
         "args": details,
     }

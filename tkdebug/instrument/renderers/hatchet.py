@@ -1,7 +1,8 @@
 """The launches as a tree for hatchet: scopes, and under them kernels with their times.
 
 The format is hatchet's literal one (`GraphFrame.from_literal`), which Proton's profiles have, too:
-a list of roots, each with `frame`, `metrics` and `children`.
+a list of roots, each with `frame`, `metrics` and `children`. `time (ns)` is named as Proton names
+it. hatchet's views are of `time` where none is named, which its other readers have in microseconds.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ def _literal(name: str, node: _Node) -> dict[str, object]:
     children = [_literal(child_name, child) for (_, child_name), child in node.children.items()]
     return {
         "frame": {"name": name, "type": node.kind},
-        "metrics": {"time (ns)": node.total_ns, "count": node.count},
+        "metrics": {
+            "time": node.total_ns / 1e3,
+            "time (ns)": node.total_ns,
+            "count": node.count,
+        },
         "children": children,
     }

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from tkdebug.errors import Frame
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import RunInfo
+from tkdebug.instrument.renderers.trace_tracks import FIRST_WARP_TRACK, track_name
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.timelines import LaunchTimeline, recorded_timelines
 from tkdebug.terminal_style import cut
@@ -15,7 +16,6 @@ from tkdebug.timelines.records import Span, WarpTimeline
 
 MOST_LAUNCHES = 8
 MOST_LINES = 10
-_FIRST_TRACK = 1 << 22
 
 
 def timeline_lines(session: Session, width: int | None) -> Iterator[str]:
@@ -77,7 +77,7 @@ def timeline_events(
         run: that of the session; times are since it began.
         device_starts_ns: when launches began on the GPU, where that is known, by process and id.
     """
-    track = _FIRST_TRACK
+    track = FIRST_WARP_TRACK
     for launch in recorded_timelines(session):
         start_ns = device_starts_ns.get((launch.process, launch.launch_id), launch.start_ns)
         for warp in launch.warps:
@@ -85,13 +85,7 @@ def timeline_events(
                 f"launch {launch.launch_id} {launch.kernel}: program {warp.program}, "
                 f"warp {warp.warp}, SM {warp.sm}"
             )
-            yield {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": launch.process,
-                "tid": track,
-                "args": {"name": name},
-            }
+            yield track_name(launch.process, track, name)
             first_ns = start_ns + warp.start_ns - launch.start_ns - run.start_ns
             for span in warp.spans():
                 yield _event(launch, warp, span, first_ns, track)
@@ -108,13 +102,17 @@ def _event(
         details["loops"] = span.site.loops
         if span.site.frames:
             name = f"{_place(span.site.frames[-1])} {span.site.op}"
+    # In whole nanoseconds, as viewers round: one span must not begin before the other's end.
+    end_cycles = span.start_cycles + span.cycles
+    start_ns = first_ns + round(span.start_cycles * launch.ns_per_cycle)
+    end_ns = first_ns + round(end_cycles * launch.ns_per_cycle)
     return {
         "ph": "X",
         "name": name,
         "cat": "warp",
         "pid": launch.process,
         "tid": track,
-        "ts": (first_ns + span.start_cycles * launch.ns_per_cycle) / 1e3,
-        "dur": span.cycles * launch.ns_per_cycle / 1e3,
+        "ts": start_ns / 1e3,
+        "dur": (end_ns - start_ns) / 1e3,
         "args": details,
     }

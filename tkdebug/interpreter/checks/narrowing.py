@@ -1,7 +1,7 @@
 """Follows what a conversion to a narrower type has lost to where it is stored, or leads an access.
 
 That is a float that is outside the integers of its target, an integer whose upper bits are cut off,
-and a finite float that becomes Inf. Until one happens this looks at nothing but conversions.
+and a finite number that becomes Inf. Until one happens this looks at nothing but conversions.
 
 Integers are cut on purpose in hashes, random numbers and packed words. So conversions of what bit
 operations or large factors made are left alone, and so are those that only bit operations use; a
@@ -51,7 +51,8 @@ from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
 
 _TO_INTEGER = (arith.FPToSI.name, arith.FPToUI.name)
-_TO_FLOAT = (arith.TruncF.name, tt.FpToFp.name)
+_FROM_INTEGER = (arith.SIToFP.name, arith.UIToFP.name)
+_TO_FLOAT = (arith.TruncF.name, tt.FpToFp.name, *_FROM_INTEGER)
 _BIT_OPS = frozenset(
     view.name
     for view in (
@@ -96,6 +97,8 @@ class NarrowingCheck(Observer):
 
 
 def _is_checked(op: Operation) -> bool:
+    if op.name in _FROM_INTEGER and str(ir.element_of(op.result.type)) != "f16":
+        return False  # any other float takes all integers
     if op.name in _TO_INTEGER or op.name in _TO_FLOAT:
         return is_in_kernel(op) and _bits(Cast(op).source) > 8
     if not arith.TruncI.matches(op) or _bits(op.result) == 1 or not is_in_kernel(op):
@@ -263,7 +266,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             at = origin.place_of(program, tuple(lane))
             offender = Offender(self._ev.program_at(program), at[1:], None)
             message = (
-                f"{_told(origin, at)}; the result is the address accessed at "
+                f"{_narrowing_text(origin, at)}; the result is the address accessed at "
                 f"{place_of(op, origin.op)}"
             )
             text = FaultText("narrowing", message, hint=_hint(origin.op))
@@ -302,10 +305,11 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         buffer, touched = access.buffer, access.touch()
         stored = self._faults.offender(buffer, touched, first)
         at = origin.place_of(int(touched.programs[first]) - self._ev.first, stored.lane)
+        is_unsigned = buffer.tensor.dtype in _UNSIGNED
         self._faults.value_fault(
             origin.op,
             "narrowing",
-            f"{_told(origin, at)}; the result is stored",
+            f"{_narrowing_text(origin, at, is_unsigned)}; the result is stored",
             Offender(stored.program_id, at[1:], stored.index),
             count,
             severity="warning" if origin.op.name in _TO_FLOAT else "error",
@@ -342,20 +346,26 @@ def _is_within(tile: TileValue, low: float, high: float) -> bool:
     return bool(least >= low) and bool(most < high)
 
 
-def _told(origin: Narrowed, at: tuple[int, ...]) -> str:
+def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = False) -> str:
     """What was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
     op = origin.op
     value = element_at(origin.operands[0], at).item()
-    element = ir.element_of(op.result.type)
+    bits = _bits(op.result)
     if op.name in _TO_FLOAT:
-        return f"{value:g} is too large for {element}, and becomes inf"
-    half = 1 << (element.bits - 1)
-    if arith.FPToUI.matches(op):
-        return f"{value:g} does not fit uint{element.bits} (0 to {2 * half - 1})"
-    if arith.FPToSI.matches(op):
-        return f"{value:g} does not fit int{element.bits} ({-half} to {half - 1})"
-    legal = f"({-half} to {half - 1})"
-    return f"{value} does not fit int{element.bits} {legal}, and loses its upper bits"
+        if arith.UIToFP.matches(op) and value < 0:
+            value += 1 << _bits(Cast(op).source)
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        name = str(ir.element_of(op.result.type))
+        name = f"fp{bits}" if name == f"f{bits}" else name
+        return f"{shown} is too large for {name}, and becomes inf"
+    half = 1 << (bits - 1)
+    if arith.FPToUI.matches(op) or is_unsigned:
+        target = f"uint{bits} (0 to {2 * half - 1})"
+    else:
+        target = f"int{bits} ({-half} to {half - 1})"
+    if op.name in _TO_INTEGER:
+        return f"{value:g} does not fit {target}"
+    return f"{value} does not fit {target}, and loses its upper bits"
 
 
 def _hint(op: Operation) -> str:

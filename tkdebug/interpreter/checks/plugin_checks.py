@@ -26,13 +26,13 @@ class CheckPlugin:
 
 
 def plugin_checks(
-    names: Collection[str], taken: Mapping[str, object], module: Module, faults: FaultLog
+    names: Collection[str], taken: Collection[str], module: Module, faults: FaultLog
 ) -> Iterator[Observer]:
     """The observers of the plugins of those names.
 
     Args:
         names: those that were asked for.
-        taken: tkdebug's own checks by name.
+        taken: names of tkdebug's own checks.
         module: what is launched.
         faults: where to report.
     """

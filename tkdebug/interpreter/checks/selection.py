@@ -1,15 +1,24 @@
-"""Which checks are in force for a kernel, and the comments in its source that ignore faults."""
+"""Which checks are in force for a kernel, and the comments in its source that ignore faults.
+
+Checks that have to be asked for are imported when they are first asked for: a first launch does not
+wait for the others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 
+from tkdebug.checks import CHECK_NAMES, CHECKS, MASKED_LOADS, Check
 from tkdebug.compiler.ir import Module
 from tkdebug.findings.comments import comments_around, problem_line
 from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
 from tkdebug.hook_chain import HOOKS
-from tkdebug.interpreter.checks.table import observers_of
+from tkdebug.interpreter.checks.assumptions import AssumptionCheck
+from tkdebug.interpreter.checks.plugin_checks import plugin_checks
+from tkdebug.interpreter.checks.undefined.check import UndefinedValues
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Observer
 from tkdebug.knobs import KNOBS
@@ -24,12 +33,35 @@ def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
     if KNOBS.only_kernels and not is_checked(faults.kernel):
         return []
     checks = checks_in_force()
-    if faults.is_told:
+    if faults.is_reported:
         current = (checks, HOOKS.recorders_version)
         if module.derived.get(_NOTED) != current:
             module.derived[_NOTED] = current
             _note_comments(module)
     return observers_of(checks, module, faults)
+
+
+def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> list[Observer]:
+    """The checks of a launch of `module`; `names` are those that were asked for."""
+    others = set(names).difference(CHECK_NAMES)
+    return [
+        UndefinedValues(module, faults, MASKED_LOADS in names),
+        AssumptionCheck(faults),
+        *(
+            observer_class(check)(module, faults)
+            for check in CHECKS
+            if check.name in names and check.observer
+        ),
+        *(plugin_checks(others, CHECK_NAMES, module, faults) if others else ()),
+    ]
+
+
+def observer_class(check: Check) -> Callable[[Module, FaultLog], Observer]:
+    """What makes the observer of a check that has one of its own."""
+    found: Callable[[Module, FaultLog], Observer] = getattr(
+        import_module(f"tkdebug.interpreter.checks.{check.module}"), check.observer
+    )
+    return found
 
 
 def _note_comments(module: Module) -> None:

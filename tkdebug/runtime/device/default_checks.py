@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.knob_values import DEFAULT_CHECKS, NO_CHECKS, ModeName
+from tkdebug.checks import DEFAULT_CHECKS, NO_CHECKS
+from tkdebug.knob_values import ModeName
 from tkdebug.runtime.device.platform import platform_in_force
 
 

@@ -11,6 +11,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.passes.summarise_prints import printed_type
+from tkdebug.compiler.probes.site_text import site_text
 from tkdebug.compiler.probes.watch_sites import WatchSite, watch_sites
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -58,7 +59,7 @@ class RecordOperands:
                 site = _site(plugin.name, one, op, operand, shown, len(sites))
                 OpBuilder(rewriter, op, self.name).effect(tt.Watch, (shown,), watch=site.number)
                 sites.append(site)
-        tt.Func(module.function).watch_sites = tuple(site.encoded() for site in sites)
+        tt.Func(module.function).watch_sites = tuple(map(site_text, sites))
         rewriter.record_change(module.function, self.name)
         rewriter.commit()
 

@@ -11,6 +11,7 @@ import importlib
 import threading
 from functools import cache
 
+from tkdebug.checks import CHECKS
 from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.plugin_hooks import add_plugin_hooks
@@ -91,11 +92,12 @@ def _load() -> None:
 
 def _load_checks() -> None:
     from tkdebug.findings.reporting import checks_in_force
-    from tkdebug.interpreter.checks.table import CHECKS, check_class
+    from tkdebug.interpreter.checks.selection import observer_class
 
-    for name in checks_in_force():
-        if name in CHECKS:
-            check_class(name)
+    in_force = checks_in_force()
+    for check in CHECKS:
+        if check.name in in_force and check.observer:
+            observer_class(check)
 
 
 _IMPORTS = _Imports()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS
 from tkdebug.findings.reporting import checks_in_force
-from tkdebug.knob_values import NATIVE_CHECKS, NO_CHECKS
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tkdebug.checks import NO_CHECKS
 from tkdebug.findings.reporting import checks_in_force, is_checked
-from tkdebug.knob_values import NO_CHECKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.device.platform import platform_in_force

@@ -7,6 +7,7 @@ ever loaded in the worker. Invariant: no PTX with a `.loc` of line 0 reaches ptx
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ def generate(
     on_ptx: Callable[[str], str | None] | None = None,
     *,
     shared_bytes: int = 0,
+    is_checked: bool = False,
 ) -> NativeCode:
     """Compile one module with one kernel, or take it from the disk.
 
@@ -57,18 +59,28 @@ def generate(
         entry: place of the kernel's `def`.
         on_ptx: called with the PTX; what it gives back is assembled in its place, and not kept.
         shared_bytes: dynamic shared memory of a block.
+        is_checked: whether the kernel has checks, and is to be there soon.
 
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
     options = f"{max_registers} {shared_bytes} {ptx_versions(target)[1]} {KNOBS.debug_info}"
+    options += " checked" if is_checked else ""
     parts = (llvm_ir, kernel, target.name, options)
     key = code_cache.key_of((*parts, _text_of(locations, entry)))
+    assembled = functools.partial(
+        assemble,
+        kernel=kernel,
+        target=target,
+        max_registers=max_registers,
+        shared_bytes=shared_bytes,
+        is_checked=is_checked,
+    )
     if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
         edited = on_ptx(found.ptx) if on_ptx else None
         if edited is None or edited == found.ptx:
             return found
-        return assemble(edited, kernel, target, max_registers, shared_bytes=shared_bytes)
+        return assembled(edited)
     ptx, times = _emit(llvm_ir, kernel, target, locations)
     start = time.perf_counter_ns()
     places = _op_ids_as_lines(ptx, kernel) if locations is None else locations
@@ -76,10 +88,8 @@ def generate(
     times.append(("locations", time.perf_counter_ns() - start))
     edited = on_ptx(ptx) if on_ptx else None
     if edited is not None and edited != ptx:
-        return assemble(edited, kernel, target, max_registers, shared_bytes=shared_bytes)
-    code = assemble(
-        ptx, kernel, target, max_registers, lines, locations, tuple(times), shared_bytes
-    )
+        return assembled(edited)
+    code = assembled(ptx, ptx_lines=lines, locations=locations, times_ns=tuple(times))
     code_cache.store(key, kernel, code)
     return code
 
@@ -116,7 +126,7 @@ def _emit(
         raise CodegenError(
             kernel,
             "emit",
-            f"{name} is called, but is no intrinsic of this LLVM and in no library",
+            f"{name} is called, but is neither an intrinsic of this LLVM nor in a library",
             diagnosis.op_of_text(llvm_ir, f"@{name}("),
             locations,
         )
@@ -135,6 +145,7 @@ def assemble(
     locations: Locations | None = None,
     times_ns: tuple[tuple[str, int], ...] = (),
     shared_bytes: int = 0,
+    is_checked: bool = False,
 ) -> NativeCode:
     """PTX to cubin, with what it needs of the machine.
 
@@ -147,6 +158,7 @@ def assemble(
         locations: op id -> call chain, for errors.
         times_ns: steps before this one, to be kept with the result.
         shared_bytes: dynamic shared memory of a block.
+        is_checked: whether the kernel has checks, and is to be there soon.
 
     Raises:
         CodegenError: ptxas refuses the text.
@@ -164,6 +176,7 @@ def assemble(
         "options": options,
         "timeout_s": timeout_s,
         "shared_bytes": shared_bytes,
+        "is_checked": is_checked,
     }
     try:
         answer, cubin = _ask(header, ptx.encode())

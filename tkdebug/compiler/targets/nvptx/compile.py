@@ -25,6 +25,7 @@ from tkdebug.compiler.targets.backend import (
     ResourceCallback,
     StageCallback,
 )
+from tkdebug.compiler.targets.function_options import note_options
 from tkdebug.compiler.targets.nvptx.binary import Binary
 from tkdebug.compiler.targets.nvptx.codegen import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
@@ -133,6 +134,11 @@ class LoweredModule:
     probes: ProbePlan | None = None
 
     @property
+    def is_checked(self) -> bool:
+        """Whether it tests something as it runs."""
+        return self.probes is not None and bool(self.probes.sites)
+
+    @property
     def code_key(self) -> Hashable:
         """What is the same where the same code is generated."""
         return self.llvm_ir, self.target.name, self.max_registers
@@ -200,14 +206,7 @@ def lower_to_llvm(
         CompileError: an op is not supported.
     """
     function = tt.Func(module.function)
-    function.num_warps = options.num_warps
-    function.target = target.name
-    if target.threads_per_warp != function.threads_per_warp:
-        function.threads_per_warp = target.threads_per_warp
-    if not options.fp_fusion:
-        function.fp_fusion = False
-    if not options.flush_subnormals:
-        function.flush_subnormals = False
+    note_options(module, options, target)
     probed: tuple[PassRun, ...] = ()
     probes: ProbePlan | None = None
     timeline = None if options.probes is None else options.probes.timeline
@@ -276,6 +275,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         entry=module.function.location.frames,
         on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
         shared_bytes=lowered.shared_bytes,
+        is_checked=lowered.is_checked,
     )
     return CompiledModule(
         lowered.symbol,

@@ -77,7 +77,12 @@ class Worker:
                 timeout_s = float(str(header["timeout_s"]))
                 shared_bytes = int(str(header["shared_bytes"]))
                 cubin, log = ptx_stage.assemble(
-                    body, str(header["name"]), options, timeout_s, shared_bytes
+                    body,
+                    str(header["name"]),
+                    options,
+                    timeout_s,
+                    shared_bytes,
+                    is_checked=bool(header["is_checked"]),
                 )
                 return {"status": "ok", "log": log}, cubin
             case task:

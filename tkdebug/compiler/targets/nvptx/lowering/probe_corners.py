@@ -85,8 +85,8 @@ def tile_is_inside(
     places = emit.add(emit.binary("sub", size, spanned), 1)
     places = emit.select(emit.icmp("ule", spanned, size), places, integer("i64", 0))
     inside = emit.icmp("ult", emit.binary("sub", reach.low, first), places)
-    for condition in corners.conditions:
-        inside = emit.bit_and(inside, condition)
+    # All conditions first: the accesses of a tensor have them in common.
+    inside = emit.bit_and(corners.all_conditions(), inside)
     loop = _loop_around(op)
     is_before = loop is not None and not any(_is_in(value, loop) for value in corners.scalars)
     return TileTest(inside, is_before)
@@ -126,10 +126,7 @@ def may_wrap(ctx: Lowering, value: Value) -> LLVMValue | None:
         corners.fitting(value)
     except _UnknownReachError:
         return None
-    fits = integer("i1", 1)
-    for condition in corners.conditions:
-        fits = ctx.emit.bit_and(fits, condition)
-    return ctx.emit.xor(fits, 1)
+    return ctx.emit.xor(corners.all_conditions(), 1)
 
 
 def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
@@ -158,6 +155,13 @@ class _Corners:
         self._known: dict[Value, Reach] = {}
         self.conditions: list[LLVMValue] = []
         self.scalars: list[Value] = []
+
+    def all_conditions(self) -> LLVMValue:
+        """i1: whether all of them hold."""
+        hold = integer("i1", 1)
+        for condition in dict.fromkeys(self.conditions):
+            hold = self._ctx.emit.bit_and(hold, condition)
+        return hold
 
     def addresses(self, pointer: Value) -> Reach:
         """Of a tile of pointers: the first bytes of its elements."""

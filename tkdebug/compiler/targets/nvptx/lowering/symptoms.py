@@ -35,6 +35,7 @@ from tkdebug.compiler.probes.symptoms import (
 )
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.nan_test import any_nan
 from tkdebug.compiler.targets.nvptx.lowering.probe_corners import may_wrap
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
@@ -124,13 +125,17 @@ class Symptoms:
         emit, any_found = self._ctx.emit, integer("i1", 0)
         for condition in dict.fromkeys(found):
             any_found = emit.binary("or", any_found, condition)
-        if any_found.constant == 0:
-            return
+        if any_found.constant != 0:
+            self._set(kind, any_found)
+
+    def _set(self, kind: str, found: LLVMValue) -> None:
+        """Set the bit of a kind where this i1 holds."""
+        emit = self._ctx.emit
         if self._word is None:
             with emit.in_entry():
                 self._word = emit.raw("ptr", "alloca i32, align 4")
                 emit.store(integer("i32", 0), self._word, 4)
-        bit = emit.select(any_found, integer("i32", 1 << bit_of(kind)), integer("i32", 0))
+        bit = emit.select(found, integer("i32", 1 << bit_of(kind)), integer("i32", 0))
         emit.store(emit.binary("or", emit.load("i32", self._word, 4), bit), self._word, 4)
         self._noted.add(kind)
 
@@ -141,23 +146,17 @@ class Symptoms:
         element = element_of(value.type)
         if not isinstance(element, ScalarType) or element.name not in _FLOATS:
             return
-        emit, registers = self._ctx.emit, self._ctx.values[value]
-        for kind, test in (("nan", self._any_nan), ("inf", self._any_infinite)):
-            if kind not in self._kinds:
-                continue
-            found = []
-            for first in range(0, len(registers), group):
-                here = test(registers[first : first + group])
-                found.append(here if mask is None else emit.bit_and(here, mask[first]))
-            self._note(kind, found)
-
-    def _any_nan(self, registers: Registers) -> LLVMValue:
-        """i1: whether one of them is; a comparison of two tests both."""
-        emit, found = self._ctx.emit, integer("i1", 0)
-        for first in range(0, len(registers), 2):
-            one, other = registers[first], registers[min(first + 1, len(registers) - 1)]
-            found = emit.binary("or", found, emit.fcmp("uno", one, other))
-        return found
+        registers = self._ctx.values[value]
+        firsts = range(0, len(registers), group)
+        groups = [registers[first : first + group] for first in firsts]
+        masks = None if mask is None else [mask[first] for first in firsts]
+        if "nan" in self._kinds:
+            self._set("nan", any_nan(self._ctx, groups, masks))
+        if "inf" in self._kinds:
+            emit, found = self._ctx.emit, [self._any_infinite(group) for group in groups]
+            if masks is not None:
+                found = [emit.bit_and(*both) for both in zip(found, masks, strict=True)]
+            self._note("inf", found)
 
     def _any_infinite(self, registers: Registers) -> LLVMValue:
         """i1: whether one of them is infinite or NaN."""

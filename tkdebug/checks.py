@@ -1,0 +1,66 @@
+"""The checks that `--check` names: each is a line here, and a file in `interpreter/checks/`.
+
+The command line and the knobs read this table, so it imports nothing of the interpreter.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Check(NamedTuple):
+    """A kind of fault that is looked for only when it is asked for.
+
+    Attributes:
+        name: as in `--check`, and the kind of the faults that it finds.
+        module: in `tkdebug.interpreter.checks`; "" where no observer is added for it.
+        observer: the class of that module which looks for it.
+        by_default: whether it is looked for without being asked (costs: bench/RESULTS.md).
+        natively: whether checked native launches look for it, too.
+        marks_memory: whether fresh memory is marked for it.
+    """
+
+    name: str
+    module: str = ""
+    observer: str = ""
+    by_default: bool = False
+    natively: bool = False
+    marks_memory: bool = False
+
+
+# The observer that looks for undefined values anyway then follows what masked loads give, too.
+MASKED_LOADS = "undefined-value"
+CHECKS = (
+    Check("race", "races.check", "RaceCheck"),
+    Check(
+        "uninitialised-read",
+        "unwritten.uninitialised_reads",
+        "UninitialisedReads",
+        natively=True,
+        marks_memory=True,
+    ),
+    Check(
+        "unwritten-output",
+        "unwritten.unwritten_outputs",
+        "UnwrittenOutputs",
+        by_default=True,
+        marks_memory=True,
+    ),
+    Check("nan", "nans", "NanCheck", by_default=True, natively=True),
+    Check("inf", "infs", "InfCheck", natively=True),
+    Check("padding", "padding.glance", "PaddingCheck", by_default=True),
+    Check("narrowing", "narrowing", "NarrowingCheck"),
+    Check(MASKED_LOADS),
+    Check("coverage", "coverage.check", "CoverageCheck"),
+    Check("row-overrun", "row_overruns", "RowOverruns", by_default=True),
+)
+CHECK_NAMES = tuple(check.name for check in CHECKS)
+# Looked for unless `NO_CHECKS` is among those that are asked for, and the others.
+DEFAULT_CHECKS = tuple(check.name for check in CHECKS if check.by_default)
+OTHER_CHECKS = tuple(check.name for check in CHECKS if not check.by_default)
+NO_CHECKS = "none"
+CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
+# Those that checked native launches look for.
+NATIVE_CHECKS = tuple(check.name for check in CHECKS if check.natively)
+# Those for which fresh memory is marked.
+MARKING_CHECKS = frozenset(check.name for check in CHECKS if check.marks_memory)
