@@ -23,7 +23,8 @@ from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.printer import NamedText, print_with_names
 from tkdebug.compiler.passes.pipeline import PassRun
-from tkdebug.compiler.targets.backend import NativeOptions, target_of
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.debugger.bindings import Bindings
 from tkdebug.debugger.stages import FRONT_END, Stage
 from tkdebug.runtime.compile.compilation import compile_for_debugger

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.targets.backend import NativeOptions, backend_of
+from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.function_options import note_options
+from tkdebug.compiler.targets.registered_backends import backend_of
 from tkdebug.errors import UsageError
 from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.compile.compilation import note_arguments
