@@ -312,4 +312,4 @@ def test_faults_of_the_run_are_not_passed_over(run_main) -> None:
     example = Path(__file__).parents[2] / "examples" / "missing_mask.py"
     done = tkdebug("lines", "--line", "20", example)
     assert done.returncode == 0
-    assert f"tkdebug: 1 fault in this run; `tkdebug run {example}` tells where" in done.stderr
+    assert f"tkdebug: 1 fault in this run; `tkdebug run {example}` shows where" in done.stderr
