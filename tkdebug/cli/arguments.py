@@ -341,6 +341,8 @@ def _debug_arguments(
         parser.error("give a script.py or -m module to debug")
     if parsed.json and parsed.tui:
         parser.error("--json: the TUI answers on the screen; leave --tui out")
+    if parsed.native_target is not None and parsed.tui:
+        parser.error("--target: the Debug pane's GPU IR is for the usual one; leave --tui out")
     return Arguments(
         "debug",
         target=words[0],
