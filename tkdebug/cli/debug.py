@@ -93,6 +93,8 @@ def _debug_in_tui(arguments: Arguments, commands: list[str]) -> int:
     from tkdebug.cli.live import run_in_tui
     from tkdebug.cli.run_checks import check_run, wants_tui
 
+    if arguments.stage is not None:
+        commands = [f"stage {arguments.stage}", *commands]
     asked = replace(arguments, command="run", mode="interpret", waits_for_pane=True)
     wants_tui(asked)
     check_run(asked)

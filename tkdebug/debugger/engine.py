@@ -97,6 +97,7 @@ class Debugger:
         self.is_detached = False
         self.stage = FRONT_END
         self.target = target
+        self._told: set[tuple[int, str]] = set()
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
@@ -259,6 +260,11 @@ class Debugger:
         inspection, session, here = self.at_stop, self._session, self._here
         if session is None or here is None:
             raise UsageError("the launch has ended: nothing computes with its variables any more")
+        if not session.code.stage.is_front_end:
+            raise UsageError(
+                f"`{name}` cannot be assigned at {session.code.stage}: passes may have made "
+                "several values of it; `stage tile-ir` begins the launch again where it can"
+            )
         session.assign(here, inspection, name, text, frame)
 
     @property
@@ -350,9 +356,10 @@ class Debugger:
                 raise
             self.front.log(f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}")
             code = DebugCode.of(kernel)
+        lines, functions = set(code.lines()), code.functions()
+        self._tell_lines_without_ops(kernel, code, lines)
         if self._stops_at_next or kernel.breakpoints:
             return code
-        lines, functions = set(code.lines()), code.functions()
         for one in enabled:
             match one.kind:
                 case BreakKind.LINE:
@@ -366,6 +373,26 @@ class Debugger:
             if stops:
                 return code
         return None
+
+    def _tell_lines_without_ops(
+        self, kernel: InterpretedKernel, code: DebugCode, lines: set[tuple[str, int]]
+    ) -> None:
+        """Say once of which lines with breakpoints passes have left nothing."""
+        if code.stage.is_front_end:
+            return
+        gone = set(DebugCode.of(kernel).lines()) - lines
+        for one in self.breakpoints:
+            place = next((line for line in gone if one.is_at(*line)), None)
+            told = (one.number, str(code.stage))
+            if one.kind is not BreakKind.LINE or place is None or told in self._told:
+                continue
+            self._told.add(told)
+            others = [line for file, line in lines if file == place[0]]
+            near = min(others, key=lambda line: abs(line - place[1]), default=None)
+            hint = "" if near is None else f"; the nearest line with one is {near}"
+            self.front.log(
+                f"breakpoint {one.number}: at {code.stage} no op is left of line {place[1]}{hint}"
+            )
 
     def ask(self, session: LaunchSession, here: Here | None, stop: Stop) -> Resume:
         """Ask the front. Called by the launch that is stopped."""

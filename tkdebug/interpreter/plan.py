@@ -153,7 +153,7 @@ def _counted(rule: Rule) -> Rule:
 
 def _backend(op: Operation) -> Backend:
     """What lowers the function that `op` is in."""
-    from tkdebug.compiler.targets.backend import backend_of, default_backend, target_of
+    from tkdebug.compiler.targets.registered_backends import backend_of, default_backend, target_of
 
     function: Operation = op
     while (block := function.block) is not None and (around := block.parent_op) is not None:
