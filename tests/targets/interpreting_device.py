@@ -47,7 +47,7 @@ class InterpretingDevice(CheckedPrinter):
         def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
             self.is_checked.append(plan is not None)
             if plan is None:
-                run_module(kernel.gpu_module, self._values(arguments), (x, y, z), is_told=False)
+                run_module(kernel.gpu_module, self._values(arguments), (x, y, z), is_reported=False)
                 return
             *passed, (address, *bounds) = arguments
             self.bounds.append(tuple(bounds))
