@@ -54,7 +54,10 @@ def raced(launch: Launch, target: str = "sm_80", log_bytes: int = LOG_BYTES) -> 
     checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
     content = records.numpy().view("uint8")
     return logged_races(
-        plan, checked, counters.tolist(), lambda first, size: content[first : first + size].tobytes()
+        plan,
+        checked,
+        counters.tolist(),
+        lambda first, size: content[first : first + size].tobytes(),
     )
 
 

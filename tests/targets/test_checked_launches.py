@@ -581,10 +581,10 @@ def test_stored_nan_of_a_kernel_that_works_in_place(printer, reported):
 
 
 def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):
-    with knobs.scope(checks=("race", "nan")):
+    with knobs.scope(checks=("coverage", "nan")):
         for _ in range(2):
             make_kernel()[(2,)](x, x, 64, BLOCK=64)
-    said = "native kernels are not checked for race; run with --mode interpret"
+    said = "native kernels are not checked for coverage; run with --mode interpret"
     assert capsys.readouterr().err.count(said) == 1
 
 

@@ -31,7 +31,7 @@ class LogAccesses:
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Log the accesses of a kernel whose programs may write what others access."""
         wanted = _wanted(module)
-        if not wanted or any(waits_for_memory(op) for op in wanted):
+        if not wanted or cannot_be_logged(module):
             return
         sites = list(watch_sites(module.function))
         looks = any(tt.Atomic.matches(op) and bool(tt.Atomic(op).result.uses) for op in wanted)
@@ -46,6 +46,11 @@ class LogAccesses:
         tt.Func(module.function).watch_sites = tuple(map(site_text, sites))
         rewriter.record_change(module.function, self.name)
         rewriter.commit()
+
+
+def cannot_be_logged(module: Module) -> bool:
+    """Whether threads may leave a loop with accesses at different times, by plain loads."""
+    return any(waits_for_memory(op) for op in _wanted(module))
 
 
 def _wanted(module: Module) -> list[Operation]:

@@ -24,6 +24,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.probes.access_logs import ADDRESS_BITS, AFTER, BEFORE, is_logged
+from tkdebug.compiler.probes.live_memory import AddressRange
 from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.probes.watch_sites import (
     HEADER_WORDS,
@@ -108,16 +109,41 @@ def logged_races(
         kept = min(seen, space.capacity)
         lost, all_seen = lost + seen - kept, all_seen + seen
         words = kept * site.record_words
+        if not kept:
+            continue
         text = records(space.first_word * WORD_BYTES, words * WORD_BYTES)
         rows[site] = torch.frombuffer(bytearray(text), dtype=torch.int64).reshape(kept, -1)
-    unseen = (
-        f"{lost:,} of {all_seen:,} accesses of tiles did not fit into its log" if lost else None
-    )
+    unseen = _shared(plan, launch)
+    if lost:
+        unseen = f"{lost:,} of {all_seen:,} accesses of tiles did not fit into its log"
     if synchronises and (lost or all_seen > MOST_EVENTS):
         return Judged((), unseen or f"its programs synchronise, and access {all_seen:,} tiles")
     logged = _by_time(plan, launch, rows, synchronises)
     judge = _Judge(launch, synchronisation, math.prod(launch.grid))
     return Judged(judge.faults(logged), unseen)
+
+
+def _shared(plan: ProbePlan, launch: CheckedLaunch) -> str | None:
+    """Says which tensor overlaps one that the kernel writes through another parameter."""
+    ops = {op.id: op for op in plan.module.walk()}
+    names = {
+        name
+        for site in plan.watches[:-1]
+        if is_logged(site)
+        for name, _ in _candidates(plan, launch, PointerAccess(ops[site.op_id]).pointer)
+    }
+    spans = {name: _span(passed) for name, passed in launch.tensors.items()}
+    for name, (first, end) in spans.items():
+        for other in sorted(names):
+            if name not in names and first < spans[other].end and spans[other].first < end:
+                return f"`{name}` overlaps `{other}`, and its loads are not in the log"
+    return None
+
+
+def _span(passed: PassedTensor) -> AddressRange:
+    """From a tensor's first element to its last."""
+    size_bytes = passed.buffer(None).hull_elems * passed.dtype.itemsize
+    return AddressRange(passed.address, passed.address + size_bytes)
 
 
 def _by_time(
