@@ -88,7 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="KIND",
         help=f"also check interpreted kernels for {', '.join(OTHER_CHECKS)}, all of them, or a "
         "plugin's check; slower "
-        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
+        f"(looked for by default: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     group.addoption(
         "--tkdebug-faults",

@@ -151,10 +151,10 @@ def test_mistyped_command_lines_show_the_usage(run_main, arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("veiw",), "tkdebug: error: veiw is no command; did you mean view?"),
-        (("fly",), "fly is no command; there are run, debug, dap, view, report, compare"),
-        (("train.py",), "train.py is no command; did you mean `tkdebug run train.py`?"),
-        (("run.tkd",), "run.tkd is no command; did you mean `tkdebug view run.tkd`?"),
+        (("veiw",), "tkdebug: error: veiw is not a command; did you mean view?"),
+        (("fly",), "fly is not a command; there are run, debug, dap, view, report, compare"),
+        (("train.py",), "train.py is not a command; did you mean `tkdebug run train.py`?"),
+        (("run.tkd",), "run.tkd is not a command; did you mean `tkdebug view run.tkd`?"),
         (("run", "--repot", "r.json", "train.py"), "run: error: not understood: --repot; did you"),
         (("passes", "train.py", "--size", "3"), "; what belongs to the script goes after --"),
     ],
@@ -175,7 +175,7 @@ def test_variables_are_looked_at_before_the_script_runs(
     monkeypatch.setenv("TKDEBUG_QUIK", "1")
     monkeypatch.setenv("TKDEBUG_SESSIONS", "x")  # near no knob's
     _, _, err = run_main(*command, script)
-    assert "tkdebug: TKDEBUG_QUIK is no variable of tkdebug's; did you mean TKDEBUG_QUICK?" in err
+    assert "TKDEBUG_QUIK is not a variable of tkdebug's; did you mean TKDEBUG_QUICK?" in err
     assert "TKDEBUG_SESSIONS" not in err
     monkeypatch.setenv("TKDEBUG_MODE", "nativ")
     KNOBS.refresh()
@@ -272,7 +272,7 @@ def test_input_that_is_a_fifo_is_refused(tmp_path, command):
     os.mkfifo(fifo)
     done = tkdebug(command, fifo, *[fifo][: command == "compare"], timeout=30)
     assert done.returncode == 2
-    assert "is no regular file" in done.stderr
+    assert "is not a regular file" in done.stderr
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes a stream by the shell")

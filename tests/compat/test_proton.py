@@ -487,7 +487,7 @@ def test_data_of_an_open_session(proton, kernels):
 def test_what_is_not_in_the_file_is_said_once(proton, kernels, capsys, monkeypatch):
     from tkdebug.compat.proton import profile
 
-    monkeypatch.setattr(profile, "_told", set())
+    monkeypatch.setattr(profile, "_reported", set())
     for _ in range(2):
         proton.start("p")
         with proton.scope("torch [M=1]", {"flops": 1.0}):

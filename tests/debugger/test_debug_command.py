@@ -46,7 +46,7 @@ def test_json_has_one_object_for_each_stop_and_answer(run):
     assert [frame["line"] for frame in stop["frames"]] == [16, 9]
     assert value["value"]["values"] == [[0.0, 2.0, 4.0, 6.0]]
     assert value["value"]["max"] == 6.0
-    assert (bad["ok"], "no command" in bad["error"]) == (False, True)
+    assert (bad["ok"], "neither a command" in bad["error"]) == (False, True)
     assert records[8]["is_return"]
     assert records[9]["moment"] == records[8]["moment"]
 
@@ -179,7 +179,7 @@ def test_a_variable_after_the_end_of_its_launch_is_named_so(run, tmp_path):
     script = tmp_path / "masked.py"
     script.write_text(MASKED)
     _, out, _ = run(script, typed="b end\nc\np low\np len(out.shape)\nrn\np k[3]\nq\n")
-    assert "*** `low` is no argument: the launch has ended, and its variables with it" in out
+    assert "*** `low` is not an argument: the launch has ended, and its variables with it" in out
     assert "len(out.shape) = 1\n" in out
     assert "k[3] = 3\n" in out
 
@@ -208,9 +208,9 @@ def test_an_element_of_a_variable_needs_its_indices(run):
         TWICE, typed="b 16\nc\nwhy x\nwhy x[9]\nwhy a\nwhy zz[0]\ntile x[9:]\nignore 1 1\nq\n"
     )
     assert "*** why: `x` has shape [4]; an element has 1 index, such as x[0]" in out
-    assert "*** why: `x` has shape [4]; `x[9]` is no element of it" in out
+    assert "*** why: `x` has shape [4]; `x[9]` is not an element of it" in out
     assert "*** why: `a` has no value here" in out
-    assert "*** zz[0]: `zz` is no tensor argument (there are: x_ptr, out_ptr)" in out
+    assert "*** zz[0]: `zz` is not a tensor argument (there are: x_ptr, out_ptr)" in out
     assert "no elements\n" in out
     assert "is passed over 1 time\n" in out
 
@@ -289,9 +289,19 @@ def test_log_points_print_summaries(run, rows):
 
 
 def test_variables_that_are_gone_for_one_reason_share_a_line(run, rows):
-    _, out, _ = run(rows, typed=at_the_store("v"))
-    assert len([line for line in out.splitlines() if "not available" in line]) == 2
-    assert "not available: i: it is the variable of the loop at line 8" in out
+    later = "            up = i * j\n            down = up + 1\n            dy += down\n"
+    rows.write_text(GLOBAL.replace("            dy += i * j\n", later))
+    _, out, _ = run(rows, typed="b 10\nc\nv\nc\nv\nq\n")
+    assert [line for line in out.splitlines() if "not available" in line] == [
+        "not available: up, down: the loop at line 9 binds it, later in its body"
+    ]
+    # The second time, Python has them from the round before.
+    assert "up    = 0\ndown  = 1\n" in out
+
+
+def test_variables_of_loops_that_have_ended_have_their_last_values(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("p i, j"))
+    assert "i = 1\nj = 1" in out
 
 
 def test_a_line_beyond_the_file_is_refused_with_its_length(run, rows):
@@ -391,3 +401,69 @@ def test_after_detach_no_kernel_stops_at_its_own_breakpoints(run, tmp_path):
     assert status == 0
     assert [json.loads(line)["event"] for line in out.splitlines()].count("stop") == 1
     assert "passed over" not in err
+
+
+def test_json_has_the_stage_layouts_and_shared_memory(run):
+    script = SCRIPTS / "small_examples.py"
+    typed = (
+        "b op ttg.async_wait\nc\nstage\nir 1\nshared\nb examples/attention.py:60\nc\n"
+        "layout weights\nholder weights[3, 17]\nregs new_max 0 4\nq\n"
+    )
+    _, out, _ = run("--json", "--stage", "gpu-ir", "--target", "sm_90a", script, typed=typed)
+    records = [json.loads(line) for line in out.splitlines()]
+    stops = [record for record in records if record["event"] == "stop"]
+    answers = {record["command"]: record for record in records if record["event"] == "answer"}
+    assert stops[0]["stage"] == "gpu-ir"
+    assert "ttg.async_wait" in stops[0]["op"]
+    assert answers["stage"]["stage"] == "gpu-ir"
+    assert "gpu-ir:pipeline-loops" in answers["stage"]["stages"]
+    assert [line["is_current"] for line in answers["ir 1"]["lines"]] == [False, True, False]
+    rings = [one for one in answers["shared"]["buffers"] if len(one["slots"]) == 3]
+    copies = [[len(slot["copies"]) for slot in one["slots"]] for one in rings]
+    assert copies == [[1, 1, 0], [1, 1, 0]]
+    assert rings[0]["slots"][0]["copies"][0]["op"] == "ttg.async_copy_global_to_local"
+    assert answers["layout weights"]["layout"]["shape"] == [64, 32]
+    assert answers["holder weights[3, 17]"]["holders"] == [
+        {"block": 0, "warp": 0, "lane": 12, "register": 9}
+    ]
+    assert [one["element"] for one in answers["regs new_max 0 4"]["registers"]] == [[1], [9]]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--stage", "gpu-ir:pipeline-loop"], "did you mean gpu-ir:pipeline-loops?"),
+        (["--stage", "gpu-ir", "--target", "sm_1"], "--target: got 'sm_1', expected sm_75"),
+    ],
+)
+def test_an_unknown_stage_or_target_is_refused_before_the_script_runs(run, words, problem):
+    status, out, err = run(*words, TWICE)
+    assert status != 0
+    assert problem in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("holder acc", "expected an element of a tile, such as acc[3, 17]"),
+        ("regs product 0", "expected a tile, a warp and a lane"),
+        ("layout", "expected a tile, such as acc"),
+        ("layout factor", "`factor` is no tile and no number of the IR"),
+        ("regs x 9 0", "warp 9: the layout has warps 0 to 3"),
+        ("shared %zz", "%zz: no buffer that is in use here"),
+        ("ir x", "ir: expected a number of lines, got x"),
+        ("p %nothing", "%nothing: gpu-ir has no value of this name"),
+        ("stage gpu-ir:lay", "stage gpu-ir:lay: there is no pass lay"),
+    ],
+)
+def test_mistaken_commands_about_the_ir_say_what_is_expected(run, command, problem):
+    _, out, _ = run("--stage", "gpu-ir", "-c", "b 8", "-c", "c", "-c", command, "-c", "q", TWICE)
+    assert f"*** {problem}" in out
+
+
+def test_a_breakpoint_at_a_line_that_passes_left_no_op_of_says_so(run):
+    _, out, _ = run("--stage", "gpu-ir", "-c", "b 9", "-c", "c", TWICE)
+    assert (
+        "breakpoint 1: at gpu-ir no op is left of line 9; the nearest line with one is 8\n" in out
+    )

@@ -156,7 +156,7 @@ def test_names_cannot_move_the_cursor(tmp_path):
 def test_what_is_no_profile_is_reported(tmp_path, text):
     path = tmp_path / "p.hatchet"
     path.write_text(text)
-    with pytest.raises(ProfileError, match=r"p\.hatchet: is no profile"):
+    with pytest.raises(ProfileError, match=r"p\.hatchet: is not a profile"):
         read_profile(str(path))
 
 

@@ -248,7 +248,7 @@ def test_recorder_does_not_overwrite_what_is_no_session(path):
 
 def test_recorder_replaces_no_device_and_no_pipe(path):
     os.mkfifo(path)
-    with pytest.raises(SessionError, match=r"run\.tkd: exists and is no regular file"):
+    with pytest.raises(SessionError, match=r"run\.tkd: exists and is not a regular file"):
         Recorder(path).start()
     assert path.is_fifo()
 

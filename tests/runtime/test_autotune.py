@@ -4,7 +4,9 @@ import pytest
 import torch
 
 import tkdebug
+import tkdebug.language as tl
 from tkdebug.compiler.tensor import constexpr
+from tkdebug.errors import CompileError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.compile.compilation import tell_compile_error
@@ -76,6 +78,29 @@ def test_interpret_takes_first_config_and_says_so_once(launches, x, capsys):
     assert captured.err.count("tkdebug: autotune of kernel") == 1
     assert "BLOCK: 32" in captured.err
     assert captured.out == ""
+
+
+@tkdebug.jit
+def wide_block(x, n, BLOCK: constexpr):
+    tl.static_assert(BLOCK > 32, "a wide block")
+    tl.store(x + tl.arange(0, BLOCK), n, mask=tl.arange(0, BLOCK) < 4)
+
+
+def test_interpret_leaves_out_configs_that_do_not_compile(x, capsys):
+    tuner = tkdebug.autotune(CONFIGS, ["n"])(wide_block)
+    tuner[(1,)](x, 64)
+    assert tuner.best_config is CONFIGS[1]
+    assert x.tolist() == [64.0] * 4
+    captured = capsys.readouterr()
+    assert "that survives pruning and compiles (BLOCK: 128" in captured.err
+    assert "static assertion" not in captured.err
+
+
+def test_interpret_reports_why_no_config_compiles(x):
+    tuner = tkdebug.autotune([tkdebug.Config({"BLOCK": n}) for n in (16, 32)], ["n"])(wide_block)
+    with pytest.raises(CompileError, match="static assertion failed: a wide block"):
+        tuner[(1,)](x, 64)
+    assert x.tolist() == [1.0] * 4
 
 
 def test_key_includes_dtypes(launches, x):

@@ -167,7 +167,7 @@ def test_fifo_in_the_place_of_a_kernel_is_not_waited_for(
     path.unlink()
     os.mkfifo(path, 0o600)
     assert code_cache.load(key, "k") is None
-    assert "it is no regular file" in capsys.readouterr().err
+    assert "it is not a regular file" in capsys.readouterr().err
 
 
 @POSIX

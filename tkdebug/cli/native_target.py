@@ -37,7 +37,7 @@ def check_known(option: str, asked: str, also: str = "") -> None:
 
 def is_unsupported_gpu(asked: str) -> bool:
     """Whether `asked` is a GPU that nothing is compiled for; if so, stderr says it."""
-    from tkdebug.compiler.targets.backend import unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import unsupported_gpu
     from tkdebug.runtime.compile.cross_compilation import tell_unsupported
 
     if unsupported_gpu(asked) is None:
@@ -47,7 +47,7 @@ def is_unsupported_gpu(asked: str) -> bool:
 
 
 def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
-    """Look whether what `tkdebug run` is to compile for besides can be compiled for.
+    """Check that tkdebug can compile for what `tkdebug run --target` asks for.
 
     Raises:
         UsageError: it cannot, or nothing is interpreted.
@@ -93,14 +93,14 @@ def cross_compiling(asked: str | None, advises: bool = False) -> Iterator[None]:
 
 
 def tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
-    """Say where what was compiled for `asked` besides can be seen.
+    """Say where what was compiled for `asked` can be seen.
 
     Args:
         session: the run.
         asked: the architecture.
         kept_as: the session file, None when it is a temporary one.
     """
-    from tkdebug.compiler.targets.backend import backend_of, target_of, unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import backend_of, target_of, unsupported_gpu
 
     if unsupported_gpu(asked) is not None:
         return

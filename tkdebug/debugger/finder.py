@@ -16,7 +16,7 @@ from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.elements import Element, parse_element
 from tkdebug.debugger.execution import Here, Rewind
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
-from tkdebug.debugger.goals import Goal
+from tkdebug.debugger.goals import Goal, Step, StepKind
 from tkdebug.debugger.moments import END, Moment
 from tkdebug.debugger.programs import Selection, program_text
 from tkdebug.debugger.stops import Reason
@@ -84,6 +84,16 @@ class Finder:
         self.stops_at_calls = os.environ.get("PYTHONBREAKPOINT") != "0"
         self.look_up()
 
+    def begin_again(self) -> None:
+        """The launch begins again, in other code: stop at its first line."""
+        self.search = None
+        self.goal = Goal(Step(StepKind.INTO))
+        self.pending = Hit(Reason.ARRIVED)
+        self._accessed, self._last_line = [], None
+        self._faulted.clear()
+        self._watches.clear()
+        self.look_up()
+
     def look_up(self) -> None:
         """The breakpoints have changed."""
         enabled = [one for one in self._session.breakpoints() if one.is_enabled]
@@ -102,6 +112,11 @@ class Finder:
             if found:
                 self._by_mark[mark] = found
         self._ops = {one.subject: one for one in enabled if one.kind is BreakKind.OP}
+        self._by_op = {
+            op: one
+            for subject, one in self._ops.items()
+            if (op := self._session.code.op_of(self._session.launch.kernel, subject)) is not None
+        }
         self._faults = [one for one in enabled if one.kind is BreakKind.FAULT]
         self._watched = [one for one in enabled if one.is_watch]
         self._data = [
@@ -242,8 +257,8 @@ class Finder:
         candidates: list[Breakpoint] = []
         if here.mark is None:
             if self._ops:
-                one = self._ops.get(here.op.name)
-                candidates = [] if one is None else [one]
+                found = (self._ops.get(here.op.name), self._by_op.get(here.op))
+                candidates = [one for one in found if one is not None]
         else:
             candidates = self._by_mark.get(here.mark, [])
         hit = self._breakpoint_hit(candidates, here) if candidates else None

@@ -1,4 +1,4 @@
-"""Pointers: loads and stores through one buffer, or through bare byte addresses.
+"""Loads and stores through bare byte addresses.
 
 An address that a kernel read from memory, or chose between tensors, is resolved to the buffers
 it may point into: program by program where each program's tile lies in one buffer, and then as a
@@ -15,11 +15,15 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.analysis.pointer_origins import loaded_root
-from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
+from tkdebug.interpreter.buffer_access import (
+    load_access,
+    loaded_value,
+    store_access,
+)
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import (
     Access,
@@ -27,97 +31,19 @@ from tkdebug.interpreter.checked_access import (
     mask_of,
     narrow_value,
 )
-from tkdebug.interpreter.memory import (
-    affine_of,
-    fill_of,
-    load_access,
-    load_active,
-    loaded_value,
-    plain_mask,
-    store_access,
-    store_active,
-)
 from tkdebug.interpreter.observed_access import (
     ObservedAccess,
     elements_touched,
     tell_read,
     tell_store,
 )
+from tkdebug.interpreter.pointers import affine_of
+from tkdebug.interpreter.program_bases import Base
 from tkdebug.interpreter.registry import ADDRESSES
-from tkdebug.interpreter.values import (
-    AddressTile,
-    AffineTile,
-    Base,
-    PointerTile,
-    TileValue,
-)
+from tkdebug.interpreter.values import AddressTile, AffineTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
-
-
-def load(
-    run: Evaluator,
-    view: tt.Load,
-    pointer: TileValue,
-    mask: TileValue = 1,
-    other: TileValue | None = None,
-) -> TileValue:
-    """tt.load."""
-    return load_pointers(run, view.op, pointer, mask, other)
-
-
-def load_pointers(
-    run: Evaluator, op: Operation, pointer: TileValue, mask: TileValue, other: TileValue | None
-) -> TileValue:
-    """What the access `op` reads at a tile of pointers."""
-    mask = plain_mask(run, mask)
-    if isinstance(mask, int) and not mask:
-        return fill_of(run, op, other)
-    if isinstance(pointer, AddressTile):
-        return _load_addresses(run, op, pointer, mask, other)
-    assert isinstance(pointer, PointerTile)
-    type_ = loaded_type(op)
-    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
-    return load_active(run, Access(op, "oob-load", type_, pointer.buffer, tile, mask), other)
-
-
-def store(
-    run: Evaluator, view: tt.Store, pointer: TileValue, value: TileValue, mask: TileValue = 1
-) -> Sequence[TileValue]:
-    """tt.store."""
-    mask = plain_mask(run, mask)
-    if isinstance(mask, int) and not mask:
-        return ()
-    if isinstance(value, PointerTile | AddressTile):
-        value = byte_addresses(value)
-    op, type_ = view.op, view.value.type
-    if isinstance(pointer, AddressTile):
-        store_addresses(run, op, type_, pointer, value, mask)
-        return ()
-    assert isinstance(pointer, PointerTile)
-    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
-    store_active(run, Access(op, "oob-store", type_, pointer.buffer, tile, mask), value)
-    return ()
-
-
-# Pointers without one known buffer
-
-
-def byte_addresses(pointer: PointerTile | AddressTile) -> TileValue:
-    """Byte addresses of pointers, as an integer tile."""
-    if isinstance(pointer, AddressTile):
-        return pointer.address
-    size, start = pointer.buffer.itemsize, pointer.buffer.address
-    offset = pointer.offset
-    if isinstance(offset, int):
-        return start + offset * size
-    if not isinstance(offset, AffineTile):
-        return offset * size + start
-    base = None if offset.base is None else Base(offset.base.tensor * size)
-    return AffineTile(
-        start + offset.const * size, base, tuple(c * size for c in offset.coefs), offset.shape
-    )
 
 
 def resolved(
@@ -251,9 +177,10 @@ def _candidates(run: Evaluator, pointer: AddressTile, address: Tensor) -> Sequen
     ]
 
 
-def _load_addresses(
+def load_addresses(
     run: Evaluator, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
 ) -> TileValue:
+    """What `op` reads through bare byte addresses."""
     type_ = loaded_type(op)
     shape, kind = ir.shape_of(type_), run.dtype_of(type_)
     parts = _by_program(run, op, "oob-load", type_, pointer, mask)

@@ -16,8 +16,7 @@ from tkdebug.compiler.dialects.interfaces import Cast
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.arith import wrap
 from tkdebug.interpreter import fp8, rounding
-from tkdebug.interpreter.addresses import byte_addresses
-from tkdebug.interpreter.memory import affine_of
+from tkdebug.interpreter.pointers import affine_of, byte_addresses
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
 if TYPE_CHECKING:

@@ -119,6 +119,7 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
     """For each op the values of this block whose last use it is, or the last need of observers."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
+    kept = [observer.keeps() for observer in observers]
     for place, op in enumerate(block.operations):
         for inner in op.walk():
             for value in inner.operands:
@@ -134,7 +135,7 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
             last.setdefault(result, place)
     dying: list[list[Value]] = [[] for _ in block.operations]
     for value, place in last.items():
-        if value in defined:
+        if value in defined and not any(value in values for values in kept):
             dying[place].append(value)
     return [tuple(values) for values in dying]
 
@@ -152,7 +153,7 @@ def _counted(rule: Rule) -> Rule:
 
 def _backend(op: Operation) -> Backend:
     """What lowers the function that `op` is in."""
-    from tkdebug.compiler.targets.backend import backend_of, default_backend, target_of
+    from tkdebug.compiler.targets.registered_backends import backend_of, default_backend, target_of
 
     function: Operation = op
     while (block := function.block) is not None and (around := block.parent_op) is not None:

@@ -185,11 +185,11 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
     return log.publish()
 
 
-def merged(told: Sequence[Fault], found: Sequence[Fault]) -> list[Fault]:
-    """What a device told, and what else was found."""
-    known = {(fault.kind, fault.op_id, fault.tensor) for fault in told}
+def merged(reported: Sequence[Fault], found: Sequence[Fault]) -> list[Fault]:
+    """What a device reported, and what else was found."""
+    known = {(fault.kind, fault.op_id, fault.tensor) for fault in reported}
     others = [fault for fault in found if (fault.kind, fault.op_id, fault.tensor) not in known]
-    return [*told, *others]
+    return [*reported, *others]
 
 
 def host_faults(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:

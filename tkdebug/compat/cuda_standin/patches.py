@@ -214,7 +214,7 @@ def _patch_autocast(patches: Replacements) -> None:
         original(self, device_type, dtype, enabled, cache_enabled)
 
     patches.set(autocast, "__init__", start)
-    # Whoever names no device means CUDA: `is_autocast_enabled()`, `set_autocast_enabled(True)`.
+    # A call without a device means CUDA: `is_autocast_enabled()`, `set_autocast_enabled(True)`.
     for name, others in (("is_autocast_enabled", 0), ("set_autocast_enabled", 1)):
         patches.set(torch, name, _cpu_for_cuda(getattr(torch, name), others))
     native = torch.get_autocast_dtype

@@ -1,6 +1,7 @@
 """Kernels of the user's in a compiled graph: what they write to, and how they were written.
 
-Torch analyses upstream's IR of a kernel; without it, it copies every argument. The Tile IR tells.
+Torch analyses upstream's IR of a kernel; without it, it copies every argument. The Tile IR says
+which are written.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class InsertProbes:
 
 
 def stores_floats(op: Operation) -> bool:
-    """Whether an op stores floats that can be told to be NaN."""
+    """Whether an op stores floats whose NaNs can be seen."""
     if not any(view.matches(op) for view in _STORES):
         return False
     element = element_of(stored(op).type)

@@ -1,6 +1,6 @@
 """Compiles a kernel to machine code for one specialisation and one architecture.
 
-Responsible for what stands around code generation: options it cannot honour, its steps, telling
+Responsible for what is around code generation: options it cannot honour, its steps, telling
 hooks. The front end's part is `compilation`'s, code generation is the
 backend's (`compiler.targets`).
 """
@@ -14,7 +14,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.pointer_origins import hands_out_addresses
-from tkdebug.compiler.targets.backend import NativeOptions, backend_of, target_of
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import (

@@ -89,7 +89,7 @@ class CheckedLaunches:
         self._reading = threading.Lock()
         self._counting = threading.Lock()
         self._checked = self._captured = self._lost = 0
-        self._told = LaunchCounts(0, 0)
+        self._recorded = LaunchCounts(0, 0)
         # Builds that were launched: how their accesses are tested is recorded once.
         self._plans: dict[int, ProbePlan] = {}
         self._tests = AccessTests()
@@ -150,9 +150,9 @@ class CheckedLaunches:
         """Wait for all launches, report them, and say how many there were."""
         self._read(waits=len(self._pending))
         counts = LaunchCounts(self._checked, self._captured)
-        if counts != self._told:
-            HOOKS.record(counts.since(self._told))
-            self._told = counts
+        if counts != self._recorded:
+            HOOKS.record(counts.since(self._recorded))
+            self._recorded = counts
         if self._tests.text:
             HOOKS.record(self._tests)
             self._tests = AccessTests()
@@ -220,7 +220,7 @@ class CheckedLaunches:
 
     def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
         """Hand out the values that were watched."""
-        from tkdebug.interpreter.watching import WatchedLaunch, seen_natively
+        from tkdebug.interpreter.watch_records import WatchedLaunch, seen_natively
 
         counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
         if has_log(pending.plan):

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tkdebug.compiler.dialects import arith, scf, ttg
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import fuse
@@ -212,6 +212,7 @@ class LoopPipeline:
             token = build.op(ttg.AsyncCopyGlobalToLocal, operands, TOKEN, **kept)
             assert token.defining_op is not None
             self.copies[load.op].append(token.defining_op)
+            self.rewriter.note_copied(load.op, token.defining_op, clones)
         if self.mbarriers is None:
             return
         places = [
@@ -221,11 +222,13 @@ class LoopPipeline:
             for load in self.bulk
         ]
         coordinates = [
-            [clones.get(value, value) for value in load.op.operands[1:]] for load in self.bulk
+            [clones.get(value, value) for value in tt.DescriptorLoad(load.op).offsets]
+            for load in self.bulk
         ]
         copies = self.mbarriers.copy(anchor, rule, slot, places, coordinates, comes)
         for load, copy in zip(self.bulk, copies, strict=True):
             self.copies[load.op].append(copy)
+            self.rewriter.note_copied(load.op, copy, clones)
 
     def _commit(self, build: OpBuilder) -> None:
         """Make a group of an iteration's copies; bulk copies are in none."""
@@ -307,13 +310,14 @@ class LoopPipeline:
                         result_types=[load.buffer_type],
                     )
                     make_mutable(new.result)
+                    self.rewriter.note_replaced(load.op.result, new.result)
                 elif ttg.ConvertLayout.matches(user):
                     read_by_threads |= load.is_bulk
                     self.rewriter.replace_with_op(user, "read-ring", ttg.LocalLoad, (buffer,))
             if load.op.result.uses:
                 read_by_threads |= load.is_bulk
                 value = build.op(ttg.LocalLoad, (buffer,), load.op.result.type)
-                load.op.result.replace_all_uses_with(value)
+                self.rewriter.replace_value(load.op.result, value)
         return read_by_threads
 
     def _copy_ahead(

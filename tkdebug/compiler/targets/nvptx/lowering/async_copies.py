@@ -17,12 +17,8 @@ from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.guarded_access import guarded_copy
-from tkdebug.compiler.targets.nvptx.lowering.memory import (
-    Words,
-    fill_words,
-    load_good,
-    pointee_of,
-)
+from tkdebug.compiler.targets.nvptx.lowering.memory import fill_words, load_good, pointee_of
+from tkdebug.compiler.targets.nvptx.lowering.memory_words import Words
 from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
     Good,
     either_way,
@@ -216,7 +212,7 @@ def lower_commit_group(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequ
 
 
 def lower_async_wait(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
-    """All groups but the last `num` have landed, for this thread; a barrier tells the others."""
+    """All groups but the last `num` have landed for this thread; for others, after a barrier."""
     count = ttg.AsyncWait(op).num
     ctx.emit.asm(f"cp.async.wait_group {count};", "~{memory}", "void", ())
     return ([],)

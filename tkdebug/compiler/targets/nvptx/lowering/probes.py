@@ -27,7 +27,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import CarriedReach
 # The table's address, and the bounds of a tensor.
 TABLE_PARAMETER = "ptr addrspace(1) align 64"
 BOUND_PARAMETER = "i64"
-# Copies of sites that one clock tick tells apart.
+# Copies of sites that differ by a clock tick.
 _COPY_BITS = 16
 
 
