@@ -15,6 +15,7 @@ from tkdebug.debugger.shared_memory import buffers
 from tkdebug.debugger.stages import Stage, all_stages, parse_stage
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.values import Unavailable
+from tkdebug.debugger.why import why, why_not_written
 from tkdebug.errors import UsageError
 
 TILE, GPU = ["fold", "sweep"], ["sweep", "lay-out", "sweep"]
@@ -242,6 +243,19 @@ def test_time_runs_back_in_gpu_ir():
     back = Step(StepKind.OP, backwards=True)
     multiplied([OP, look, OP, OP, look, back, back, look])
     assert moments[0] == moments[2] != moments[1]
+
+
+def test_what_cannot_be_asked_after_passes_is_refused():
+    def look(debugger):
+        with pytest.raises(UsageError, match="`acc` cannot be assigned at gpu-ir: passes may have"):
+            debugger.assign("acc", "0")
+        with pytest.raises(UsageError, match="why: values are not followed through shared memory"):
+            why(debugger.at_stop, "out_ptr[0, 0]")
+        with pytest.raises(UsageError, match="why-not-written: values are not followed"):
+            why_not_written(debugger.at_stop, "out_ptr[0, 0]")
+
+    front = multiplied([look])
+    assert front.stops
 
 
 def test_a_name_whose_value_is_gone_says_which_pass_dropped_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -213,9 +214,10 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
+    target, line = _target_and_line(parsed)
     return Arguments(
         "passes",
-        target=parsed.target,
+        target=target,
         target_argv=tuple(program),
         is_module=parsed.module,
         format=parsed.format,
@@ -227,23 +229,34 @@ def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Argumen
             pass_name=parsed.pass_name,
             only_changed=parsed.only_changed,
             text_diff=parsed.diff,
-            line=parsed.line,
+            line=line,
         ),
     )
 
 
 def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
+    target, line = _target_and_line(parsed)
     return Arguments(
         "lines",
-        target=parsed.target,
+        target=target,
         target_argv=tuple(program),
         is_module=parsed.module,
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
         compiler=parsed.compiler,
-        lines=LinesQuery(parsed.kernel, parsed.line, parsed.ptx, parsed.sass),
+        lines=LinesQuery(parsed.kernel, line, parsed.ptx, parsed.sass),
     )
+
+
+def _target_and_line(parsed: argparse.Namespace) -> tuple[str, str | None]:
+    """`script.py:24`, as messages and editors write a place, is that line of the script."""
+    target: str = parsed.target
+    file, colon, number = target.rpartition(":")
+    is_place = bool(colon) and number.isdecimal() and file.endswith(".py")
+    if parsed.line is None and is_place and not os.path.exists(target) and not parsed.module:
+        return file, number
+    return target, parsed.line
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -253,6 +253,11 @@ class Debugger:
         inspection, session, here = self.at_stop, self._session, self._here
         if session is None or here is None:
             raise UsageError("the launch has ended: nothing computes with its variables any more")
+        if not session.code.stage.is_front_end:
+            raise UsageError(
+                f"`{name}` cannot be assigned at {session.code.stage}: passes may have made "
+                "several values of it; `stage tile-ir` begins the launch again where it can"
+            )
         session.assign(here, inspection, name, text, frame)
 
     @property
