@@ -310,9 +310,10 @@ def test_a_kernel_that_does_not_compile_to_a_stage_is_run_at_tile_ir_and_said_so
     front = Scripted([])
     with debugging(front, target="sm_89") as debugger:
         debugger.choose_stage("gpu-ir")
-        debugger.stop_at_next_launch()
-        kernels.twice_called[(1,)](x, out, BLOCK=4)
-    assert len(front.stops) == 1
+        for _ in range(2):
+            debugger.stop_at_next_launch()
+            kernels.twice_called[(1,)](x, out, BLOCK=4)
+    assert len(front.stops) == 2
     assert front.logged == [
         "twice_called cannot be run at gpu-ir: kernel.py:7: no layout for a test; "
         "it runs at tile-ir"
