@@ -108,7 +108,7 @@ def make_plugin(site: Path, group: str, code: str, name: str = "broken") -> Path
     return site
 
 
-def told(done: subprocess.CompletedProcess[str]) -> list[str]:
+def reported(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in done.stderr.splitlines() if "faulty" in line]
 
 
@@ -227,7 +227,7 @@ def test_plugins_that_raise_are_each_named_once_and_skipped(script: Path, tmp_pa
         make_plugin(site, group, code, name)
     done = tkdebug(site, "run", "--check", "checking", script)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
-    lines = told(done)
+    lines = reported(done)
     assert len(lines) == len(FAULTY)
     for name, (group, _, reason) in FAULTY.items():
         said = f"tkdebug: {group} plugin '{name}' of faulty-{name} 1.0: "
@@ -247,7 +247,7 @@ def test_doctor_says_why_a_plugin_is_skipped(tmp_path: Path) -> None:
     assert "this version has no such group" in lines["early"]
     expected = "expected a tkdebug.runtime.instrumentation.plugin.Instrumentation"
     assert expected in lines["number"]
-    assert told(done) == []
+    assert reported(done) == []
 
 
 def test_faults_are_printed_though_a_plugin_listens(monkeypatch, capsys) -> None:
@@ -276,7 +276,7 @@ def test_report_of_a_renderer_that_raises_names_it(script: Path, tmp_path: Path)
     out = tmp_path / "out.odd"
     done = tkdebug(site, "run", "--report", out, script)
     assert (done.returncode, done.stdout) == (2, "right\n")
-    (line,) = told(done)
+    (line,) = reported(done)
     assert "tkdebug.renderers plugin 'broken' of faulty-broken 1.0: KeyError: 'column'" in line
     assert not out.exists()
 
@@ -287,7 +287,7 @@ def test_plugin_cannot_take_the_name_of_a_format(script: Path, tmp_path: Path) -
     entries.write_text(entries.read_text().replace("broken =", "json ="))
     done = tkdebug(site, "run", "--report", tmp_path / "out.odd", script)
     assert done.returncode == 2
-    assert "tkdebug has one of that name; it is skipped" in told(done)[0]
+    assert "tkdebug has one of that name; it is skipped" in reported(done)[0]
 
 
 def test_help_looks_up_no_plugins(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class LaunchRecord:
         duration_ns: wall time of an interpreted launch, host time of a native one; None at enter.
         stream: the CUDA stream handle; 0 for the default stream and under interpret.
         error: what the launch raised, None where it did not.
-        user_metadata: makes what `launch_metadata` of the kernel tells; None where it has none.
+        user_metadata: makes what `launch_metadata` of the kernel gives; None where it has none.
         device_ns: for a native launch that a hook times, a function of `wait: bool = False` that
             gives its nanoseconds on the device, None while they last; set at exit. It holds on to
             no argument, and raises when the kernel failed.
@@ -186,7 +186,7 @@ def launch_type(
         options: of all its launches.
         kernel_hash: its content hash.
         describe: what there is to tell of a launch's values.
-        metadata: what the kernel's `launch_metadata` tells of a grid and values.
+        metadata: what the kernel's `launch_metadata` gives for a grid and values.
     """
     shared: dict[str, object] = {
         "kernel": kernel,

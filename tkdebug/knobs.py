@@ -116,7 +116,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
         (),
         tuple,
         f"further faults to look for under interpret: {', '.join(CHECK_NAMES)}, all; none for not "
-        "even those that are looked for anyhow",
+        "even those that are looked for by default",
     ),
     Knob(
         "check_launches",
@@ -284,7 +284,7 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CROSS_COMPILE": parse_target},
         None,
         (str, type(None)),
-        "architecture that interpreted kernels are compiled for besides, such as sm_90a",
+        "architecture that interpreted kernels are also compiled for, such as sm_90a",
     ),
     Knob(
         "advise",

@@ -46,7 +46,7 @@ class Plugin:
         self.version = "" if distribution is None else distribution.version
         self.problem = ""
         self._entry = entry
-        self._told = False
+        self._reported = False
 
     def __str__(self) -> str:
         where = f"{self.distribution} {self.version}".rstrip()
@@ -70,8 +70,8 @@ class Plugin:
     def fail(self, reason: BaseException | str) -> None:
         """Skip it from now on, and say so once."""
         self.problem = reason if isinstance(reason, str) else _description(reason)
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             tell(visible_line(f"{self}: {self.problem}; it is skipped"))
 
 

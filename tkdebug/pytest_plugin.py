@@ -8,13 +8,14 @@ warnings are shown and fail nothing, nor do faults that are ignored or in the ba
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, DEFAULT_CHECKS, OTHER_CHECKS
-from tkdebug.compat import Installed, install
+from tkdebug.compat import install
 from tkdebug.compat.checked_synchronisations import conclude_checked_launches
+from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import describe
@@ -25,9 +26,6 @@ from tkdebug.knobs import KNOBS
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 
-if TYPE_CHECKING:
-    from tkdebug.compat.upstream.installation import UpstreamInstalled
-
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error"})
 _SECTION = "tkdebug faults"
@@ -37,9 +35,7 @@ _SHOWN = 20
 class FaultCollector:
     """The faults since the last phase of a test was reported, but for those that are ignored."""
 
-    def __init__(
-        self, installed: Installed | UpstreamInstalled, findings: Findings, fails: bool
-    ) -> None:
+    def __init__(self, installed: InPlace, findings: Findings, fails: bool) -> None:
         self.installed = installed
         self.findings = findings
         self.fails = fails
@@ -92,7 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="KIND",
         help=f"also check interpreted kernels for {', '.join(OTHER_CHECKS)}, all of them, or a "
         "plugin's check; slower "
-        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
+        f"(looked for by default: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     group.addoption(
         "--tkdebug-faults",

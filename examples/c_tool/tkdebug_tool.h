@@ -7,6 +7,12 @@
 #define TKDEBUG_TOOL_H
 #include <stdint.h>
 
+struct tkdebug_frame {
+    const char *function;
+    const char *file;
+    uint64_t line;
+};
+
 struct tkdebug_kernel {
     uint32_t size;           /* of this struct */
     uint32_t line;           /* at which source begins, 0: not known */
@@ -22,13 +28,18 @@ struct tkdebug_kernel {
     int64_t duration_ns;     /* at exit, of the host; -1 at enter */
     const char *cubin;       /* NULL: interpreted */
     uint64_t cubin_bytes;
+    const struct tkdebug_frame *callers; /* in the script, outermost first, for TKDEBUG_WANTS_CALLERS */
+    uint64_t callers_count;
 };
+
+enum { TKDEBUG_WANTS_CALLERS = 1 };
 
 struct tkdebug_tool {
     uint32_t size;
     uint32_t version; /* 1 */
     void (*enter)(const struct tkdebug_kernel *);
     void (*exit)(const struct tkdebug_kernel *);
+    uint64_t wants; /* what costs time and is not always needed */
 };
 
 const struct tkdebug_tool *tkdebug_tool_init(void);

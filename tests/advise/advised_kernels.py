@@ -79,9 +79,9 @@ def main() -> None:
     right = total = 0
     for file in PLANTED:
         for case in cases(file):
-            told = run(file, case, size)
-            line, kind = planted_at(file, told.cost.kernel)
-            first = told.remarks[0] if told.remarks else None
+            result = run(file, case, size)
+            line, kind = planted_at(file, result.cost.kernel)
+            first = result.remarks[0] if result.remarks else None
             is_right = first is not None and (first.line, first.kind) == (line, kind)
             total, right = total + 1, right + is_right
             found = "-" if first is None else f"{first.kind}:{first.line}"
@@ -90,9 +90,9 @@ def main() -> None:
     print(f"{right} of {total} planted")
     for file in GOOD:
         for case in cases(file):
-            told = run(file, case, size)
-            kinds = ", ".join(f"{r.kind}:{r.line}" for r in told.remarks)
-            print(f"{'--' if kinds else 'ok'} {case:20} {told.cost.bound:24} {kinds}")
+            result = run(file, case, size)
+            kinds = ", ".join(f"{r.kind}:{r.line}" for r in result.remarks)
+            print(f"{'--' if kinds else 'ok'} {case:20} {result.cost.bound:24} {kinds}")
 
 
 if __name__ == "__main__":

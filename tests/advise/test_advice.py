@@ -25,10 +25,10 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize(("file", "case"), SOME, ids=[case for _, case in SOME])
 def test_the_planted_cause_ranks_first_at_its_line(file, case):
-    told = corpus.run(file, case)
-    line, kind = corpus.planted_at(file, told.cost.kernel)
-    assert told.remarks, f"nothing is said of {case}"
-    first = told.remarks[0]
+    result = corpus.run(file, case)
+    line, kind = corpus.planted_at(file, result.cost.kernel)
+    assert result.remarks, f"nothing is said of {case}"
+    first = result.remarks[0]
     assert (first.kind, first.line) == (kind, line), first.message
     assert first.better_ns < first.predicted_ns
     assert "predicted: " in first.message
@@ -36,24 +36,24 @@ def test_the_planted_cause_ranks_first_at_its_line(file, case):
 
 @pytest.mark.parametrize("case", ["softmax", "transpose"])
 def test_nothing_is_said_of_a_kernel_at_its_roof(case):
-    told = corpus.run("good_memory", case)
-    assert told.remarks == ()
-    assert told.cost.bound == "memory"
+    result = corpus.run("good_memory", case)
+    assert result.remarks == ()
+    assert result.cost.bound == "memory"
 
 
 def test_bytes_and_flops_are_those_of_the_kernel():
-    told = corpus.run("good_memory", "add")
+    result = corpus.run("good_memory", "add")
     n = 512 * 512
-    assert (told.cost.read_bytes, told.cost.written_bytes) == (8 * n, 4 * n)
-    assert told.cost.flops == n
-    assert told.cost.tensor_flops == 0
-    assert told.cost.is_exact
+    assert (result.cost.read_bytes, result.cost.written_bytes) == (8 * n, 4 * n)
+    assert result.cost.flops == n
+    assert result.cost.tensor_flops == 0
+    assert result.cost.is_exact
 
 
 def test_products_are_counted_on_the_unit_that_computes_them():
     size = 512
-    told = corpus.run("compute_more", "matmul_half_sums", size)
-    assert told.cost.tensor_flops == 2 * size**3
+    result = corpus.run("compute_more", "matmul_half_sums", size)
+    assert result.cost.tensor_flops == 2 * size**3
 
 
 SCRIPT = """

@@ -11,7 +11,7 @@ from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.cross_compilation import tell_unsupported
 
 
-def told(run_main, *arguments):
+def error_line(run_main, *arguments):
     """Run a command that must fail; returns its one line of error."""
     status, out, err = run_main(*arguments)
     assert (status, out) == (2, "")
@@ -21,25 +21,25 @@ def told(run_main, *arguments):
 
 
 def test_script_that_is_not_there(run_main, tmp_path):
-    line = told(run_main, "run", tmp_path / "none.py")
+    line = error_line(run_main, "run", tmp_path / "none.py")
     assert line == f"tkdebug: {tmp_path}/none.py: no such file; give the path of a Python script"
 
 
 def test_script_that_is_a_directory(run_main, tmp_path):
-    assert "is a directory; give a script in it" in told(run_main, "run", tmp_path)
+    assert "is a directory; give a script in it" in error_line(run_main, "run", tmp_path)
 
 
 @pytest.mark.parametrize("command", ["lines", "crash"])
 def test_pipe_is_refused_and_not_waited_for(run_main, tmp_path, command):
     os.mkfifo(tmp_path / "pipe")
-    line = told(run_main, command, tmp_path / "pipe")
+    line = error_line(run_main, command, tmp_path / "pipe")
     assert line.endswith("pipe: is a pipe or a device, expected a file")
 
 
 def test_script_that_is_binary(run_main, tmp_path):
     path = tmp_path / "a.out"
     path.write_bytes(b"\x7fELF\0\0\1")
-    assert "is a binary file, expected Python source" in told(run_main, "run", path)
+    assert "is a binary file, expected Python source" in error_line(run_main, "run", path)
 
 
 def test_script_that_is_not_python_is_shown_as_python_does(tmp_path):
@@ -52,36 +52,36 @@ def test_script_that_is_not_python_is_shown_as_python_does(tmp_path):
 
 
 def test_module_that_is_not_there(run_main):
-    assert "no module named no_such_module" in told(run_main, "run", "-m", "no_such_module")
+    assert "no module named no_such_module" in error_line(run_main, "run", "-m", "no_such_module")
 
 
 def test_module_that_is_a_path(run_main):
-    assert "expected a module name" in told(run_main, "run", "-m", "dir/script.py")
+    assert "expected a module name" in error_line(run_main, "run", "-m", "dir/script.py")
 
 
 def test_module_missing_in_its_package(run_main):
-    line = told(run_main, "run", "--no-tui", "-m", "json.no_such_part")
+    line = error_line(run_main, "run", "--no-tui", "-m", "json.no_such_part")
     assert "no module named json.no_such_part" in line
 
 
 def test_package_without_main(run_main):
-    line = told(run_main, "run", "--no-tui", "-m", "json")
+    line = error_line(run_main, "run", "--no-tui", "-m", "json")
     assert "is a package without a __main__.py" in line
 
 
 def test_native_mode_without_a_gpu_says_what_to_do(run_main, write_script):
-    line = told(run_main, "run", "--mode", "native", write_script(""))
+    line = error_line(run_main, "run", "--mode", "native", write_script(""))
     assert line.startswith("tkdebug: --mode native: native mode needs a GPU")
     assert "--mode interpret" in line
 
 
-def test_bad_knob_is_told_before_the_script_runs(run_main, write_script, monkeypatch):
+def test_bad_knob_is_reported_before_the_script_runs(run_main, write_script, monkeypatch):
     from tkdebug.knobs import KNOBS
 
     monkeypatch.setenv("TKDEBUG_MEMORY_BUDGET", "lots")
     KNOBS.refresh()
     try:
-        line = told(run_main, "run", write_script("print('ran')"))
+        line = error_line(run_main, "run", write_script("print('ran')"))
     finally:
         monkeypatch.undo()
         KNOBS.refresh()
@@ -89,30 +89,32 @@ def test_bad_knob_is_told_before_the_script_runs(run_main, write_script, monkeyp
 
 
 @pytest.mark.parametrize("option", ["--report", "-o"])
-def test_places_that_cannot_be_written_are_told_first(run_main, write_script, tmp_path, option):
+def test_places_that_cannot_be_written_are_reported_first(run_main, write_script, tmp_path, option):
     script = write_script("print('ran')")
     missing = tmp_path / "none" / "out"
-    assert "there is no directory" in told(run_main, "run", option, missing, script)
-    assert "is a directory" in told(run_main, "run", option, tmp_path, script)
+    assert "there is no directory" in error_line(run_main, "run", option, missing, script)
+    assert "is a directory" in error_line(run_main, "run", option, tmp_path, script)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_report_without_permission(run_main, write_script, tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
-    line = told(run_main, "run", "--report", locked / "out.json", write_script("print('ran')"))
+    line = error_line(
+        run_main, "run", "--report", locked / "out.json", write_script("print('ran')")
+    )
     assert "cannot be written (Permission denied)" in line
 
 
 def test_report_does_not_overwrite_the_script(run_main, write_script):
     script = write_script("")
-    assert "is the script itself" in told(run_main, "run", "--report", script, script)
+    assert "is the script itself" in error_line(run_main, "run", "--report", script, script)
 
 
 def test_session_does_not_overwrite_another_file(run_main, write_script, tmp_path):
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("text")
-    line = told(run_main, "run", "--no-tui", "-o", thesis, write_script(""))
+    line = error_line(run_main, "run", "--no-tui", "-o", thesis, write_script(""))
     assert "exists and is not a tkdebug session" in line
     assert thesis.read_text() == "text"
 
@@ -121,20 +123,22 @@ def test_session_does_not_overwrite_another_file(run_main, write_script, tmp_pat
 def test_sessions_that_cannot_be_read(run_main, tmp_path, command):
     other = tmp_path / "other.tkd"
     other.write_text("text, and more of it than a header has\n" * 9)
-    assert "no such session" in told(run_main, command, tmp_path / "none.tkd")
-    assert "is not a tkdebug session" in told(run_main, command, other)
+    assert "no such session" in error_line(run_main, command, tmp_path / "none.tkd")
+    assert "is not a tkdebug session" in error_line(run_main, command, other)
 
 
 def test_view_without_a_terminal_names_the_report(run_main, tmp_path):
     path = tmp_path / "run.tkd"
     with Recorder(path, output=False):
         pass
-    line = told(run_main, "view", path)
+    line = error_line(run_main, "view", path)
     assert f"needs a terminal; `tkdebug report {path}`" in line
 
 
 def test_tui_without_a_terminal_is_refused(run_main, write_script):
-    assert "are not a terminal; use --no-tui" in told(run_main, "run", "--tui", write_script(""))
+    assert "are not a terminal; use --no-tui" in error_line(
+        run_main, "run", "--tui", write_script("")
+    )
 
 
 @pytest.mark.parametrize("arguments", [(), ("run",), ("run", "--quick"), ("fly",), ("run", "-x")])
@@ -147,10 +151,10 @@ def test_mistyped_command_lines_show_the_usage(run_main, arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("veiw",), "tkdebug: error: veiw is no command; did you mean view?"),
-        (("fly",), "fly is no command; there are run, debug, dap, view, report, compare"),
-        (("train.py",), "train.py is no command; did you mean `tkdebug run train.py`?"),
-        (("run.tkd",), "run.tkd is no command; did you mean `tkdebug view run.tkd`?"),
+        (("veiw",), "tkdebug: error: veiw is not a command; did you mean view?"),
+        (("fly",), "fly is not a command; there are run, debug, dap, view, report, compare"),
+        (("train.py",), "train.py is not a command; did you mean `tkdebug run train.py`?"),
+        (("run.tkd",), "run.tkd is not a command; did you mean `tkdebug view run.tkd`?"),
         (("run", "--repot", "r.json", "train.py"), "run: error: not understood: --repot; did you"),
         (("passes", "train.py", "--size", "3"), "; what belongs to the script goes after --"),
     ],
@@ -171,7 +175,7 @@ def test_variables_are_looked_at_before_the_script_runs(
     monkeypatch.setenv("TKDEBUG_QUIK", "1")
     monkeypatch.setenv("TKDEBUG_SESSIONS", "x")  # near no knob's
     _, _, err = run_main(*command, script)
-    assert "tkdebug: TKDEBUG_QUIK is no variable of tkdebug's; did you mean TKDEBUG_QUICK?" in err
+    assert "TKDEBUG_QUIK is not a variable of tkdebug's; did you mean TKDEBUG_QUICK?" in err
     assert "TKDEBUG_SESSIONS" not in err
     monkeypatch.setenv("TKDEBUG_MODE", "nativ")
     KNOBS.refresh()
@@ -193,14 +197,14 @@ def test_variables_are_looked_at_before_the_script_runs(
     ],
 )
 def test_script_that_is_not_there_but_means_something(run_main, arguments, said):
-    assert said in told(run_main, "run", *arguments)
+    assert said in error_line(run_main, "run", *arguments)
 
 
 def test_session_given_to_run_names_view(run_main, tmp_path):
     path = tmp_path / "run.tkd"
     with Recorder(path, output=False):
         pass
-    assert f"is a recorded run; `tkdebug view {path}` opens it" in told(run_main, "run", path)
+    assert f"is a recorded run; `tkdebug view {path}` opens it" in error_line(run_main, "run", path)
 
 
 def test_architectures_of_the_help_are_the_targets(run_main):
@@ -216,23 +220,25 @@ def test_no_command_gives_the_help(run_main):
     assert "doctor" in err
 
 
-def test_pattern_that_interprets_nothing_is_told(run_main, write_script):
+def test_pattern_that_interprets_nothing_is_reported(run_main, write_script):
     script = write_script("launch()")
     _, _, err = run_main("run", "--no-tui", "--interpret", "scal", "--interpret", "sc*", script)
     assert "tkdebug: --interpret scal: no such kernel; did you mean scale?\n" in err
     assert "sc*" not in err
 
 
-def test_unknown_architecture_is_told_before_the_script_runs(run_main, write_script):
+def test_unknown_architecture_is_reported_before_the_script_runs(run_main, write_script):
     script = write_script("print('ran')")
-    assert "--target: got 'sm_1', expected sm_75" in told(
+    assert "--target: got 'sm_1', expected sm_75" in error_line(
         run_main, "run", "--target", "sm_1", script
     )
     with KNOBS.scope(cross_compile="sm_1"):
-        assert "TKDEBUG_CROSS_COMPILE: got 'sm_1'" in told(run_main, "run", "--no-tui", script)
+        assert "TKDEBUG_CROSS_COMPILE: got 'sm_1'" in error_line(
+            run_main, "run", "--no-tui", script
+        )
 
 
-def test_gpu_newer_than_known_ones_is_told_and_kernels_are_interpreted(run_main, write_script):
+def test_gpu_newer_than_known_ones_is_reported_and_kernels_are_interpreted(run_main, write_script):
     script = write_script("launch()\nprint('ran')")
     tell_unsupported.cache_clear()
     status, out, err = run_main("run", "--no-tui", "--target", "sm_130", script)
@@ -266,11 +272,11 @@ def test_input_that_is_a_fifo_is_refused(tmp_path, command):
     os.mkfifo(fifo)
     done = tkdebug(command, fifo, *[fifo][: command == "compare"], timeout=30)
     assert done.returncode == 2
-    assert "is no regular file" in done.stderr
+    assert "is not a regular file" in done.stderr
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes a stream by the shell")
-def test_stdout_that_is_closed_is_told(tmp_path):
+def test_stdout_that_is_closed_is_reported(tmp_path):
     path = tmp_path / "run.tkd"
     with Recorder(path, output=False):
         pass

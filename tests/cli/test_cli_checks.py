@@ -41,12 +41,12 @@ def test_check_is_off_by_default(script):
 
 
 def test_last_line_says_what_was_not_looked_for(script):
-    told = tkdebug("run", "--no-tui", script).stderr.splitlines()
-    assert told[-1].endswith(f", no faults{NOT_LOOKED_FOR}")
+    printed = tkdebug("run", "--no-tui", script).stderr.splitlines()
+    assert printed[-1].endswith(f", no faults{NOT_LOOKED_FOR}")
     options = ("--check", "inf", "--ignore", CHECK_NAMES[0])
-    told = tkdebug("run", "--no-tui", *options, script).stderr.splitlines()
+    printed = tkdebug("run", "--no-tui", *options, script).stderr.splitlines()
     left = [name for name in ASKED_FOR if name not in options]
-    assert told[-1].endswith(f"; not looked for: {', '.join(left)} (--check all)")
+    assert printed[-1].endswith(f"; not looked for: {', '.join(left)} (--check all)")
     assert "not looked for" not in tkdebug("run", "--no-tui", "--check", "all", script).stderr
 
 
@@ -56,9 +56,9 @@ def test_check_none_leaves_out_what_is_looked_for_by_default(script):
     )
     assert kinds(script) == []  # NaNs that are loaded are not the kernel's
     script.write_text(SCRIPT.replace("total + ", "total / ").replace("(4,)", "(1,)"))
-    told = tkdebug("run", "--no-tui", "--check", "none", script)
-    assert told.returncode == 0
-    assert f"; not looked for: {', '.join(CHECK_NAMES)} (--check all)" in told.stderr
+    printed = tkdebug("run", "--no-tui", "--check", "none", script)
+    assert printed.returncode == 0
+    assert f"; not looked for: {', '.join(CHECK_NAMES)} (--check all)" in printed.stderr
 
 
 @pytest.mark.parametrize(

@@ -160,8 +160,8 @@ def test_notebook_shows_the_fault_below_its_cell(monkeypatch, tmp_path):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in CELLS[:2]])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    told = "".join(
+    printed = "".join(
         output.text for output in notebook.cells[1].outputs if output.get("name") == "stderr"
     )
-    assert "tkdebug: Cell In[2]:7: oob-store in fill: store writes offset 10 of `x`" in told
-    assert STORE in told
+    assert "tkdebug: Cell In[2]:7: oob-store in fill: store writes offset 10 of `x`" in printed
+    assert STORE in printed

@@ -9,7 +9,7 @@ from tkdebug.events import Fault
 from tkdebug.fault_printing.printer import MAX_PRINTED, FaultPrinter
 
 
-def test_fault_is_told_before_what_the_script_does_next(write_script, run_main):
+def test_fault_is_reported_before_what_the_script_does_next(write_script, run_main):
     script = write_script(
         "launch(faulty=True)\nprint('next', file=sys.stderr)\nlaunch(faulty=True)\n"
         "print('last', file=sys.stderr)\n"
@@ -27,7 +27,7 @@ def test_fault_is_told_before_what_the_script_does_next(write_script, run_main):
     ]
 
 
-def test_fault_whose_telling_the_script_swallowed_is_told_at_the_end(write_script, run_main):
+def test_fault_whose_report_the_script_swallowed_is_reported_at_the_end(write_script, run_main):
     script = write_script(
         "import contextlib, io\n"
         "with contextlib.redirect_stderr(io.StringIO()):\n    launch(faulty=True)\n"
@@ -66,7 +66,7 @@ def test_worker_whose_stderr_is_captured_leaves_the_telling_to_the_end(write_scr
     assert after.count("oob-load in scale: too far") == 1
 
 
-def test_compile_error_that_the_script_catches_is_told_at_the_end(write_script, run_main):
+def test_compile_error_that_the_script_catches_is_reported_at_the_end(write_script, run_main):
     script = write_script(
         "HOOKS.fault(Fault('compile-error', 'bad', (Frame(__file__, 2, 'bad'),), 'no such op'))\n"
         "print('next', file=sys.stderr)\n"
@@ -108,9 +108,9 @@ def test_forked_child_tells_a_fault_though_its_parent_was_telling_one(capfd):
             teller.tell_counts()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-    told = capfd.readouterr().err
-    assert told.count("in first: made") == 1
-    assert told.count("nan in second") == 1
+    reported = capfd.readouterr().err
+    assert reported.count("in first: made") == 1
+    assert reported.count("nan in second") == 1
 
 
 def test_progress_line_makes_room_for_a_fault(monkeypatch, write_script, run_main):

@@ -50,7 +50,7 @@ def run(script, monkeypatch, run_main):
     return run
 
 
-def told(lines):
+def reported(lines):
     """The summary without what was not looked for."""
     return lines[-1].partition(";")[0].removeprefix("tkdebug: 2 launches of 2 kernels, ")
 
@@ -58,7 +58,7 @@ def told(lines):
 def test_comment_ignores_a_fault(run):
     status, lines, states = run(edit=("+ offsets)\n", "+ offsets)  # tkdebug: ignore[oob-load]\n"))
     assert (status, states) == (0, ["ignored"])
-    assert told(lines) == "no faults (1 ignored)"
+    assert reported(lines) == "no faults (1 ignored)"
     assert not any("oob-load" in line for line in lines)
 
 
@@ -77,7 +77,7 @@ def test_processes_that_the_script_starts_know_and_ignore_the_same(script, tmp_p
     assert (done.returncode, "no faults;" in done.stderr) == (0, True)
 
 
-def test_unused_and_wrong_comments_are_told_before_the_last_line(run, script):
+def test_unused_and_wrong_comments_are_reported_before_the_last_line(run, script):
     status, lines, _ = run(edit=("# COMMENT", "# tkdebug: ignore[oob-store]"))
     assert status == 3
     assert lines[-2].startswith(f"tkdebug: {script}:10: unused ignore[oob-store]")
@@ -110,16 +110,16 @@ def test_baseline_lets_known_faults_pass_and_counts_fixed_ones(run, tmp_path):
     moved = ("import torch", "# a line more\nimport torch")
     status, lines, states = run("--baseline", "faults.json", edit=moved)
     assert (status, states) == (0, ["known"])
-    assert told(lines) == "no faults (1 in the baseline)"
+    assert reported(lines) == "no faults (1 in the baseline)"
     assert not any("oob-load" in line for line in lines)
     status, lines, states = run(
         "--baseline", "faults.json", edit=("x + offsets", "x + 1 + offsets")
     )
     assert (status, states) == (3, ["open"])
-    assert told(lines) == "1 fault (1 of the baseline fixed)"
+    assert reported(lines) == "1 fault (1 of the baseline fixed)"
     text = (tmp_path / "faults.json").read_text()
     status, lines, _ = run("--baseline", "faults.json", edit=("ones(6", "ones(8"))
-    assert (status, told(lines)) == (0, "no faults (1 of the baseline fixed)")
+    assert (status, reported(lines)) == (0, "no faults (1 of the baseline fixed)")
     assert (tmp_path / "faults.json").read_text() == text
     run("--baseline", "faults.json", "--update-baseline", edit=("ones(6", "ones(8"))
     assert json.loads((tmp_path / "faults.json").read_text())["faults"] == []

@@ -260,7 +260,7 @@ def test_interpreted_session_says_what_to_do(tmp_path: Path, write_script, run_m
 
 
 @pytest.mark.parametrize("target", ["sm_12", "none"])
-def test_unknown_target_is_told_before_the_script_runs(script: Path, run_main, target) -> None:
+def test_unknown_target_is_reported_before_the_script_runs(script: Path, run_main, target) -> None:
     status, out, err = run_main("lines", "--target", target, script)
     assert (status, out) == (2, "")
     assert f"got '{target}', expected {', '.join(TARGETS)}\n" in err

@@ -121,7 +121,7 @@ def test_report_through_a_link_that_leads_to_nothing_keeps_the_link(
 
 
 @POSIX
-def test_link_that_leads_in_a_circle_is_told(run_main, write_script, tmp_path):
+def test_link_that_leads_in_a_circle_is_reported(run_main, write_script, tmp_path):
     link = tmp_path / "run.tkd"
     link.symlink_to(link)
     status, _, err = run_main("run", "--no-tui", "-o", link, write_script(""))
@@ -131,7 +131,7 @@ def test_link_that_leads_in_a_circle_is_told(run_main, write_script, tmp_path):
 @pytest.mark.parametrize(
     ("option", "length"), [("-o", LONGEST_NAME - 2), ("-o", 300), ("--report", 300)]
 )
-def test_name_that_is_too_long_is_told_before_the_script_runs(
+def test_name_that_is_too_long_is_reported_before_the_script_runs(
     run_main, write_script, tmp_path, option, length
 ):
     place = tmp_path / ("n" * length)
@@ -141,7 +141,7 @@ def test_name_that_is_too_long_is_told_before_the_script_runs(
 
 
 @pytest.mark.parametrize("command", ["run", "report", "lines", "passes"])
-def test_name_that_is_too_long_to_be_read_is_told(run_main, tmp_path, command):
+def test_name_that_is_too_long_to_be_read_is_reported(run_main, tmp_path, command):
     status, out, err = run_main(command, tmp_path / ("n" * 300))
     assert (status, out) == (2, "")
     assert err.startswith("tkdebug: ")

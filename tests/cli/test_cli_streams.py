@@ -1,4 +1,4 @@
-"""Scripts that replace, close or lose their streams: what is told after them still arrives."""
+"""Scripts that replace, close or lose their streams: what is printed afterwards still arrives."""
 
 import os
 import sys

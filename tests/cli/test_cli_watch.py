@@ -97,7 +97,7 @@ def test_mistakes_end_the_run_before_the_script_runs(run, watch, said):
         ("6:x if pid > 5", "its condition held for no value"),
     ],
 )
-def test_what_a_kernel_does_not_have_is_told_once(run, watch, said):
+def test_what_a_kernel_does_not_have_is_reported_once(run, watch, said):
     status, _, err = run(watch)
     assert status == 0
     assert sum(said in line for line in err.splitlines()) == 1

@@ -30,7 +30,7 @@ def kept(tmp_path):
     return keep
 
 
-def test_equal_outputs_are_told_for_the_first_launches(kept):
+def test_equal_outputs_are_reported_for_the_first_launches(kept):
     inputs = [torch.ones(8)] * (LAUNCHES_KEPT + 2)
     found = output_differences(*(kept(n, scale_by(2.0), inputs) for n in ("before", "after")))
     assert [(one.argument, one.launch, one.different) for one in found] == [

@@ -57,7 +57,7 @@ def stand_in():
 
 @pytest.fixture
 def heard():
-    """Faults and launches that hooks are told of."""
+    """Faults and launches that hooks get."""
     faults, launches = [], []
     hook = Hook(enter=lambda kernel, record: launches.append(record), fault=faults.append)
     HOOKS.add(hook)
@@ -210,7 +210,7 @@ def test_decode_loop():
     assert position.item() == length
 
 
-def test_out_of_bounds_in_a_replay_is_told_at_its_line(heard):
+def test_out_of_bounds_in_a_replay_is_reported_at_its_line(heard):
     faults, launches = heard
     table, index = torch.randn(3, 4, device="cuda"), torch.zeros(1, dtype=torch.int64).cuda()
     out = torch.zeros(4, device="cuda")
@@ -225,7 +225,7 @@ def test_out_of_bounds_in_a_replay_is_told_at_its_line(heard):
     assert [fault.launch_id] == [launches[-1].id]
 
 
-def test_faults_of_what_only_a_capture_sees_are_not_told(heard):
+def test_faults_of_what_only_a_capture_sees_are_not_reported(heard):
     faults, launches = heard
     table, out = torch.randn(3, 4, device="cuda"), torch.zeros(4, device="cuda")
     index = torch.full((1,), 77, device="cuda")

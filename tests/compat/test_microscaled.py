@@ -73,7 +73,7 @@ def test_random_scales_are_in_their_range():
         MXScaleTensor(size=4).random(low=8, high=1)
 
 
-def test_what_they_cannot_do_is_told():
+def test_what_they_cannot_do_is_reported():
     with pytest.raises(ValueError, match="Either parameter data or size"):
         MXFP4Tensor()
     with pytest.raises(UsageError, match=r"MXFP4Tensor\.to: got torch\.float16, expected"):

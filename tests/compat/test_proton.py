@@ -400,7 +400,7 @@ def test_trace_has_each_launch(proton, kernels):
     assert second["ts"] >= first["dur"] > 0
 
 
-def test_unfinished_scope_inside_another_is_told(proton):
+def test_unfinished_scope_inside_another_is_reported(proton):
     proton.start("p")
 
     @proton.scope("outer")
@@ -447,7 +447,7 @@ def test_start_refuses_by_name(proton, arguments, error, message):
     assert not proton.flags.flags.profiling_on
 
 
-def test_sessions_and_formats_that_are_not_there_are_told(proton):
+def test_sessions_and_formats_that_are_not_there_are_reported(proton):
     with pytest.raises(RuntimeError, match="Session has not been initialized: 99; no profiling"):
         proton.activate(99)
     session = proton.start("p")
@@ -487,7 +487,7 @@ def test_data_of_an_open_session(proton, kernels):
 def test_what_is_not_in_the_file_is_said_once(proton, kernels, capsys, monkeypatch):
     from tkdebug.compat.proton import profile
 
-    monkeypatch.setattr(profile, "_told", set())
+    monkeypatch.setattr(profile, "_reported", set())
     for _ in range(2):
         proton.start("p")
         with proton.scope("torch [M=1]", {"flops": 1.0}):

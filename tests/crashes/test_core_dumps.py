@@ -183,10 +183,10 @@ def test_command_tells_the_line(tmp_path, capsys):
     path = tmp_path / "gpu.core"
     path.write_bytes(dump_bytes("chain"))
     assert main(["crash", str(path)]) == 0
-    told = capsys.readouterr().out
-    assert "NVIDIA H200 (sm_90, driver 580.159)" in told
-    assert f":{LINES['crash: chain']}: illegal-address in chained" in told
-    assert f"called from /tmp/k/kernels.py:{LINES['chain: kernel']} in chained" in told
+    printed = capsys.readouterr().out
+    assert "NVIDIA H200 (sm_90, driver 580.159)" in printed
+    assert f":{LINES['crash: chain']}: illegal-address in chained" in printed
+    assert f"called from /tmp/k/kernels.py:{LINES['chain: kernel']} in chained" in printed
     assert main(["crash", str(path), "--format", "json"]) == 0
     (fault,) = json.loads(capsys.readouterr().out)["faults"]
     assert fault["line"] == LINES["crash: chain"]
@@ -198,10 +198,10 @@ def test_command_refuses_what_is_no_dump_in_one_line(tmp_path, capsys, name):
     (tmp_path / "text.core").write_text("no dump " * 100)
     (tmp_path / "empty.core").touch()
     assert main(["crash", str(tmp_path / name)]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"tkdebug: {tmp_path / name}: ")
-    assert told.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"tkdebug: {tmp_path / name}: ")
+    assert printed.err.count("\n") == 1
 
 
 def test_unreadable_file_is_one_clear_line(tmp_path):

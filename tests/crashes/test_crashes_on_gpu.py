@@ -99,13 +99,13 @@ def test_store_whose_warp_has_left_names_the_line(run):
     assert "launch" in fault["message"]
 
 
-def test_crash_that_nobody_waits_for_is_told_at_the_end(run):
+def test_crash_that_nobody_waits_for_is_reported_at_the_end(run):
     result = run("load", "none")
     assert result.status == 3
     assert result.fault["line"] == LINES["crash: load"]
 
 
-def test_crash_whose_error_is_caught_is_told(run):
+def test_crash_whose_error_is_caught_is_reported(run):
     result = run("load", "caught")
     assert result.out.startswith("caught CUDA error")
     assert result.status == 3
@@ -134,7 +134,7 @@ def test_core_dump_of_the_users_own_is_read_and_kept(run, tmp_path):
     assert path.stat().st_size > 0
 
 
-def test_crash_in_a_child_process_is_told(tmp_path):
+def test_crash_in_a_child_process_is_reported(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(
         "import subprocess, sys\n"

@@ -1,4 +1,4 @@
-"""Kernels that do not end: when a core dump is asked for, and what is told of it."""
+"""Kernels that do not end: when a core dump is asked for, and what is reported."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ def flights():
     return found
 
 
-def test_warps_are_told_by_line_and_launch(flights):
+def test_warps_are_reported_by_line_and_launch(flights):
     (fault,) = hang_faults(DUMP, flights, "since Ctrl-C")
     assert (fault.kind, fault.kernel, fault.launch_id) == ("hang", "one_program", 12)
     assert fault.line == LINES["crash: program"]
@@ -170,7 +170,7 @@ def test_ctrl_c_in_python_is_the_scripts(tmp_path, stuck, faults):
     assert (driver.asked, faults) == ([], [])
 
 
-def test_kernel_that_takes_longer_than_the_timeout_is_told(tmp_path, stuck, faults):
+def test_kernel_that_takes_longer_than_the_timeout_is_reported(tmp_path, stuck, faults):
     wait, end = stuck
     driver = FakeDriver(tmp_path, end)
     watch = watch_of(driver, timeout_s=0.2)

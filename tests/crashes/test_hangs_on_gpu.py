@@ -1,4 +1,4 @@
-"""Kernels on a GPU that never end: stopped, and told by line."""
+"""Kernels on a GPU that never end: stopped, and reported by line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def the_fault(report):
     return fault
 
 
-def test_lock_that_is_kept_is_told_after_a_time(tmp_path):
+def test_lock_that_is_kept_is_reported_after_a_time(tmp_path):
     report = tmp_path / "report.json"
     ended = subprocess.run(
         command(report, "--hang-timeout", "1", SCRIPT, "lock"),
@@ -50,7 +50,7 @@ def test_lock_that_is_kept_is_told_after_a_time(tmp_path):
     assert "1 launch of 1 kernel, 1 fault" in ended.stderr
 
 
-def test_missing_arrival_at_an_mbarrier_is_told_by_line(tmp_path):
+def test_missing_arrival_at_an_mbarrier_is_reported_by_line(tmp_path):
     report = tmp_path / "report.json"
     began = time.monotonic()
     subprocess.run(
@@ -63,7 +63,7 @@ def test_missing_arrival_at_an_mbarrier_is_told_by_line(tmp_path):
     assert time.monotonic() - began < 30
 
 
-def test_programs_that_wait_for_each_other_are_told_by_ctrl_c(tmp_path):
+def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     report = tmp_path / "report.json"
     script = subprocess.Popen(
         command(report, SCRIPT, "each_other", "item"),

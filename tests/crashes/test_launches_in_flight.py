@@ -68,7 +68,7 @@ def fault_of(*launches):
     ],
     ids=["scalar", "address", "grid", "kernel", "ended"],
 )
-def test_launch_is_told_from_others(other):
+def test_launch_is_distinguished_from_others(other):
     fault = fault_of(other, other, SAME, other, other)
     assert fault.launch_id == 3
     assert "launch 3 (" in fault.message
@@ -183,7 +183,7 @@ def test_dumps_that_are_switched_off_stay_off(arms, monkeypatch, by):
     assert "CUDA_COREDUMP_FILE" not in os.environ
 
 
-def test_dump_is_told_once_and_deleted(tmp_path):
+def test_dump_is_reported_once_and_deleted(tmp_path):
     watch = CrashWatch(str(tmp_path / "%p.core"), owned=True)
     assert watch.dumps() == []
     path = tmp_path / f"{os.getpid()}.core"
@@ -206,7 +206,7 @@ def test_dump_of_an_earlier_run_is_no_crash(tmp_path):
     assert CrashWatch(str(path), owned=False).dumps() == []
 
 
-def test_dump_that_a_child_left_is_told(tmp_path):
+def test_dump_that_a_child_left_is_reported(tmp_path):
     watch = CrashWatch(str(tmp_path / "%p.core"), owned=True)
     (tmp_path / "1.core").write_bytes(dump_bytes("trap"))
     faults = []
@@ -223,10 +223,10 @@ def test_damaged_dump_is_one_line(tmp_path, capsys):
     watch = CrashWatch(str(tmp_path / "%p.core"), owned=True)
     (tmp_path / f"{os.getpid()}.core").write_bytes(dump_bytes("trap")[:5000])
     watch.conclude()
-    told = capsys.readouterr().err
-    assert told.startswith("tkdebug: GPU core dump: ")
-    assert "cut short" in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("tkdebug: GPU core dump: ")
+    assert "cut short" in printed
+    assert printed.count("\n") == 1
 
 
 def test_grid_of_clusters_names_the_cluster_as_program():

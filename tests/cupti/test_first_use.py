@@ -22,36 +22,36 @@ def profiler(monkeypatch):
 
 
 @pytest.fixture
-def told(profiler):
+def reported(profiler):
     hook = Hook(profiler=lambda is_taken: profiler.calls.append(is_taken))
     HOOKS.add(hook)
     yield profiler.calls
     HOOKS.remove(hook)
 
 
-def test_hooks_are_told_before_cuda_is_profiled_and_after(profiler, told):
+def test_hooks_are_reported_before_cuda_is_profiled_and_after(profiler, reported):
     first_use.tell_of_profiler()
     activities = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
     profiler._prepare_profiler(None, activities)
     profiler._enable_profiler(None, activities, scopes=())
     assert profiler._disable_profiler() == "results"
-    assert told == [True, "prepare", True, "enable", "disable", False]
+    assert reported == [True, "prepare", True, "enable", "disable", False]
 
 
-def test_profile_of_the_cpu_alone_takes_nothing(profiler, told):
+def test_profile_of_the_cpu_alone_takes_nothing(profiler, reported):
     first_use.tell_of_profiler()
     profiler._enable_profiler(None, {torch.profiler.ProfilerActivity.CPU})
-    assert told == ["enable"]
+    assert reported == ["enable"]
 
 
-def test_functions_are_wrapped_once(profiler, told):
+def test_functions_are_wrapped_once(profiler, reported):
     first_use.tell_of_profiler()
     first_use.tell_of_profiler()
     profiler._enable_profiler(None, {torch.profiler.ProfilerActivity.CUDA})
-    assert told == [True, "enable"]
+    assert reported == [True, "enable"]
 
 
-def test_torch_without_these_functions_is_left_alone(profiler, told):
+def test_torch_without_these_functions_is_left_alone(profiler, reported):
     del profiler._prepare_profiler
     before = profiler._enable_profiler
     first_use.tell_of_profiler()

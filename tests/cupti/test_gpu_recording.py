@@ -88,16 +88,16 @@ def test_no_events_are_made_while_cupti_times(gpu, path):
 
 
 def test_hooks_can_ask_for_cuptis_time(gpu, path):
-    told = []
+    reported = []
     with Recorder(path, output=False) as recorder:
         gpu.use()
         launch = native_launch("add")
         assert launch.device_ns() is None
         deliver_kernel(gpu, launch, 5)
         recorder.flush()
-        told.append(launch.device_ns(True))
+        reported.append(launch.device_ns(True))
     # It may have been a round of the thread beside that took the records.
-    assert told[0] in (864, None)
+    assert reported[0] in (864, None)
     assert launch.device_ns() == 864
     assert launch.device_ns.settled_ns > 0
 
@@ -243,14 +243,14 @@ def test_cupti_that_stays_silent_is_one_line_and_events_go_on(gpu, path, monkeyp
         HOOKS.profiler(False)
         capsys.readouterr()
         native_launch("one", span=lambda wait=False: 3000)
-        told = []
-        wait_for(lambda: told.append(capsys.readouterr().err) or any(told))
+        reported = []
+        wait_for(lambda: reported.append(capsys.readouterr().err) or any(reported))
         # What the driver was called for is no record of the GPU's.
         gpu.deliver(made.driver_call(time.time_ns(), 8, threading.get_native_id()))
         time.sleep(0.3)
         assert HOOKS.timed
-        told.append(capsys.readouterr().err)
-    said = "".join(told)
+        reported.append(capsys.readouterr().err)
+    said = "".join(reported)
     assert "CUPTI records nothing since torch.profiler used it" in said
     assert said.count("\n") == 1
     assert [(one.duration_ns, one.time_source) for one in launches_of(path)] == [(3000, "events")]

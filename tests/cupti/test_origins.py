@@ -1,4 +1,4 @@
-"""Which line launched a kernel of torch's: operations told of, calls of CUPTI's, and reports."""
+"""Which line launched a kernel of torch's: noted operations, calls that CUPTI saw, and reports."""
 
 import json
 import threading
@@ -23,8 +23,8 @@ LINE = "a line"
 
 
 @pytest.fixture
-def told():
-    """(line, scopes) of each operation that was told of."""
+def reported():
+    """(line, scopes) of each operation that was noted."""
     found = []
 
     def note(start_ns, end_ns, code, line):
@@ -43,25 +43,25 @@ def here():
     return sys._getframe(1).f_lineno
 
 
-def test_operation_has_the_line_that_called_it(told):
+def test_operation_has_the_line_that_called_it(reported):
     x = torch.ones(4)
     line = here() + 1
     torch.nn.functional.gelu(x)
-    (_, place, scopes) = told[-1]
+    (_, place, scopes) = reported[-1]
     assert (place, scopes) == (line, ())
 
 
-def test_operation_in_a_module_has_the_path_of_modules(told):
+def test_operation_in_a_module_has_the_path_of_modules(reported):
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.ReLU()))
     line = here() + 1
     net(torch.ones(2, 4))
-    places = {(place, scopes) for _, place, scopes in told if len(scopes) > 1}
+    places = {(place, scopes) for _, place, scopes in reported if len(scopes) > 1}
     assert (line, ("Sequential", "0")) in places
     assert (line, ("Sequential", "1", "0")) in places
     assert SCOPES.path() == ()
 
 
-def test_module_that_raises_leaves_no_scope(told):
+def test_module_that_raises_leaves_no_scope(reported):
     class Broken(torch.nn.Module):
         def forward(self, x):
             raise ValueError("no")
@@ -71,17 +71,17 @@ def test_module_that_raises_leaves_no_scope(told):
     assert SCOPES.path() == ()
 
 
-def test_record_function_is_a_scope(told):
+def test_record_function_is_a_scope(reported):
     with torch.profiler.record_function("attention"):
         line = here() + 1
         torch.ones(4).sum()
     torch.ones(4).sum()
-    found = [(place, scopes) for _, place, scopes in told]
+    found = [(place, scopes) for _, place, scopes in reported]
     assert (line, ("attention",)) in found
     assert found[-1] == (line + 1, ())
 
 
-def test_nothing_is_told_afterwards():
+def test_nothing_is_reported_afterwards():
     found = []
     with op_origins(lambda *op: found.append(op)):
         torch.ones(1) + 1

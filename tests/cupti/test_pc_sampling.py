@@ -1,4 +1,4 @@
-"""PC sampling: what CUPTI gives is read right, recorded, and told by line."""
+"""PC sampling: what CUPTI gives is read right, recorded, and reported by line."""
 
 import ctypes
 import json
@@ -83,21 +83,21 @@ def test_crc(library):
 
 def recorded(fake, monkeypatch):
     monkeypatch.setattr(stall_recording, "TAKE_S", 0.0)
-    told, contexts = [], OneContext()
-    recording = StallRecording(fake.path, 130001, told.append, contexts)
+    reported, contexts = [], OneContext()
+    recording = StallRecording(fake.path, 130001, reported.append, contexts)
     recording.compiled(compiled())
     recording.round()
     recording.round()
     recording.stop()
     assert contexts.released == 1
-    return told
+    return reported
 
 
 def test_a_recording_takes_in_rounds_and_at_its_end(fake, library, monkeypatch):
-    told = recorded(fake, monkeypatch)
-    assert told[0] == SampledImage("h1", 77)
-    assert told.count(SamplingTotal(40, 3)) == 3
-    samples = [one for one in told if isinstance(one, StallSamples)]
+    reported = recorded(fake, monkeypatch)
+    assert reported[0] == SampledImage("h1", 77)
+    assert reported.count(SamplingTotal(40, 3)) == 3
+    samples = [one for one in reported if isinstance(one, StallSamples)]
     assert [one.crc for one in samples] == [77, 77, 78]
     assert samples[0].reasons == ("long_scoreboard", "wait")
     assert samples[0].counts == ((0, 0, 1), (0, 1, 10), (16, 0, 2), (16, 1, 20))
@@ -106,15 +106,15 @@ def test_a_recording_takes_in_rounds_and_at_its_end(fake, library, monkeypatch):
 
 def test_where_sampling_is_forbidden_that_is_one_line(fake, library, capsys):
     library.fake_sampling(NOT_ALLOWED)
-    told = []
-    recording = StallRecording(fake.path, 130001, told.append, OneContext())
+    reported = []
+    recording = StallRecording(fake.path, 130001, reported.append, OneContext())
     for _ in range(3):
         recording.round()
     recording.stop()
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("tkdebug: --stalls: cuptiPCSamplingEnable: CUPTI_ERROR_INSUFFICIENT")
     assert line.endswith("; `tkdebug lines` shows the instructions of each line without them")
-    assert [type(one) for one in told] == [LostActivities]
+    assert [type(one) for one in reported] == [LostActivities]
 
 
 def test_an_older_cupti_is_refused_by_its_version(fake, capsys):
@@ -148,7 +148,7 @@ def session(fake, library, monkeypatch, tmp_path):
         yield opened
 
 
-def test_samples_are_told_by_line(session):
+def test_samples_are_reported_by_line(session):
     stalls = recorded_stalls(session)
     assert (stalls.samples, stalls.dropped) == (120, 9)
     ours, others = stalls.kernels

@@ -21,14 +21,14 @@ class Recording:
     """A recording whose rounds the test makes."""
 
     def __init__(self, fake, buffers):
-        self.measured, self.told, self.rounds, self.failures = [], [], [], []
+        self.measured, self.reported, self.rounds, self.failures = [], [], [], []
         cupti = Cupti(fake.path)
         self.collection = Collection(cupti, buffers)
-        self.join = ActivityJoin(cupti.layout, names_at, self.measured.append, self.told.append)
+        self.join = ActivityJoin(cupti.layout, names_at, self.measured.append, self.reported.append)
         self.recording = DeviceRecording(
             self.collection,
             JoinHere(self.join),
-            self.told.append,
+            self.reported.append,
             self.rounds.append,
             lambda: self.failures.append(True),
         )
@@ -42,7 +42,7 @@ class Recording:
         self.recording.stop(when_done=False)
 
     def activities(self):
-        batches = [told for told in self.told if isinstance(told, ActivityBatch)]
+        batches = [reported for reported in self.reported if isinstance(reported, ActivityBatch)]
         return [a for batch in batches for a in unpacked(Recorded(1, 99, 0, 0, batch))]
 
 
@@ -88,7 +88,7 @@ def test_kernels_of_others_are_no_launches(recording, fake):
     assert sorted(a.launch for a in recording.activities()) == [0, 0, 5]
 
 
-def test_threads_that_launch_at_once_are_told_apart(recording, fake):
+def test_threads_that_launch_at_once_are_distinguished(recording, fake):
     now = time.time_ns()
     launch(recording, 1, now, thread=1)
     launch(recording, 2, now + 10, thread=2)
@@ -193,7 +193,7 @@ def test_totals_are_of_others_alone(recording, fake):
     )
     recording.round()
     recording.finish()
-    totals = [t for told in recording.told for t in told.totals]
+    totals = [t for reported in recording.reported for t in reported.totals]
     assert [(t.name, t.count, t.total_ns, t.min_ns, t.max_ns) for t in totals] == [
         ("relu", 2, 400, 100, 300),
         ("relu", 1, 50, 50, 50),
@@ -228,10 +228,10 @@ def test_flush_that_fails_ends_the_recording(recording, fake, capsys):
     assert recording.failures == [True]
 
 
-def test_dropped_records_are_told(recording, fake):
+def test_dropped_records_are_reported(recording, fake):
     fake.dropped(12)
     recording.round()
-    assert [t.count for t in recording.told if isinstance(t, LostActivities)] == [12]
+    assert [t.count for t in recording.reported if isinstance(t, LostActivities)] == [12]
 
 
 def test_kinds_are_enabled_while_it_is_on(recording, fake):
@@ -269,11 +269,11 @@ def test_thread_of_the_recording_makes_rounds_and_ends(fake, buffers):
         seen.set()
 
     cupti = Cupti(fake.path)
-    join = ActivityJoin(cupti.layout, names_at, on_measured, lambda told: None)
+    join = ActivityJoin(cupti.layout, names_at, on_measured, lambda reported: None)
     recording = DeviceRecording(
         Collection(cupti, buffers),
         JoinHere(join),
-        lambda told: None,
+        lambda reported: None,
         lambda devices: None,
         lambda: None,
     )

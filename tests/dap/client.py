@@ -5,6 +5,8 @@ import json
 import queue
 import threading
 
+LONGEST_WAIT_S = 60.0  # a started Python loads torch, on a machine that does other things
+
 
 class Refused(Exception):
     """A request that was answered with an error."""
@@ -50,7 +52,7 @@ class Client:
     def request(self, command, **arguments):
         """The body of a request's response."""
         number = self.send(command, **arguments)
-        response = self._responses.get(timeout=20)
+        response = self._responses.get(timeout=LONGEST_WAIT_S)
         assert response.get("request_seq", number) == number
         if not response["success"]:
             raise Refused(response["message"])
@@ -60,7 +62,7 @@ class Client:
         """The next event of that name; others in between are skipped."""
         while True:
             try:
-                event = self._waiting.get(timeout=20)
+                event = self._waiting.get(timeout=LONGEST_WAIT_S)
             except queue.Empty:
                 raise AssertionError(f"no event {name}; events: {self.events}") from None
             if event["event"] == name:

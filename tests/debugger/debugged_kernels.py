@@ -89,3 +89,15 @@ def described(x_ptr, out_ptr, N: tl.constexpr):
     small = tl.load(block).to(tl.uint8)
     both = small.to(tl.float32) + descriptor.load([0, 0])
     tl.store(out_ptr + tl.arange(0, N), tl.sum(both, axis=0) + pair[0])  # described
+
+
+@triton.jit
+def product(a_ptr, b_ptr, out_ptr, n, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)  # depth
+    acc = tl.zeros((SIZE, SIZE), tl.float32)
+    _unused = i * 3
+    for k in range(0, n, SIZE):
+        a = tl.load(a_ptr + i[:, None] * n + k + i[None, :])
+        b = tl.load(b_ptr + (k + i[:, None]) * SIZE + i[None, :])
+        acc = tl.dot(a, b, acc)  # multiply
+    tl.store(out_ptr + i[:, None] * SIZE + i[None, :], acc)

@@ -46,7 +46,7 @@ def test_json_has_one_object_for_each_stop_and_answer(run):
     assert [frame["line"] for frame in stop["frames"]] == [16, 9]
     assert value["value"]["values"] == [[0.0, 2.0, 4.0, 6.0]]
     assert value["value"]["max"] == 6.0
-    assert (bad["ok"], "no command" in bad["error"]) == (False, True)
+    assert (bad["ok"], "neither a command" in bad["error"]) == (False, True)
     assert records[8]["is_return"]
     assert records[9]["moment"] == records[8]["moment"]
 
@@ -73,7 +73,7 @@ def test_commands_come_from_the_home_a_file_and_the_command_line(run, tmp_path, 
     assert status == 0
 
 
-def test_the_end_of_stdin_is_told_and_ends_the_script(run, monkeypatch):
+def test_the_end_of_stdin_is_reported_and_ends_the_script(run, monkeypatch):
     def end(prompt=""):
         raise EOFError
 
@@ -91,7 +91,7 @@ def test_without_stdin_the_script_goes_on_when_the_commands_have_run_out(run):
     assert status == 0
 
 
-def test_mistakes_are_told_before_the_script_runs(run, tmp_path):
+def test_mistakes_are_reported_before_the_script_runs(run, tmp_path):
     empty = tmp_path / "no_kernel.py"
     empty.write_text("print('ran')\n")
     for words, said in (
@@ -179,7 +179,7 @@ def test_a_variable_after_the_end_of_its_launch_is_named_so(run, tmp_path):
     script = tmp_path / "masked.py"
     script.write_text(MASKED)
     _, out, _ = run(script, typed="b end\nc\np low\np len(out.shape)\nrn\np k[3]\nq\n")
-    assert "*** `low` is no argument: the launch has ended, and its variables with it" in out
+    assert "*** `low` is not an argument: the launch has ended, and its variables with it" in out
     assert "len(out.shape) = 1\n" in out
     assert "k[3] = 3\n" in out
 
@@ -208,14 +208,14 @@ def test_an_element_of_a_variable_needs_its_indices(run):
         TWICE, typed="b 16\nc\nwhy x\nwhy x[9]\nwhy a\nwhy zz[0]\ntile x[9:]\nignore 1 1\nq\n"
     )
     assert "*** why: `x` has shape [4]; an element has 1 index, such as x[0]" in out
-    assert "*** why: `x` has shape [4]; `x[9]` is no element of it" in out
+    assert "*** why: `x` has shape [4]; `x[9]` is not an element of it" in out
     assert "*** why: `a` has no value here" in out
-    assert "*** zz[0]: `zz` is no tensor argument (there are: x_ptr, out_ptr)" in out
+    assert "*** zz[0]: `zz` is not a tensor argument (there are: x_ptr, out_ptr)" in out
     assert "no elements\n" in out
     assert "is passed over 1 time\n" in out
 
 
-def test_the_end_of_stdin_before_the_script_runs_is_told(run):
+def test_the_end_of_stdin_before_the_script_runs_is_reported(run):
     _, out, err = run("--json", TWICE, typed="b 9\n")
     assert [json.loads(line)["event"] for line in out.splitlines()][-2:] == ["end of input", "end"]
     assert "no kernel" not in err
@@ -289,9 +289,19 @@ def test_log_points_print_summaries(run, rows):
 
 
 def test_variables_that_are_gone_for_one_reason_share_a_line(run, rows):
-    _, out, _ = run(rows, typed=at_the_store("v"))
-    assert len([line for line in out.splitlines() if "not available" in line]) == 2
-    assert "not available: i: it is the variable of the loop at line 8" in out
+    later = "            up = i * j\n            down = up + 1\n            dy += down\n"
+    rows.write_text(GLOBAL.replace("            dy += i * j\n", later))
+    _, out, _ = run(rows, typed="b 10\nc\nv\nc\nv\nq\n")
+    assert [line for line in out.splitlines() if "not available" in line] == [
+        "not available: up, down: the loop at line 9 binds it, later in its body"
+    ]
+    # The second time, Python has them from the round before.
+    assert "up    = 0\ndown  = 1\n" in out
+
+
+def test_variables_of_loops_that_have_ended_have_their_last_values(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("p i, j"))
+    assert "i = 1\nj = 1" in out
 
 
 def test_a_line_beyond_the_file_is_refused_with_its_length(run, rows):

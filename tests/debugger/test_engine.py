@@ -339,7 +339,7 @@ def test_programs_that_wait_for_each_other_step_one_by_one():
     assert (count.item(), lock.item()) == (3, 0)
 
 
-def test_batches_are_told_apart(monkeypatch):
+def test_batches_are_distinguished(monkeypatch):
     from tkdebug.interpreter import launch
 
     monkeypatch.setattr(launch, "_batch_size", lambda *_: 2)

@@ -155,7 +155,7 @@ def look():
     }
 
 
-def test_expressions_that_raise_and_commands_while_nothing_is_stopped_are_told(pane):
+def test_expressions_that_raise_and_commands_while_nothing_is_stopped_are_reported(pane):
     pane.type("n", "p x", "b 1")
     assert pane.answer() == ["*** no kernel is stopped"]
     assert pane.answer() == ["*** no kernel is stopped"]

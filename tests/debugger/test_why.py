@@ -220,7 +220,7 @@ def test_what_was_loaded_is_known_to_be_of_this_launch_or_an_earlier_one():
     assert answers == [("x_ptr: launch 1 of masked_by_one has written it",), ()]
 
 
-def test_what_another_program_wrote_is_told():
+def test_what_another_program_wrote_is_reported():
     kernel = wrong_kernels.handed_on
     flag, out = torch.zeros(3, dtype=torch.int32), torch.zeros(3)
     arguments = (torch.ones(3), flag, out)

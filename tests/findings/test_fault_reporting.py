@@ -93,7 +93,7 @@ def test_each_recorder_gets_the_comments():
     assert got == [3] * 8
 
 
-def test_wrong_comment_is_told_where_nobody_records(capsys):
+def test_wrong_comment_is_reported_where_nobody_records(capsys):
     faults = []
     hook = Hook(fault=faults.append)
     HOOKS.add(hook)
@@ -101,9 +101,9 @@ def test_wrong_comment_is_told_where_nobody_records(capsys):
     launch(ignores_wrongly, 5)
     HOOKS.remove(hook)
     assert [fault.state for fault in faults] == ["open", "open"]
-    told = [line for line in capsys.readouterr().err.splitlines() if "oob-laod" in line]
-    assert len(told) == 1
-    assert told[0].endswith(
+    printed = [line for line in capsys.readouterr().err.splitlines() if "oob-laod" in line]
+    assert len(printed) == 1
+    assert printed[0].endswith(
         "ignore[oob-laod]: there is no such kind of fault; did you mean oob-load?"
     )
 
@@ -165,7 +165,7 @@ def test_fault_of_the_baseline_is_known(heard, baseline):
     ]
 
 
-def test_baseline_that_has_gone_is_told_once_and_faults_count(heard, tmp_path, capsys):
+def test_baseline_that_has_gone_is_reported_once_and_faults_count(heard, tmp_path, capsys):
     with scope(baseline=tmp_path / "none.json"):
         launch(reads_past)
         launch(reads_past)

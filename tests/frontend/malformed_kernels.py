@@ -1,5 +1,5 @@
 # ruff: noqa: F821, F841
-"""Kernels that do not compile, one mistake each; `test_errors` compares what they are told."""
+"""Kernels that do not compile, one mistake each; `test_errors` compares the messages."""
 
 import math
 

@@ -61,6 +61,6 @@ def pointer_with_a_comma(p):
     tl.load(q)
 
 
-def test_tuple_in_place_of_a_pointer_is_told_from_its_comma():
+def test_tuple_in_place_of_a_pointer_is_reported_from_its_comma():
     message = message_of(pointer_with_a_comma, p=FP32_PTR)
     assert "load needs a pointer, got a tuple of 1 value; is there a comma too many" in message

@@ -334,7 +334,7 @@ def store_into_const(p, q, n):
     tl.store(r, 1.0)
 
 
-def test_const_pointers_are_told_apart():
+def test_const_pointers_are_distinguished():
     const = pointer_type(float32, const=True)
     message = message_of(store_into_const, p=const, q=const, n=int32)
     assert "Cannot store to a constant pointer" in message

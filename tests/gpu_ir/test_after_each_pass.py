@@ -53,9 +53,9 @@ def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Every interpreted launch is done after each pass too, and compared; the passes seen."""
     seen: list[str] = []
 
-    def run(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **told: Any) -> Any:
+    def run(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **keywords: Any) -> Any:
         before = copy.deepcopy(list(values))
-        faults = run_module(module, values, grid, *rest, **told)
+        faults = run_module(module, values, grid, *rest, **keywords)
 
         def check(name: str, changed: Module) -> None:
             arguments = copy.deepcopy(before)

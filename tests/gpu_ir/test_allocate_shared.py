@@ -101,7 +101,7 @@ def test_alignment_is_kept(alignment: int, offset: int) -> None:
     assert allocate(lines)[0] == {"a": 0, "b": offset}
 
 
-def test_constant_indices_of_several_buffers_are_told_apart() -> None:
+def test_constant_indices_of_several_buffers_are_distinguished() -> None:
     _, module = allocate("ring %r\nindex %a %r %zero\nindex %b %r %one\nindex %d %r %i")
     aliases = buffer_aliases(module.function)
     a, b, d = (op.result for op in module.walk() if op.name == "ttg.memdesc_index")

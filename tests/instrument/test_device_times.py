@@ -21,13 +21,13 @@ class Pending:
         return self.answer
 
 
-def test_times_are_told_in_order_once_known():
-    told = []
+def test_times_are_reported_in_order_once_known():
+    reported = []
     seen = threading.Event()
 
     def settled(*row):
-        told.append(row)
-        if len(told) == 2:
+        reported.append(row)
+        if len(reported) == 2:
             seen.set()
 
     times = DeviceTimes(settled)
@@ -37,29 +37,29 @@ def test_times_are_told_in_order_once_known():
     times.add(1, first)
     times.add(2, second)
     assert first.asked.wait(5)
-    assert told == []
+    assert reported == []
     first.answer = 10
     assert seen.wait(5)
-    assert told == [(1, 10, None, "events"), (2, 20, None, "events-at-most")]
+    assert reported == [(1, 10, None, "events"), (2, 20, None, "events-at-most")]
     times.stop()
 
 
 def test_stop_waits_for_what_is_left():
-    told = []
-    times = DeviceTimes(lambda *row: told.append(row))
+    reported = []
+    times = DeviceTimes(lambda *row: reported.append(row))
     times.add(1, Pending())
     times.stop()
-    assert told == [(1, 99, None, "events")]
+    assert reported == [(1, 99, None, "events")]
 
 
-def test_a_failed_kernel_is_told_as_its_error():
-    told = []
-    times = DeviceTimes(lambda *row: told.append(row))
+def test_a_failed_kernel_is_reported_as_its_error():
+    reported = []
+    times = DeviceTimes(lambda *row: reported.append(row))
     pending = Pending()
     pending.answer = RuntimeError("illegal address")
     times.add(1, pending)
     times.stop()
-    assert told == [(1, None, "RuntimeError: illegal address", "events")]
+    assert reported == [(1, None, "RuntimeError: illegal address", "events")]
 
 
 def test_recorder_stores_the_device_time_of_native_launches(tmp_path):

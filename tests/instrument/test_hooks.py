@@ -94,17 +94,17 @@ def test_hook_without_launch_callbacks_costs_launches_nothing():
         assert HOOKS.launch is None
 
 
-def test_fault_that_no_hook_hears_is_told_once_on_stderr(capsys):
+def test_fault_that_no_hook_hears_is_reported_once_on_stderr(capsys):
     chain = HookChain()
     for launch_id in (1, 2):
         chain.fault(fault(__file__, 1, launch_id=launch_id))
-    told = capsys.readouterr().err
-    assert told.count("oob-load in add_kernel") == 1
-    assert "test_hooks.py:1: " in told
-    assert f"    {Path(__file__).read_text().splitlines()[0]}\n" in told
+    printed = capsys.readouterr().err
+    assert printed.count("oob-load in add_kernel") == 1
+    assert "test_hooks.py:1: " in printed
+    assert f"    {Path(__file__).read_text().splitlines()[0]}\n" in printed
 
 
-def test_fault_that_a_hook_hears_is_not_told(capsys):
+def test_fault_that_a_hook_hears_is_not_reported(capsys):
     chain, heard = HookChain(), []
     chain.add(Hook(fault=heard.append))
     chain.fault(fault())
@@ -112,7 +112,7 @@ def test_fault_that_a_hook_hears_is_not_told(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_compile_errors_are_told_by_their_exception_alone(capsys):
+def test_compile_errors_are_reported_by_their_exception_alone(capsys):
     HookChain().fault(fault(kind="compile-error"))
     assert capsys.readouterr().err == ""
 
@@ -121,6 +121,6 @@ def test_unheard_faults_have_a_limit(capsys):
     chain = HookChain()
     for number in range(1, 200):
         chain.fault(fault(line=number))
-    told = capsys.readouterr().err
-    assert told.count("oob-load in add_kernel") == MAX_PRINTED
-    assert told.endswith("tkdebug: further faults are not shown here; `tkdebug run` has all\n")
+    printed = capsys.readouterr().err
+    assert printed.count("oob-load in add_kernel") == MAX_PRINTED
+    assert printed.endswith("tkdebug: further faults are not shown here; `tkdebug run` has all\n")

@@ -51,12 +51,12 @@ def script(tmp_path):
 def baseline(script):
     """Known: one that came up, one that did not, one whose kernel was not launched."""
     frames = (Frame(str(script), 2, "add_kernel"),)
-    told = [
+    reported = [
         fault(frames=frames, tensor="known"),
         fault(frames=frames, tensor="mended"),
         fault(frames=frames, kernel="other"),
     ]
-    return [identity(each, script.parent) for each in told]
+    return [identity(each, script.parent) for each in reported]
 
 
 @pytest.fixture

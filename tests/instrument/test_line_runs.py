@@ -1,4 +1,4 @@
-"""Alike lines that follow each other, told as one."""
+"""Alike lines that follow each other, shown as one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tkdebug.instrument.line_runs import LineRun, run_text, runs_of
         ("        /*0{n}0*/  @!P1 STG.E R{n}, R2", "STG.E"),
     ],
 )
-def test_runs_of_one_instruction_are_told_once(text, name):
+def test_runs_of_one_instruction_are_reported_once(text, name):
     lines = [OpLine(n, text.format(n=n)) for n in range(10, 20)]
     (run,) = runs_of(lines)
     assert run == LineRun(lines[0], 9, name)

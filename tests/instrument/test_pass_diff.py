@@ -1,4 +1,4 @@
-"""What a pass changed, told by op ids and rewrites, on the real passes and on made-up ones."""
+"""What a pass changed, by op ids and rewrites, on the real passes and on made-up ones."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_op_without_a_predecessor_is_added():
     assert shown(result.changes) == [("added", "convert", [], [3])]
 
 
-def test_attributes_layouts_and_types_are_told_apart():
+def test_attributes_layouts_and_types_are_distinguished():
     before = {1: facts(attributes={"a": "1"}, types=["tensor<4xf32>"]), 2: facts(types=["i32"])}
     after = {
         1: facts(attributes={"a": "2"}, types=["tensor<4xf32, #layout0>"]),
@@ -118,7 +118,7 @@ def test_lines_that_no_op_stands_for_any_more_are_named():
     assert diff(before, {2: before[2]}, *rewrites).gone_lines == (("k.py", 4),)
 
 
-def test_real_pipeline_is_told_in_full():
+def test_real_pipeline_is_reported_in_full():
     module, recorder = parse_module(TEXT), SnapshotRecorder()
     recorder.take(module)
     run_pipeline(module, on_run=recorder.after_run)

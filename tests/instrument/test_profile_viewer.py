@@ -153,14 +153,14 @@ def test_names_cannot_move_the_cursor(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "[1]", '[{"frame": 1}]', "[" * 100_000])
-def test_what_is_no_profile_is_told(tmp_path, text):
+def test_what_is_no_profile_is_reported(tmp_path, text):
     path = tmp_path / "p.hatchet"
     path.write_text(text)
-    with pytest.raises(ProfileError, match=r"p\.hatchet: is no profile"):
+    with pytest.raises(ProfileError, match=r"p\.hatchet: is not a profile"):
         read_profile(str(path))
 
 
-def test_missing_file_metric_and_unit_are_told(profile, tmp_path):
+def test_missing_file_metric_and_unit_are_reported(profile, tmp_path):
     with pytest.raises(ProfileError, match="cannot be read"):
         read_profile(str(tmp_path / "nosuch.hatchet"))
     with pytest.raises(ProfileError, match="Metric bytes is not found; the profile has time, cou"):

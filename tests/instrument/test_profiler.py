@@ -68,7 +68,7 @@ def test_times_are_the_devices_and_only_the_end_waits_for_them(profiler):
     assert not profile.interpreted
 
 
-def test_devices_are_told_apart_and_described_once_used(profiler):
+def test_devices_are_distinguished_and_described_once_used(profiler):
     profiler.start("p")
     launch(Kernel(10), "a", device=0)
     launch(Kernel(20), "b", device=1)
@@ -114,7 +114,7 @@ def test_session_that_ended_first_has_what_it_saw(profiler):
     assert late.tree.children["matmul"].time_ns == 30
 
 
-def test_metadata_that_raises_is_told_once_and_the_launch_counted(profiler, capsys):
+def test_metadata_that_raises_is_reported_once_and_the_launch_counted(profiler, capsys):
     def broken():
         raise KeyError("M")
 

@@ -60,7 +60,7 @@ def test_a_folder_is_reported_rank_by_rank(folder, capfd):
     assert "slowest" in capfd.readouterr().out
 
 
-def test_a_rank_that_has_not_ended_is_told(tmp_path, capfd):
+def test_a_rank_that_has_not_ended_is_reported(tmp_path, capfd):
     path = tmp_path / "rank0.tkd"
     recorder = Recorder(path, script="k.py", output=False).start()
     launch("step")

@@ -248,7 +248,7 @@ def test_recorder_does_not_overwrite_what_is_no_session(path):
 
 def test_recorder_replaces_no_device_and_no_pipe(path):
     os.mkfifo(path)
-    with pytest.raises(SessionError, match=r"run\.tkd: exists and is no regular file"):
+    with pytest.raises(SessionError, match=r"run\.tkd: exists and is not a regular file"):
         Recorder(path).start()
     assert path.is_fifo()
 
@@ -264,7 +264,7 @@ def test_recorder_joins_the_session_its_parent_named(path, monkeypatch):
         assert (session.run().script, session.run().exit_status) == ("parent", 0)
 
 
-def test_recorder_told_to_join_what_is_not_there_says_so(path, monkeypatch, capsys):
+def test_recorder_that_is_to_join_what_is_not_there_says_so(path, monkeypatch, capsys):
     monkeypatch.setenv(SESSION_VARIABLE, str(path))
     assert join_from_environment() is None
     assert "no session to join" in capsys.readouterr().err

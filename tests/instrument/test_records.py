@@ -118,7 +118,7 @@ class FalseLaunch:
         (Sample(1, points=3, by_warp={}), "Sample: cannot be recorded: got 3, expected a tuple"),
     ],
 )
-def test_record_that_cannot_be_stored_is_told_once_and_the_recording_goes_on(
+def test_record_that_cannot_be_stored_is_reported_once_and_the_recording_goes_on(
     path, capfd, wrong, message
 ):
     with Recorder(path, output=False) as recorder:

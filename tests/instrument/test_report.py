@@ -167,7 +167,7 @@ def test_faults_that_differ_stay_apart(tmp_path, changes):
 def test_text_report_shows_kernels_and_faults_with_source_caret_chain_and_hint(recorded, script):
     script.write_text("edited since the run\n" * 5)
     shown = report(recorded, "text")
-    assert "times of interpreted kernels are the CPU's and say nothing of a GPU's\n" in shown
+    assert "times of interpreted kernels are the CPU's and say nothing about a GPU's\n" in shown
     assert shown.startswith("k.py 7 (interpret): exit status 1, ")
     lines = shown.splitlines()
     assert lines[2].split() == ["kernel", "launches", "total", "mean", "min", "max"]

@@ -307,5 +307,5 @@ def test_session_whose_columns_are_computed_is_refused(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
 def test_session_that_is_a_fifo_is_refused(tmp_path):
     os.mkfifo(tmp_path / "run.tkd")
-    with pytest.raises(SessionError, match="is no regular file"):
+    with pytest.raises(SessionError, match="is not a regular file"):
         Session.open(tmp_path / "run.tkd")

@@ -53,21 +53,21 @@ def killed(tmp_path_factory):
         env={**ENVIRONMENT, "TKDEBUG_RECORDING_PROCESS": "0"},
         stdout=subprocess.PIPE,
     )
-    told = child.stdout.read(16 * LAUNCHES // 2)
+    printed = child.stdout.read(16 * LAUNCHES // 2)
     child.send_signal(signal.SIGKILL)
-    told += child.stdout.read()
+    printed += child.stdout.read()
     child.stdout.close()
     assert child.wait() == -signal.SIGKILL
-    return path, list(struct.iter_unpack("qq", told[: len(told) // 16 * 16]))
+    return path, list(struct.iter_unpack("qq", printed[: len(printed) // 16 * 16]))
 
 
 def test_session_killed_has_all_but_the_last_batch(killed):
-    path, told = killed
-    assert LAUNCHES // 2 <= len(told) < LAUNCHES
+    path, printed = killed
+    assert LAUNCHES // 2 <= len(printed) < LAUNCHES
     with Session.open(path) as session:
         summaries = session.kernel_summaries()
         running = [one for one in session.launches_in_order(limit=10_000) if one.running]
-    lost = len(told) - (summaries[0].finished if summaries else 0)
+    lost = len(printed) - (summaries[0].finished if summaries else 0)
     assert lost <= 250  # a batch is 500 rows, two to a launch
     assert len(running) <= 1
 
@@ -212,6 +212,35 @@ def test_session_has_the_last_launches_of_a_pool_that_is_ended(tmp_path, method)
     subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, timeout=60)
     with Session.open(path) as session:
         assert session.launch_count() == 200
+
+
+def test_child_ends_although_its_main_thread_waits_without_having_seen_the_signal(tmp_path):
+    # As where a signal comes just before a wait for a lock: another thread gets it here.
+    path = tmp_path / "run.tkd"
+    code = """
+import multiprocessing, os, signal, sys, threading
+from launching import launch
+from tkdebug.instrument.recorder import Recorder
+
+def child():
+    launch()
+    thread = threading.Thread(target=threading.Event().wait, daemon=True)
+    thread.start()
+    lock = multiprocessing.get_context("fork").Lock()
+    lock.acquire()
+    threading.Timer(0.2, signal.pthread_kill, (thread.ident, signal.SIGTERM)).start()
+    lock.acquire()
+
+with Recorder(sys.argv[1]):
+    pid = os.fork()
+    if not pid:
+        child()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    result = run_python(code, path)
+    assert result.stdout == f"{-signal.SIGTERM}\n", result.stderr
+    with Session.open(path) as session:
+        assert session.launch_count() == 1
 
 
 def test_session_of_a_child_that_is_ended_by_a_signal_leaves_its_status(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.instrument.variants import telling_parts
+from tkdebug.instrument.variants import differing_parts
 
 
 def kernel(hash_: str, signature: str, name: str = "k", **options: object) -> RecordedKernel:
@@ -25,14 +25,14 @@ def kernel(hash_: str, signature: str, name: str = "k", **options: object) -> Re
 
 
 def test_only_what_differs_is_named():
-    told = telling_parts(
+    parts = differing_parts(
         [
             kernel("a", "(x: *fp32, N: i32, ACT: constexpr = '', B: constexpr = 64)", num_warps=4),
             kernel("b", "(x: *fp32, N: i32, ACT: constexpr = 'a, b', B: constexpr = 64)"),
             kernel("c", "(x: *fp16, N: i32, ACT: constexpr = '', B: constexpr = 64)", num_warps=4),
         ]
     )
-    assert told == {
+    assert parts == {
         "a": "x: *fp32, ACT='', num_warps=4",
         "b": "x: *fp32, ACT='a, b'",
         "c": "x: *fp16, ACT='', num_warps=4",
@@ -40,18 +40,18 @@ def test_only_what_differs_is_named():
 
 
 def test_kernels_of_other_names_and_architectures_are_not_compared():
-    told = telling_parts(
+    parts = differing_parts(
         [
             kernel("a", "(x: *fp32)"),
             kernel("b", "(x: *fp32)", arch="sm_90a"),
             kernel("c", "(y: i32)", name="other"),
         ]
     )
-    assert told == {"a": "", "b": "", "c": ""}
+    assert parts == {"a": "", "b": "", "c": ""}
 
 
 def test_values_with_brackets_stay_whole():
-    told = telling_parts(
+    parts = differing_parts(
         [kernel("a", "(s: constexpr = (1, 2), n: i32)"), kernel("b", "(s: constexpr = [3, 4], n)")]
     )
-    assert told == {"a": "s=(1, 2), n: i32", "b": "s=[3, 4], n"}
+    assert parts == {"a": "s=(1, 2), n: i32", "b": "s=[3, 4], n"}

@@ -67,7 +67,7 @@ def test_values_that_are_the_same_in_other_launches(recorded):
     assert (data["different"], data["program_id"]) == (0, None)
 
 
-def test_largest_difference_is_told_with_its_place(recorded):
+def test_largest_difference_is_reported_with_its_place(recorded):
     later = replace(VALUE, iteration=1)
     before = recorded("a.tkd", VALUE, later)
     after = recorded("b.tkd", replace(VALUE, maximum=4.002), replace(later, mean=0.7))

@@ -1,6 +1,6 @@
 """Kernels for `--check coverage`: with a flag each leaves out, or adds up twice, what it means.
 
-`# GAP name` marks the line that is told.
+`# GAP name` marks the line that is reported.
 """
 
 import tkdebug

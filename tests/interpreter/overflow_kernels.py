@@ -1,5 +1,5 @@
 """Kernels whose int32 offsets wrap or are negative remainders; `# WRAPS` and `# NEGATIVE` lines are
-told, the others not."""
+reported, the others not."""
 
 import tkdebug
 import tkdebug.language as tl

@@ -1,4 +1,4 @@
-"""Kernels for `--check row-overrun`; `# ROW name` marks the line that is told."""
+"""Kernels for `--check row-overrun`; `# ROW name` marks the line that is reported."""
 
 import tkdebug
 import tkdebug.language as tl

@@ -1,6 +1,6 @@
 """Kernels that give wrong numbers without a word, and, with RIGHT, the same kernels mended.
 
-`# BAD name` marks the line that is told.
+`# BAD name` marks the line that is reported.
 """
 
 import tkdebug

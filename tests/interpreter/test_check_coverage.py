@@ -23,7 +23,7 @@ def checked():
         yield
 
 
-def told(faults, marker, tensor, count, index):
+def reported(faults, marker, tensor, count, index):
     fault = only(faults)
     assert (fault.kind, fault.severity) == ("coverage", "warning")
     assert (fault.line, fault.tensor) == (line(f"GAP {marker}"), tensor)
@@ -37,7 +37,7 @@ def told(faults, marker, tensor, count, index):
 @BUDGETS
 def test_grid_of_whole_blocks_only(budget):
     arguments = ones(100), zeros(100), 100
-    fault = told(
+    fault = reported(
         run(kernels.scale, (100 // 16,), *arguments, BLOCK=16, budget=budget),
         "scale", "x_ptr", 4, 96,
     )  # fmt: skip
@@ -52,7 +52,7 @@ def test_grid_of_whole_blocks_only(budget):
 @BUDGETS
 def test_sum_whose_grid_leaves_out_the_tail(budget):
     faults = run(kernels.partial_sums, (3,), ones(1000), zeros(3), 1000, BLOCK=256, budget=budget)
-    told(faults, "partial_sums", "x_ptr", 232, 768)
+    reported(faults, "partial_sums", "x_ptr", 232, 768)
     assert not run(kernels.partial_sums, (4,), ones(1000), zeros(4), 1000, BLOCK=256, budget=budget)
 
 
@@ -61,7 +61,7 @@ def test_sum_whose_grid_leaves_out_the_tail(budget):
 def test_loop_that_ends_a_block_too_early(n, missed, budget):
     x, out = ones(5, n), zeros(5)
     faults = run(kernels.row_sums, (5,), x, out, n, n, STOP=32, BLOCK=32, budget=budget)
-    fault = told(faults, "row_sums", "x_ptr", 5 * missed, n - missed)
+    fault = reported(faults, "row_sums", "x_ptr", 5 * missed, n - missed)
     assert f"the first at index {n - missed} of dimension 1" in fault.message
     assert "loop" in fault.hint
     assert not run(kernels.row_sums, (5,), x, out, n, n, STOP=0, BLOCK=32, budget=budget)
@@ -72,14 +72,14 @@ def test_rounds_of_whole_blocks_only(budget):
     x, out = ones(3, 70), zeros(3)
     kernel, grid = kernels.row_sums_in_rounds, (3,)
     faults = run(kernel, grid, x, out, 70, 70, CEIL=False, BLOCK=16, budget=budget)
-    told(faults, "rounds", "x_ptr", 18, 64)
+    reported(faults, "rounds", "x_ptr", 18, 64)
     assert not run(kernel, grid, x, out, 70, 70, CEIL=True, BLOCK=16, budget=budget)
 
 
 def test_rows_of_a_view():
     x = ones(6, 100)[::2, 20:90]
     faults = run(kernels.row_sums_in_rounds, (3,), x, zeros(3), 70, 200, CEIL=False, BLOCK=16)
-    told(faults, "rounds", "x_ptr", 18, 64)
+    reported(faults, "rounds", "x_ptr", 18, 64)
 
 
 def matmul(m, n, k, masked, ceil, budget=None):
@@ -116,7 +116,7 @@ def test_block_pointers_beyond_the_end(budget):
     faults = run(
         kernels.matmul_of_blocks, (4, 2), a, b, c, m, n, k, SCALE=16, **TILES, budget=budget
     )
-    fault = told(faults, "block a", "a_ptr", 48 * k, 16 * k)
+    fault = reported(faults, "block a", "a_ptr", 48 * k, 16 * k)
     assert "a block lies wholly behind the end of `a_ptr`" in fault.message
     assert not run(
         kernels.matmul_of_blocks, (4, 2), a, b, c, m, n, k, SCALE=1, **TILES, budget=budget
@@ -127,7 +127,7 @@ def test_block_pointers_over_a_grid_that_is_too_small():
     m, n, k = 60, 32, 48
     a, b, c = ones(m, k), ones(k, n), zeros(m, n)
     faults = run(kernels.matmul_of_blocks, (3, 2), a, b, c, m, n, k, SCALE=1, **TILES)
-    told(faults, "block a", "a_ptr", 12 * k, 48 * k)
+    reported(faults, "block a", "a_ptr", 12 * k, 48 * k)
 
 
 def descriptors(m, n, k):
@@ -142,7 +142,7 @@ def test_descriptors_whose_offsets_are_swapped(budget):
         kernels.matmul_of_descriptors, (6, 2), *descriptors(96, 32, 32), SWAP=True, CEIL=True,
         **TILES, budget=budget,
     )  # fmt: skip
-    told(faults, "swapped descriptor", "a_desc", 64 * 32, 32 * 32)
+    reported(faults, "swapped descriptor", "a_desc", 64 * 32, 32 * 32)
 
 
 @BUDGETS
@@ -171,7 +171,7 @@ def test_parts_that_leave_out_the_rest_of_a_division(budget):
     faults = run(
         kernels.split_sum, (4,), ones(n), zeros(1), n, n // 4, BOUND=True, BLOCK=64, budget=budget
     )
-    fault = told(faults, "split_sum", "x_ptr", 3, 1000)
+    fault = reported(faults, "split_sum", "x_ptr", 3, 1000)
     assert "do not add up to 1003" in fault.hint
 
 
@@ -180,14 +180,14 @@ def test_parts_of_which_one_is_left_out(budget):
     faults = run(
         kernels.split_sum, (3,), ones(256), zeros(1), 256, 64, BOUND=True, BLOCK=64, budget=budget
     )
-    told(faults, "split_sum", "x_ptr", 64, 192)
+    reported(faults, "split_sum", "x_ptr", 64, 192)
 
 
 @BUDGETS
 def test_parts_that_overlap(budget):
     arguments = ones(1000), zeros(1), 1000, 250
     faults = run(kernels.split_sum, (4,), *arguments, BOUND=False, BLOCK=64, budget=budget)
-    fault = told(faults, "split_sum", "x_ptr", 18, 250)
+    fault = reported(faults, "split_sum", "x_ptr", 18, 250)
     assert "18 of the 1000 elements of `x_ptr` are added up twice" in fault.message
     assert not run(kernels.split_sum, (4,), *arguments, BOUND=True, BLOCK=64, budget=budget)
 
@@ -207,7 +207,7 @@ def test_split_k_whose_parts_overlap(budget):
 def test_softmax_without_the_last_column(budget):
     arguments = ones(5, 20), zeros(5, 20), 20
     faults = run(kernels.softmax, (5,), *arguments, SHORT=1, BLOCK=32, budget=budget)
-    fault = told(faults, "softmax", "x_ptr", 5, 19)
+    fault = reported(faults, "softmax", "x_ptr", 5, 19)
     assert "compare with n, not n - 1" in fault.hint
     assert not run(kernels.softmax, (5,), *arguments, SHORT=0, BLOCK=32, budget=budget)
 

@@ -407,7 +407,7 @@ def test_what_the_kernel_overwrites_is_no_fault(kind):
     with scope(checks=(kind,)):
         assert not run(decayed_scores, (1,), g, out, 0, N=8)
         assert out.isfinite().all()
-        # Of what it leaves, the first is told.
+        # Of what it leaves, the first is reported.
         fault = only(run(decayed_scores, (1,), g, out, 1, N=8))
     assert (fault.kind, fault.count) == (kind, int(out.isnan().sum())) == (kind, 7)
     assert fault.index == 1

@@ -21,7 +21,7 @@ def checked():
         yield
 
 
-def told(faults, marker, tensor, index):
+def reported(faults, marker, tensor, index):
     fault = only(faults)
     assert (fault.kind, fault.severity) == ("row-overrun", "warning")
     assert (fault.line, fault.tensor, fault.index) == (line(f"ROW {marker}"), tensor, index)
@@ -33,7 +33,7 @@ def told(faults, marker, tensor, index):
 
 def test_row_whose_mask_ends_with_the_tensor():
     arguments = ones(6, 100), zeros(6), 6, 100
-    fault = told(
+    fault = reported(
         run(kernels.row_sum, (6,), *arguments, FLAT=True, BLOCK=128), "row_sum", "x_ptr", 100
     )
     assert (fault.program_id, fault.lane, fault.count) == ((0, 0, 0), (100,), 5 * 28)
@@ -46,7 +46,7 @@ def test_row_whose_mask_ends_with_the_tensor():
 def test_rows_of_several_lengths(n):
     arguments = ones(40, n), zeros(40), 40, n
     faults = run(kernels.row_sum, (40,), *arguments, FLAT=True, BLOCK=128)
-    told(faults, "row_sum", "x_ptr", n)
+    reported(faults, "row_sum", "x_ptr", n)
     assert not run(kernels.row_sum, (40,), *arguments, FLAT=False, BLOCK=128)
 
 
@@ -62,7 +62,7 @@ def test_softmax_whose_mask_ends_with_the_tensor():
 def test_last_block_of_a_row():
     arguments = ones(6, 100), zeros(6), 6, 100
     faults = run(kernels.row_sum_in_blocks, (6,), *arguments, FLAT=True, BLOCK=64)
-    assert told(faults, "row_sum_in_blocks", "x_ptr", 100).lane == (36,)
+    assert reported(faults, "row_sum_in_blocks", "x_ptr", 100).lane == (36,)
     assert not run(kernels.row_sum_in_blocks, (6,), *arguments, FLAT=False, BLOCK=64)
 
 
@@ -70,21 +70,21 @@ def test_store_beyond_a_row():
     faults = run(kernels.fill_rows, (6,), zeros(6, 20), 120, 20, FLAT=True, BLOCK=32)
     assert (
         "store writes 60 elements beyond the end"
-        in told(faults, "fill_rows", "out_ptr", 20).message
+        in reported(faults, "fill_rows", "out_ptr", 20).message
     )
     assert not run(kernels.fill_rows, (6,), zeros(6, 20), 120, 20, FLAT=False, BLOCK=32)
 
 
 def test_rows_of_planes():
     arguments = ones(3, 4, 20), zeros(12), 240, 4, 20
-    told(run(kernels.planes, (4, 3), *arguments, FLAT=True, BLOCK=32), "planes", "x_ptr", 20)
+    reported(run(kernels.planes, (4, 3), *arguments, FLAT=True, BLOCK=32), "planes", "x_ptr", 20)
     assert not run(kernels.planes, (4, 3), *arguments, FLAT=False, BLOCK=32)
 
 
 def test_rows_in_the_middle_of_a_tensor():
     x = ones(10, 20)[3:9]
     faults = run(kernels.row_sum, (6,), x, zeros(6), 6, 20, FLAT=True, BLOCK=32)
-    told(faults, "row_sum", "x_ptr", 20)
+    reported(faults, "row_sum", "x_ptr", 20)
 
 
 def sums(m, n, swap, grid=(1,), block_m=64, strides=None):
@@ -96,7 +96,7 @@ def sums(m, n, swap, grid=(1,), block_m=64, strides=None):
 
 
 def test_strides_that_are_swapped_in_the_kernel():
-    fault = told(sums(64, 16, True), "swapped", "x_ptr", 16)
+    fault = reported(sums(64, 16, True), "swapped", "x_ptr", 16)
     assert "stride_n=1 is x_ptr.stride(1), stride_m=16 is x_ptr.stride(0)" in fault.hint
     assert not sums(64, 16, False)
 
@@ -110,18 +110,18 @@ def test_swapped_strides_of_tall_matrices(m, n):
 def test_swapped_strides_of_a_store():
     options = {"BLOCK_M": 64, "BLOCK_N": 16}
     faults = run(kernels.store_tile, (1,), zeros(64, 16), 64, 16, 16, 1, SWAP=True, **options)
-    told(faults, "store_tile", "out_ptr", 16)
+    reported(faults, "store_tile", "out_ptr", 16)
     assert not run(kernels.store_tile, (1,), zeros(64, 16), 64, 16, 16, 1, SWAP=False, **options)
 
 
-def test_swapped_strides_that_lead_outside_are_told_as_that():
+def test_swapped_strides_that_lead_outside_are_reported_as_that():
     assert {f.kind for f in sums(10, 16, True, block_m=16)} == {"oob-load"}
 
 
 def test_rows_of_one_program_after_the_other():
     arguments = ones(6, 100), zeros(6), 6, 100
     faults = run(kernels.all_rows, (1,), *arguments, FLAT=True, BLOCK=128)
-    fault = told(faults, "all_rows", "x_ptr", 100)
+    fault = reported(faults, "all_rows", "x_ptr", 100)
     assert (fault.program_id, fault.lane, fault.count) == ((0, 0, 0), (100,), 5 * 28)
     assert not run(kernels.all_rows, (1,), *arguments, FLAT=False, BLOCK=128)
 
@@ -139,7 +139,7 @@ def test_swapped_strides_of_sequences(heads):
     options = {"B": 32, "BLOCK_K": 32}
     faults = run(kernels.chunk_products, (2,), *arguments, SWAP=True, **options)
     if heads == 1:
-        told(faults, "chunk_products", "a_ptr", 18)
+        reported(faults, "chunk_products", "a_ptr", 18)
     assert not run(kernels.chunk_products, (2,), *arguments, SWAP=False, **options)
 
 

@@ -1,4 +1,4 @@
-"""`--check unwritten-output`: gaps in fresh tensors, told once something reads them."""
+"""`--check unwritten-output`: gaps in fresh tensors, reported once something reads them."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ ones = torch.ones
 
 
 @pytest.fixture(autouse=True)
-def told():
+def reported():
     faults = []
     with scope(checks=("unwritten-output",)), add_hook(fault=faults.append):
         undo = mark_empties(), watch_gaps()
@@ -40,18 +40,18 @@ def double(n, blocks, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("dtype", MARKS)
-def test_sum_of_an_output_with_a_gap(told, dtype):
+def test_sum_of_an_output_with_a_gap(reported, dtype):
     out = double(50, 3, dtype)
-    assert not told
+    assert not reported
     out.sum()
-    fault = only(told)
+    fault = only(reported)
     assert (fault.kind, fault.severity) == ("unwritten-output", "warning")
     assert (fault.line, fault.tensor) == (line("GAP double"), "out_ptr")
     assert (fault.index, fault.count) == (48, 2)
     assert "2 of the 50 elements of `out_ptr`" in fault.message
     assert "the grid, (3, 1, 1), too small" in fault.hint
     out.sum()
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 @pytest.mark.parametrize(
@@ -69,66 +69,66 @@ def test_sum_of_an_output_with_a_gap(told, dtype):
         lambda out: bool((out == 2).all()),
     ],
 )
-def test_ways_to_read_a_gap(told, look):
+def test_ways_to_read_a_gap(reported, look):
     look(double(50, 3))
-    assert only(told).line == line("GAP double")
+    assert only(reported).line == line("GAP double")
 
 
-def test_gap_that_a_later_launch_reads(told):
+def test_gap_that_a_later_launch_reads(reported):
     x, out = double(50, 3), torch.zeros(50)
     kernels.double.interpret[(3,)](x, out, 50, BLOCK=16)
-    assert not told
+    assert not reported
     kernels.double.interpret[(4,)](x, out, 50, BLOCK=16)
-    assert (only(told).line, only(told).tensor) == (line("GAP double"), "out_ptr")
+    assert (only(reported).line, only(reported).tensor) == (line("GAP double"), "out_ptr")
 
 
-def test_gap_that_an_atomic_reads(told):
+def test_gap_that_an_atomic_reads(reported):
     kernels.add_into.interpret[(1,)](ones(64), double(50, 3), 50, BLOCK=64)
-    assert only(told).index == 48
+    assert only(reported).index == 48
 
 
-def test_partial_sums_whose_rest_is_added_up(told):
+def test_partial_sums_whose_rest_is_added_up(reported):
     out = torch.empty(4)
     parts = torch.empty(4, 16)
     kernels.part_sums.interpret[(4,)](ones(50), parts, 50, 13, 16, BLOCK=16)
     kernels.add_parts.interpret[(4,)](parts, out, 50, 13, 16, ALL=True, BLOCK=16)
-    assert (only(told).line, only(told).tensor) == (line("GAP part_sums"), "parts_ptr")
+    assert (only(reported).line, only(reported).tensor) == (line("GAP part_sums"), "parts_ptr")
 
 
-def test_last_row_left_out(told):
+def test_last_row_left_out(reported):
     x, out, mean = ones(5, 20), torch.empty(5, 20), torch.empty(5)
     kernels.norm.interpret[(4,)](x, out, mean, 20, BLOCK=32)
     out.isnan()
-    fault = only(told)
+    fault = only(reported)
     assert (fault.line, fault.index, fault.count) == (line("GAP norm"), 80, 20)
 
 
-def test_columns_left_out(told):
+def test_columns_left_out(reported):
     out = torch.empty(5, 20)
     kernels.norm.interpret[(5,)](ones(5, 16), out[:, :], torch.empty(5), 16, BLOCK=16)
     out.max()
-    assert (only(told).line, only(told).count) == (line("GAP norm"), 20)
+    assert (only(reported).line, only(reported).count) == (line("GAP norm"), 20)
 
 
-def test_grid_without_programs(told):
+def test_grid_without_programs(reported):
     out = torch.empty(10)
     kernels.none_at_all.interpret[(10 // 16,)](out, BLOCK=16)
     out.sum()
-    assert (only(told).line, only(told).count) == (line("GAP none_at_all"), 10)
+    assert (only(reported).line, only(reported).count) == (line("GAP none_at_all"), 10)
 
 
-def test_store_by_a_descriptor(told):
+def test_store_by_a_descriptor(reported):
     out = torch.empty(48)
     desc = TensorDescriptor.from_tensor(out, [16])
     kernels.by_descriptor.interpret[(2,)](ones(16), desc, BLOCK=16)
     out.sum()
-    assert (only(told).line, only(told).index) == (line("GAP by_descriptor"), 32)
+    assert (only(reported).line, only(reported).index) == (line("GAP by_descriptor"), 32)
 
 
-def test_output_that_is_still_there_and_unread_at_the_end(told):
+def test_output_that_is_still_there_and_unread_at_the_end(reported):
     kept = double(50, 3)
     HELD_GAPS.end()
-    assert only(told).index == 48
+    assert only(reported).index == 48
     del kept
 
 
@@ -153,111 +153,111 @@ def test_output_that_is_still_there_and_unread_at_the_end(told):
         lambda out: out.nan_to_num().sum(),
     ],
 )
-def test_ways_to_leave_a_gap_alone(told, look):
+def test_ways_to_leave_a_gap_alone(reported, look):
     out = double(50, 3)
     look(out)
     del out
     HELD_GAPS.end()
-    assert not told
+    assert not reported
 
 
-def test_output_that_is_written_in_full(told):
+def test_output_that_is_written_in_full(reported):
     double(50, 4).sum()
     double(48, 3).sum()
-    assert not told
+    assert not reported
 
 
-def test_scratch_whose_rest_nobody_reads(told):
+def test_scratch_whose_rest_nobody_reads(reported):
     parts, out = torch.empty(4, 16), torch.empty(4)
     kernels.part_sums.interpret[(4,)](ones(50), parts, 50, 13, 16, BLOCK=16)
     kernels.add_parts.interpret[(4,)](parts, out, 50, 13, 16, ALL=False, BLOCK=16)
     assert float(out.sum()) == 50
     HELD_GAPS.end()
-    assert not told
+    assert not reported
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bfloat16])
-def test_half_of_a_square_that_is_read_and_dropped(told, dtype):
+def test_half_of_a_square_that_is_read_and_dropped(reported, dtype):
     square, out = torch.empty(20, 20, dtype=dtype), torch.empty(20, dtype=dtype)
     kernels.store_lower_half.interpret[(1,)](square, 20, BLOCK=32)
     kernels.lower_half.interpret[(1,)](square, out, 20, BLOCK=32)
     assert float(out.sum()) == 210
     square.tril().sum()
     HELD_GAPS.end()
-    assert not told
+    assert not reported
 
 
-def test_kernel_that_copies_a_gap(told):
+def test_kernel_that_copies_a_gap(reported):
     out, copy = double(50, 3), torch.empty(50)
     kernels.copy.interpret[(1,)](out, copy, 50, BLOCK=64)
     copy[:48].sum()
     HELD_GAPS.end()
-    assert not told
+    assert not reported
 
 
-def test_scratch_that_is_let_go_of(told):
+def test_scratch_that_is_let_go_of(reported):
     def scratch():
         double(50, 3)
 
     scratch()
     HELD_GAPS.end()
     again = [double(50, 4) for _ in range(3)]
-    assert not told
+    assert not reported
     assert all(float(out.sum()) == 100 for out in again)
 
 
-def test_gap_that_another_launch_fills(told):
+def test_gap_that_another_launch_fills(reported):
     out = double(50, 3)
     kernels.fill_rest.interpret[(1,)](out, 48, 50, BLOCK=16)
     out.sum()
     HELD_GAPS.end()
-    assert not told
+    assert not reported
 
 
-def test_output_that_was_not_fresh(told):
+def test_output_that_was_not_fresh(reported):
     out = torch.empty(50)
     out[40:] = 0
     kernels.double.interpret[(1,)](ones(50), out, 16, BLOCK=16)
     out[:16].sum()
-    assert not told
+    assert not reported
 
 
-def test_output_that_nothing_is_stored_to(told):
+def test_output_that_nothing_is_stored_to(reported):
     kernels.double.interpret[(4,)](ones(50), torch.empty(50), 0, BLOCK=16)
     HELD_GAPS.end()
-    assert not told
+    assert not reported
 
 
 @pytest.mark.parametrize("n", [0, 50])
-def test_output_that_nothing_is_stored_to_and_that_is_read(told, n):
+def test_output_that_nothing_is_stored_to_and_that_is_read(reported, n):
     out = torch.empty(50)
     kernels.rounds.interpret[(4,)](out, n, 0, BLOCK=16)
-    assert not told
+    assert not reported
     out.sum()
-    fault = only(told)
+    fault = only(reported)
     assert (fault.line, fault.tensor, fault.count) == (line("GAP rounds"), "out_ptr", 50)
 
 
-def test_output_that_another_launch_stores_to(told):
+def test_output_that_another_launch_stores_to(reported):
     out = torch.empty(64)
     kernels.rounds.interpret[(4,)](out, 64, 0, BLOCK=16)
     kernels.rounds.interpret[(4,)](out, 64, 1, BLOCK=16)
     assert float(out.sum()) == 64
-    assert not told
+    assert not reported
 
 
-def test_gaps_beside_the_view_that_was_passed(told):
+def test_gaps_beside_the_view_that_was_passed(reported):
     both = torch.empty(2, 48)
     kernels.double.interpret[(3,)](ones(48), both[0], 48, BLOCK=16)
     both[0].sum()
-    assert not told
+    assert not reported
 
 
-def test_rows_that_are_padded(told):
+def test_rows_that_are_padded(reported):
     out = torch.empty(5, 32)[:, :20]
     kernels.norm.interpret[(5,)](ones(5, 20), out.contiguous(), torch.empty(5), 20, BLOCK=32)
     HELD_GAPS.end()
-    assert not told
+    assert not reported
 
 
 def test_nothing_is_watched_afterwards():

@@ -53,7 +53,7 @@ def found(kernel, grid, arguments, options, slow):
     finally:
         for patch in patches:
             patch.stop()
-    # A batch's NaNs are told when it has ended.
+    # A batch's NaNs are reported when it has ended.
     seen = sorted(
         (f.kind, f.line, f.program_id, f.lane, f.tensor, f.index, f.count, f.message)
         for f in faults

@@ -276,7 +276,7 @@ def test_int32_offset_that_overflows(budget):
     assert fault.count == 32
 
 
-def test_int32_sums_and_products_that_overflow_are_told_by_their_columns():
+def test_int32_sums_and_products_that_overflow_are_reported_by_their_columns():
     faults = run(kernels.int32_overflow, (3,), zeros(64), zeros(48), 2**31 - 8, BLOCK=16)
     assert {(f.kind, f.program_id, f.lane): f.column for f in faults} == {
         ("offset-overflow", (1, 0, 0), (8,)): 26,

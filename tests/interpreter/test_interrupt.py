@@ -31,6 +31,6 @@ def test_interrupted_kernel_names_the_line_and_the_loop(capsys):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     first = endless.fn.__code__.co_firstlineno
-    told = capsys.readouterr().err
-    assert f"tkdebug: {__file__}:" in told
-    assert f"endless was interrupted here, in the loop at line {first + 3}\n" in told
+    printed = capsys.readouterr().err
+    assert f"tkdebug: {__file__}:" in printed
+    assert f"endless was interrupted here, in the loop at line {first + 3}\n" in printed

@@ -1,4 +1,4 @@
-"""Offsets that wrap in int32: told where an access goes by them, inside the tensor or not.
+"""Offsets that wrap in int32: reported where an access uses them, inside the tensor or not.
 
 So are remainders of negative numbers, where they lead before the tensor.
 """

@@ -159,9 +159,9 @@ def scripts(draw, waits):
         flag = draw(st.sampled_from((place, 0)))
         tell = draw(st.sampled_from((RELEASE, RELAXED_SET, BOTH, NEAR, ACQUIRE)))
         look = draw(st.sampled_from((ACQUIRE, RELAXED_LOOK, BOTH, NEAR, RELEASE)))
-        told = [(draw(st.sampled_from((WRITE, WRITE, ADD))), place), (tell, flag)]
+        reported = [(draw(st.sampled_from((WRITE, WRITE, ADD))), place), (tell, flag)]
         looked = [(look, flag), (draw(st.sampled_from((READ, READ, WRITE, ADD))), place)]
-        early[teller] += draw(st.sampled_from((told, told, told, told[::-1])))
+        early[teller] += draw(st.sampled_from((reported, reported, reported, reported[::-1])))
         late[listener] += draw(st.sampled_from((looked, looked, looked, looked[::-1])))
     table = []
     for first, last in zip(early, late, strict=True):

@@ -26,7 +26,7 @@ def ints(*shape):
     return torch.zeros(*shape, dtype=torch.int32)
 
 
-def assert_told(faults, tensor, markers, hint):
+def assert_reported(faults, tensor, markers, hint):
     """All races of `tensor` are at one of the marked lines, and the first has that hint."""
     assert {fault.kind for fault in faults} == {"race"}, faults
     races = [fault for fault in faults if fault.tensor == tensor]
@@ -70,14 +70,14 @@ def test_the_last_program_to_arrive_adds_the_parts(budget):
         ("one too early", "neither program waits until the other is done with it"),
     ],
 )
-def test_the_last_program_to_arrive_is_told_wrongly(bug, hint, budget):
+def test_the_last_program_to_arrive_is_reported_wrongly(bug, hint, budget):
     faults = split_k(bug, budget)[0]
     count = line(f"COUNT split_k {bug}" if bug != "one too early" else "COUNT split_k")
     store = f"STORE split_k {bug}" if bug != "one too early" else "STORE split_k"
-    assert_told(faults, "parts", ["LOAD split_k", store], hint.replace("{COUNT}", str(count)))
+    assert_reported(faults, "parts", ["LOAD split_k", store], hint.replace("{COUNT}", str(count)))
 
 
-def test_a_race_is_told_at_the_load_with_the_store():
+def test_a_race_is_reported_at_the_load_with_the_store():
     fault = next(f for f in split_k("counted first")[0] if f.tensor == "parts")
     assert fault.line == line("LOAD split_k")
     assert fault.program_id == (0, 4, 0)
@@ -127,7 +127,7 @@ def test_locks_that_do_not_lock(bug, tensor, load, hint):
     faults = locked_sum(bug)[0]
     assert {fault.tensor for fault in faults} == {tensor}
     store = "UNLOCK locked_sum unlocked plainly" if tensor == "lock" else "STORE locked_sum"
-    assert_told(faults, tensor, [load, store], hint)
+    assert_reported(faults, tensor, [load, store], hint)
 
 
 @pytest.mark.parametrize("bug", ["", "never waits"])
@@ -135,7 +135,7 @@ def test_ticket_lock(bug):
     x = torch.zeros(WIDTH, dtype=torch.int64)
     faults = run(kernels.ticket_lock, (5,), ints(1), ints(1), x, BUG=bug, BLOCK=WIDTH)
     if bug:
-        assert_told(faults, "x", ["RACE ticket_lock"], "elements of its own")
+        assert_reported(faults, "x", ["RACE ticket_lock"], "elements of its own")
     else:
         assert not faults
 
@@ -146,7 +146,7 @@ def test_semaphores(bug, most):
     sizes = dict(BUG=bug, MOST=most, BLOCK=WIDTH)
     faults = run(kernels.bounded, (5,), ints(1), x, out, **sizes)
     if bug and most > 1:
-        assert_told(faults, "out", ["RACE bounded shared"], "let them wait for it")
+        assert_reported(faults, "out", ["RACE bounded shared"], "let them wait for it")
     else:
         assert not faults
 
@@ -176,7 +176,7 @@ def test_what_is_before_a_barrier_of_the_grid_is_ordered(how):
     ],
 )
 def test_barriers_that_let_programs_through(bug, hint):
-    assert_told(grid_barrier(bug), "x", ["LOAD grid_barrier", "STORE grid_barrier"], hint)
+    assert_reported(grid_barrier(bug), "x", ["LOAD grid_barrier", "STORE grid_barrier"], hint)
 
 
 @pytest.mark.parametrize("bug", ["", "no barrier"])
@@ -185,7 +185,7 @@ def test_plain_loads_of_what_relaxed_atomics_counted(bug):
     sizes = dict(BUG=bug, BINS=8, BLOCK=WIDTH)
     faults = run(kernels.histogram, (5,), x, ints(8), ints(1), ints(5, 8), **sizes)
     if bug:
-        assert_told(faults, "bins", ["RACE histogram"], "use an atomic in both places")
+        assert_reported(faults, "bins", ["RACE histogram"], "use an atomic in both places")
     else:
         assert not faults
 
@@ -200,7 +200,7 @@ def test_scan_that_looks_back(bug):
     faults = run(kernels.look_back, (7,), x, out, torch.zeros(7, 2), ints(7), **sizes)
     if bug:
         marker = "RACE look_back wrong slot" if bug == "wrong slot" else "RACE look_back"
-        assert_told(faults, "sums", [marker], "from where other programs go on")
+        assert_reported(faults, "sums", [marker], "from where other programs go on")
     else:
         assert not faults
         torch.testing.assert_close(out.reshape(-1), x.reshape(-1).cumsum(0))
@@ -243,7 +243,7 @@ def test_flags_that_order_nothing(bug, tensor, markers, hint):
     assert {fault.tensor for fault in faults} == {tensor}
     if "{TOLD}" in hint:
         hint = hint.replace("{TOLD}", str(line(f"TOLD hand_over {bug}")))
-    assert_told(faults, tensor, markers, hint)
+    assert_reported(faults, tensor, markers, hint)
 
 
 # Work that is fetched
@@ -256,7 +256,7 @@ def test_programs_that_fetch_tiles(bug):
     faults = run(kernels.persistent, (3,), x, out, ints(1), 10, **sizes)
     if bug:
         markers = ["RACE persistent neighbour", "STORE persistent neighbour"]
-        assert_told(faults, "out", markers, "let them wait for it")
+        assert_reported(faults, "out", markers, "let them wait for it")
     else:
         assert not faults
         torch.testing.assert_close(out[:-1], 2 * x.reshape(-1))
@@ -271,7 +271,7 @@ def test_stream_k_whose_tiles_later_programs_finish(bug):
     faults = run(kernels.stream_k, (programs,), *arguments, BUG=bug, BLOCK=WIDTH)
     if bug:
         markers = ["LOAD stream_k", "STORE stream_k no flag"]
-        assert_told(faults, "partial", markers, "")
+        assert_reported(faults, "partial", markers, "")
     else:
         assert not faults
         torch.testing.assert_close(out, x.reshape(tiles, 7, WIDTH).sum(1))
@@ -283,7 +283,7 @@ def test_programs_that_initialise_the_same_and_read_it_do_not_race():
 
 def test_programs_that_clear_what_others_add_to():
     faults = run(kernels.all_clear_then_add, (4,), ints(1), ints(4))
-    assert_told(faults, "x", ["CLEAR all_clear_then_add", "ADD all_clear_then_add"], "atomic")
+    assert_reported(faults, "x", ["CLEAR all_clear_then_add", "ADD all_clear_then_add"], "atomic")
 
 
 @pytest.mark.parametrize("scattered", [False, True])
@@ -313,14 +313,14 @@ def test_long_loops_are_kept_in_few_records(scattered, bug, monkeypatch):
 
 @pytest.mark.parametrize("bug", ["", "counted first"])
 def test_elements_that_are_compared_piece_by_piece(bug, monkeypatch):
-    told = {(fault.line, fault.tensor, fault.count) for fault in split_k(bug)[0]}
+    reported = {(fault.line, fault.tensor, fault.count) for fault in split_k(bug)[0]}
     monkeypatch.setattr(access_history, "_MOST_ELEMENTS", 7)
-    assert {(fault.line, fault.tensor, fault.count) for fault in split_k(bug)[0]} == told
+    assert {(fault.line, fault.tensor, fault.count) for fault in split_k(bug)[0]} == reported
 
 
 @pytest.mark.parametrize("bug", ["", "counted first", "relaxed", "cta"])
 def test_merged_records_tell_the_same(bug, monkeypatch):
-    told = [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]]
+    reported = [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]]
     monkeypatch.setattr(access_log, "_MANY_RECORDS", 0)
     monkeypatch.setattr(access_log, "_MANY_ELEMENTS", 0)
-    assert [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]] == told
+    assert [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]] == reported

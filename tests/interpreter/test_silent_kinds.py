@@ -1,4 +1,4 @@
-"""Bugs that give wrong numbers and nothing else: each is told at its line, and silent when mended.
+"""Bugs that give wrong numbers and nothing else: each is reported at its line, until it is mended.
 
 All checks look at both forms of each kernel.
 """
@@ -22,7 +22,7 @@ randn, rand, zeros = torch.randn, torch.rand, torch.zeros
 
 
 @pytest.fixture(autouse=True)
-def told():
+def reported():
     torch.manual_seed(0)
     faults = []
     with scope(checks=CHECK_NAMES), add_hook(fault=faults.append):
@@ -199,17 +199,17 @@ ALL = pytest.mark.parametrize(("work", "kind", "lines"), KINDS.values(), ids=lis
 
 
 @ALL
-def test_silent_bug_is_told_at_its_line(told, work, kind, lines):
+def test_silent_bug_is_reported_at_its_line(reported, work, kind, lines):
     got, wanted = work(False)
     if kind != "race":  # which may go well
         assert not torch.allclose(got.float(), wanted.float())
-    assert sorted({fault.line for fault in told if fault.kind == kind}) == sorted(
+    assert sorted({fault.line for fault in reported if fault.kind == kind}) == sorted(
         line(f"BAD {name}") for name in lines
     )
 
 
 @ALL
-def test_mended_kernel_is_silent(told, work, kind, lines):
+def test_mended_kernel_is_silent(reported, work, kind, lines):
     got, wanted = work(True)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
-    assert not told
+    assert not reported

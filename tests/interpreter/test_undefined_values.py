@@ -1,4 +1,4 @@
-"""Integer divisions by zero and shifts past the width: told where something comes of them."""
+"""Integer divisions by zero and shifts past the width: reported where the value is used."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ def zeros(count):
 
 
 @BUDGETS
-def test_a_stored_quotient_is_told_and_masked_ones_are_not(budget):
+def test_a_stored_quotient_is_reported_and_masked_ones_are_not(budget):
     x = torch.arange(28, dtype=torch.int32)
     d = torch.ones(28, dtype=torch.int32)
     assert not run(kernels.quotients, (4,), x, d, zeros(28), 28, BLOCK=8, budget=budget)
@@ -152,7 +152,7 @@ def test_shifts_past_the_width_are_warned_of():
     assert "`1 << 32` shifts 32 bits by 32 (legal: 0 to 31)" in fault.message
 
 
-def test_each_line_is_told_of_its_own_elements():
+def test_each_line_is_reported_with_its_own_elements():
     d, e = integers(1, 0, 1, 1), integers(1, 1, 1, 0)
     faults = run(kernels.two_of_them, (1,), d, e, zeros(4), BLOCK=4)
     assert [(f.line, f.lane) for f in faults] == [
@@ -172,7 +172,7 @@ def test_a_loop_that_guards_its_divisions():
     assert out.tolist() == [4, 7, 5, 3]
 
 
-def test_a_load_without_other_is_told_when_asked_for():
+def test_a_load_without_other_is_reported_when_asked_for():
     arguments = torch.ones(5), torch.zeros(8), 5
     assert not run(kernels.softmax_without_other, (1,), *arguments, BLOCK=8)
     with scope(checks=("undefined-value",)):

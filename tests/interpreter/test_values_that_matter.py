@@ -33,7 +33,7 @@ def nan_faults(case):
 
 
 @cases(kernels.nan_bugs, False)
-def test_nan_that_is_made_is_told_at_its_line(case):
+def test_nan_that_is_made_is_reported_at_its_line(case):
     assert {(fault.kind, fault.line) for fault in nan_faults(case)} == {
         ("nan", line(f"BAD {case}"))
     }
@@ -63,9 +63,9 @@ def fresh_faults(case):
 
 
 @cases(kernels.fresh_reads, False)
-def test_read_of_fresh_memory_is_told_at_its_line(case):
-    told = {(fault.kind, fault.line) for fault in fresh_faults(case)}
-    assert told == {("uninitialised-read", line(f"BAD {case}"))}
+def test_read_of_fresh_memory_is_reported_at_its_line(case):
+    reported = {(fault.kind, fault.line) for fault in fresh_faults(case)}
+    assert reported == {("uninitialised-read", line(f"BAD {case}"))}
 
 
 @cases(kernels.fresh_reads, True)
@@ -80,9 +80,9 @@ def undefined_faults(case):
 
 
 @cases(kernels.without_other, False)
-def test_element_without_a_value_is_told_at_its_load(case):
-    told = {(fault.kind, fault.line) for fault in undefined_faults(case)}
-    assert told == {("undefined-value", line("BAD load"))}
+def test_element_without_a_value_is_reported_at_its_load(case):
+    reported = {(fault.kind, fault.line) for fault in undefined_faults(case)}
+    assert reported == {("undefined-value", line("BAD load"))}
 
 
 @cases(kernels.without_other, True)

@@ -79,8 +79,8 @@ def test_programs_that_wait_for_one_other(how, step, capsys):
         if 0 <= pid + step < count:
             expected[pid] += expected[pid + step]
     assert torch.equal(out, expected)
-    told = capsys.readouterr().err
-    assert told == "" or "after_another: its programs may wait for each other" in told
+    printed = capsys.readouterr().err
+    assert printed == "" or "after_another: its programs may wait for each other" in printed
     assert threads_of_programs() == []
 
 
@@ -291,8 +291,8 @@ def endless_later(flag, out, n):
     tl.atomic_xchg(flag + 1, 1)
 
 
-@pytest.mark.parametrize(("n", "told_of"), [(0, "WAIT"), (1, "ENDLESS")])
-def test_interrupt_while_another_thread_runs(n, told_of, capsys):
+@pytest.mark.parametrize(("n", "where"), [(0, "WAIT"), (1, "ENDLESS")])
+def test_interrupt_while_another_thread_runs(n, where, capsys):
     def interrupt(number, frame):
         raise KeyboardInterrupt
 
@@ -304,8 +304,8 @@ def test_interrupt_while_another_thread_runs(n, told_of, capsys):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    told = capsys.readouterr().err
-    assert f"in the loop at line {line(endless_later, told_of)}\n" in told
+    printed = capsys.readouterr().err
+    assert f"in the loop at line {line(endless_later, where)}\n" in printed
     assert threads_of_programs() == []
 
 

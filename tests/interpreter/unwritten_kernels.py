@@ -1,4 +1,4 @@
-"""Kernels that store to fresh tensors, all of them or not; `# GAP name` marks the line told."""
+"""Kernels that store to fresh tensors, all of them or not; `# GAP name` marks the line reported."""
 
 import tkdebug
 import tkdebug.language as tl

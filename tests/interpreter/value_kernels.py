@@ -1,6 +1,6 @@
 """Kernels that make NaNs, or read what is undefined, in ways that matter and in ways that do not.
 
-`# BAD name` marks the line that is told of the case of that name; the other cases are right.
+`# BAD name` marks the line that is reported in the case of that name; the other cases are right.
 """
 
 import tkdebug

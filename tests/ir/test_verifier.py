@@ -47,7 +47,7 @@ def in_func(*lines: str) -> str:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("%a = arith.nonsense %n : i32", "is no op of the table"),
+        ("%a = arith.nonsense %n : i32", "is not in the op table"),
         ("%a = arith.addi %n : i32", "got 1 operands, expected 2"),
         ("%a = arith.addi %n, %x : (i32, f32) -> i32", "operand types differ"),
         ("%a = arith.addi %n, %n : (i32, i32) -> f32", "got result types (f32), expected (i32)"),

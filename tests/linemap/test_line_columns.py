@@ -11,7 +11,7 @@ from tkdebug.linemap.line_columns import COLUMNS, cell, cost_text
 from tkdebug.linemap.line_counts import LineCounts
 
 
-def test_accesses_are_told_apart_by_width_and_the_rest_is_counted() -> None:
+def test_accesses_are_distinguished_by_width_and_the_rest_is_counted() -> None:
     counts = LineCounts(
         instructions=12,
         kinds=Counter({"global-load": 7, "barrier": 1}),

@@ -125,7 +125,7 @@ def test_call_chain_names_each_position_before_it_is_inlined_at() -> None:
         named.add(place)
 
 
-def test_chains_that_end_on_one_line_are_told_apart() -> None:
+def test_chains_that_end_on_one_line_are_distinguished() -> None:
     inner = Frame("/tmp/d.py", 5, "f")
     locations = {**LOCATIONS, 11: frames(1, inner), 12: frames(2, inner)}
     text, _ = rewrite_locations(PTX, locations, (KERNEL,))

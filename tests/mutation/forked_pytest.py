@@ -52,12 +52,12 @@ class Ended:
 
     Attributes:
         status: its exit status; None where time ran out, negative for a signal.
-        told: what it left behind for its parent.
+        left: what it left behind for its parent.
         output: what it printed.
     """
 
     status: int | None
-    told: str
+    left: str
     output: str
 
 
@@ -80,25 +80,25 @@ def source_path(module: str) -> Path:
 
 
 def run_mutant(mutant: Mutant, tests: Sequence[Test], timeout_s: float) -> Ended:
-    """Run tests, in this order, until one fails; `told` is the one that did."""
+    """Run tests, in this order, until one fails; `left` is the one that did."""
     files = list(dict.fromkeys(test.name.split("::")[0] for test in tests))
     source = source_path(mutant.module).read_text()
 
     def work(directory: Path) -> int:
         sys.meta_path.insert(0, _MutantFinder(mutant.module, mutated(source, mutant)))
-        chosen = _Chosen([test.name for test in tests], directory / "told")
+        chosen = _Chosen([test.name for test in tests], directory / "left")
         return _pytest(["-x", *files], directory, chosen)
 
     return _forked(work, timeout_s)
 
 
 def record(files: Sequence[str], timeout_s: float) -> Ended:
-    """Run test files; `told` is JSON, `[[test, seconds, [function, …]], …]` of those that pass."""
+    """Run test files; `left` is JSON, `[[test, seconds, [function, …]], …]` of those that pass."""
 
     def work(directory: Path) -> int:
         recorder = _Recorder()
         status = _pytest(list(files), directory, recorder)
-        (directory / "told").write_text(json.dumps(recorder.passed()))
+        (directory / "left").write_text(json.dumps(recorder.passed()))
         return status
 
     return _forked(work, timeout_s)
@@ -118,10 +118,10 @@ def _forked(work: Callable[[Path], int], timeout_s: float) -> Ended:
         if process == 0:
             _in_child(work, directory)
         status = _wait(process, timeout_s)
-        told = directory / "told"
+        left = directory / "left"
         return Ended(
             status,
-            told.read_text() if told.exists() else "",
+            left.read_text() if left.exists() else "",
             (directory / "output").read_text(errors="replace"),
         )
 
@@ -190,9 +190,9 @@ class _MutantLoader(SourceFileLoader):
 class _Chosen:
     """Runs the chosen tests in the order of the choice, and notes the first that fails."""
 
-    def __init__(self, names: Sequence[str], told: Path) -> None:
+    def __init__(self, names: Sequence[str], left: Path) -> None:
         self.ranks = {name: rank for rank, name in enumerate(names)}
-        self.told = told
+        self.left = left
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -202,8 +202,8 @@ class _Chosen:
         )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self.told.exists():
-            self.told.write_text(report.nodeid)
+        if report.failed and not self.left.exists():
+            self.left.write_text(report.nodeid)
 
 
 class _Recorder:

@@ -139,7 +139,7 @@ def _record(options: argparse.Namespace) -> int:
     rows = json.loads(path.read_text()) if path.exists() else []
     for file in _test_files(options.paths):
         ended = record([file], _RECORD_TIMEOUT_S)
-        new = json.loads(ended.told or "[]")
+        new = json.loads(ended.left or "[]")
         rows = [row for row in rows if row[0].split("::")[0] != file] + new
         path.write_text(json.dumps(rows))
         seconds = sum(row[1] for row in new)
@@ -231,7 +231,7 @@ def _tried(package: str, mutant: Mutant, recorded: Recorded, budget_s: float) ->
     outcome = {None: "timed out", 0: "survived"}.get(ended.status, "killed")
     if ended.status == 5:
         raise SystemExit(f"none of the tests recorded for {mutant.module} is there; record again")
-    return Result(package, mutant, outcome, ended.told, round(time.monotonic() - start, 1))
+    return Result(package, mutant, outcome, ended.left, round(time.monotonic() - start, 1))
 
 
 def _line(result: Result) -> str:

@@ -248,16 +248,16 @@ class Agreement:
         execute = InterpretedKernel._execute
 
         def spy(
-            kernel: InterpretedKernel, grid: Any, values: Any, record: Any, is_told: bool
+            kernel: InterpretedKernel, grid: Any, values: Any, record: Any, is_reported: bool
         ) -> None:
             self._seen[kernel.src.hash, tuple(grid)] += 1
             if self._seen[kernel.src.hash, tuple(grid)] > 2:
-                execute(kernel, grid, values, record, is_told)
+                execute(kernel, grid, values, record, is_reported)
                 return
             buffers = Buffers(values)
             before = buffers.contents()
             with _noting_faults() as faults:
-                execute(kernel, grid, values, record, is_told)
+                execute(kernel, grid, values, record, is_reported)
             reason = "it has faults" if any(map(_leaves_no_result, faults)) else ""
             result, detail = "not run", self.why_not or reason or why_not(kernel)
             if not detail:
@@ -345,8 +345,8 @@ def _leaves_no_result(fault: Fault) -> bool:
 def _noting_faults() -> Iterator[list[Any]]:
     run, faults = tkdebug.interpreter.run_module, []
 
-    def noting(*arguments: Any, **told: Any) -> Any:
-        found = run(*arguments, **told)
+    def noting(*arguments: Any, **keywords: Any) -> Any:
+        found = run(*arguments, **keywords)
         faults.extend(found)
         return found
 

@@ -123,15 +123,15 @@ class Corpus:
         execute = InterpretedKernel._execute
 
         def spy(
-            kernel: InterpretedKernel, grid: Any, values: Any, record: Any, is_told: bool
+            kernel: InterpretedKernel, grid: Any, values: Any, record: Any, is_reported: bool
         ) -> None:
             src = self._new_specialization(kernel, values)
             if src is None:
-                execute(kernel, grid, values, record, is_told)
+                execute(kernel, grid, values, record, is_reported)
                 return
             passed = runtime_values(kernel.src.specs, values)
             memory = Memory(passed) if self.check_gpu_ir else None
-            execute(kernel, grid, values, record, is_told)
+            execute(kernel, grid, values, record, is_reported)
             if memory is not None:
                 memory.note_result()
             self._compile_for_all(src, grid, passed, memory)
@@ -319,7 +319,7 @@ def _run_text(text: str, grid: Any, values: list[Any], memory: Memory) -> str:
     quiet = io.StringIO()
     with memory.as_before(), contextlib.redirect_stdout(quiet):
         try:
-            faults = run_module(module, _values_for(module, values), grid, is_told=False)
+            faults = run_module(module, _values_for(module, values), grid, is_reported=False)
         except Exception as error:
             return f"not run: {cause_of(error)}: {_detail(error)}"
         wrong = memory.difference()

@@ -43,17 +43,17 @@ def run_lowered_too(
     """Every launch inside the `with` also runs lowered, from the same memory; gives the modules."""
     seen: list[Module] = []
 
-    def run(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **told: Any) -> Any:
+    def run(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **keywords: Any) -> Any:
         spread = spread_values(module, values)
         tensors = [value for value in spread if isinstance(value, torch.Tensor)]
         before = [_memory(tensor).clone() for tensor in tensors]
-        faults = _run(module, values, grid, *rest, **told)
+        faults = _run(module, values, grid, *rest, **keywords)
         after = [_memory(tensor).clone() for tensor in tensors]
         for tensor, old in zip(tensors, before, strict=True):
             _memory(tensor).copy_(old)
         copy = lowered(module, passes)
         seen.append(copy)
-        again = _run(copy, spread, grid, *rest, **told)
+        again = _run(copy, spread, grid, *rest, **keywords)
         assert [fault.kind for fault in again] == [fault.kind for fault in faults]
         for tensor, wanted in zip(tensors, after, strict=True):
             compare(_memory(tensor).view(tensor.dtype), wanted.view(tensor.dtype))

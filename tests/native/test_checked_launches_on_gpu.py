@@ -53,7 +53,7 @@ def test_faults_are_those_of_the_interpreter(faults, bug):
     assert bool(expected) is (bug not in checked_bugs.FAULTLESS)
 
 
-def test_launches_are_told_after_a_synchronisation_and_by_their_number(faults):
+def test_launches_are_reported_after_a_synchronisation_and_by_their_number(faults):
     ids = []
     hook = Hook(enter=lambda kernel, record: ids.append(record.id))
     HOOKS.add(hook)

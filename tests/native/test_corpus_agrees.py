@@ -125,7 +125,7 @@ def shifted_in_place(x, divisor, STEP: tl.constexpr, BLOCK: tl.constexpr):
         (0, 0, "it has faults"),
     ],
 )
-def test_launches_of_several_results_are_told(step, divisor, wanted):
+def test_launches_of_several_results_are_reported(step, divisor, wanted):
     memory = torch.arange(64)
 
     def run_elsewhere(kernel, grid, values):
@@ -183,7 +183,7 @@ def test_views_keep_their_place_in_memory():
     assert [address - seen[0][0] for address in seen[0]] == [0, 4 * 97, 4 * 200]
 
 
-def test_a_difference_is_told():
+def test_a_difference_is_reported():
     def wrong(kernel, grid, values):
         interpret_again(kernel, grid, values)
         values[2][7] += 1e-6
@@ -191,7 +191,7 @@ def test_a_difference_is_told():
     assert "1 of 400 torch.float32 differ" in repeated(wrong)[0].detail
 
 
-def test_an_error_is_told():
+def test_an_error_is_reported():
     def broken(kernel, grid, values):
         raise RuntimeError("no such register")
 

@@ -120,8 +120,9 @@ LOOSE_ULPS = {
     # An approximation that keeps 20 bits: the last of them (PTX ISA, rcp.approx.ftz.f64).
     "rcp64h": 2**32,
 }  # fmt: skip
-# sqrt of fp32 is sqrt.approx.f32, as upstream's: libdevice asks for precise roots
-# (__CUDA_PREC_SQRT) and is told 0. Within 2**-23 of the root (PTX ISA): 2 ulp below a power of 4.
+# sqrt of fp32 is sqrt.approx.f32, as upstream's: libdevice asks whether
+# roots are to be precise (__CUDA_PREC_SQRT): 0. Within 2**-23 of the root (PTX ISA): 2 ulp below a
+# power of 4.
 APPROXIMATE_SQRT_ULPS = 2
 # Which of 0 and -0 is smaller is not defined, nor which .sat gives for -0.
 ANY_ZERO = ("fmin", "fmax", "saturatef")

@@ -192,7 +192,7 @@ def waits_for_nobody(FLAG):
     tl.atomic_poll(FLAG, 1)
 
 
-def test_atomic_poll_that_nobody_ends_is_told():
+def test_atomic_poll_that_nobody_ends_is_reported():
     with pytest.raises(LaunchError, match="waits for memory that no other program changes"):
         waits_for_nobody[(2,)](torch.zeros(1, dtype=torch.int32))
 

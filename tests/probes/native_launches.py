@@ -13,6 +13,7 @@ from probe_support import ALWAYS, Launch, copy_of, faults_found
 from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
 from tkdebug.compiler.probes.bounds import byte_bounds
+from tkdebug.compiler.probes.live_memory import LOWEST, MEMORY, MemoryMap
 from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.targets.backend import NativeOptions
@@ -59,8 +60,11 @@ def require_harmless(launch: Launch, plan: ProbePlan) -> None:
     """
     if Prepared.of(launch.module).spin_loops:
         raise NotByHandError("programs that wait for each other")
-    if any(site.tensor is None and site.element_bytes for site in plan.sites):
+    if any(site.bound is None and site.element_bytes for site in plan.sites):
         raise NotByHandError("addresses that are not tested")
+    tables = [v for v in launch.values if isinstance(v, torch.Tensor) and v.dtype == torch.int64]
+    if plan.takes_map and not all(bool((table < LOWEST).all()) for table in tables):
+        raise NotByHandError("addresses of the host's memory")
     tensors = (torch.Tensor, bool, int, float)
     if not all(isinstance(value, tensors) for value in launch.values):
         raise NotByHandError("a descriptor")
@@ -105,7 +109,12 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
         if isinstance(given, torch.Tensor)
     }
     given = dict(zip(names, launch.values, strict=True))
+    memory_map = torch.frombuffer(bytearray(MemoryMap(()).packed(8)), dtype=torch.uint8).cuda()
     for name in plan.bounds:
+        if name == MEMORY:
+            first = memory_map.data_ptr()
+            packed += [struct.pack("=Q", at) for at in (first, first + memory_map.numel())]
+            continue
         first, end = byte_bounds(given[name])
         address = passed[name].address
         packed += [struct.pack("=Q", place) for place in (address, address + end - first)]

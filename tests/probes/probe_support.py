@@ -33,6 +33,7 @@ from tkdebug.interpreter.probe_reports import (
     merged,
 )
 from tkdebug.interpreter.probe_symptoms import ProbeObserver
+from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.replay import Parameters
 
 NUM_WARPS = 4
@@ -55,13 +56,13 @@ def launches(run: Callable[[], object]) -> list[Launch]:
     """What `run` launches, interpreted."""
     seen: list[Launch] = []
 
-    def spy(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **told: Any) -> Any:
+    def spy(module: Module, values: Sequence[Any], grid: Any, *rest: Any, **keywords: Any) -> Any:
         before = copy.deepcopy(list(values))
         text = print_module(module, locations=True)
-        told = {**told, "is_told": False}
-        faults = run_module(module, values, grid, *rest, **told)
+        keywords = {**keywords, "is_reported": False}
+        faults = run_module(module, values, grid, *rest, **keywords)
         kept = parse_module(text)
-        given = told.get("arguments") or {}
+        given = keywords.get("arguments") or {}
         seen.append(Launch(kept, before, grid, faults, given, list(values)))
         return faults
 
@@ -126,7 +127,8 @@ def reported(
         for name, value in zip(names, arguments, strict=True)
         if isinstance(value, torch.Tensor)
     }
-    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
+    known = tuple(PassedTensor.of(tensor) for tensor in ADDRESSES.known().tensors)
+    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments, known)
     return faults_found(plan, recorder.table(), checked, launch), arguments
 
 

@@ -101,7 +101,7 @@ def sectors(monkeypatch: pytest.MonkeyPatch, install: Callable[..., FakePlugin])
 
 
 @pytest.fixture
-def told() -> Iterator[list[object]]:
+def reported() -> Iterator[list[object]]:
     records: list[object] = []
     hook = Hook(record=records.append)
     HOOKS.add(hook)
@@ -126,10 +126,10 @@ def lines(found: list[Instrumented]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_sectors_of_gpu_ir_are_those_of_tile_ir(target, sectors, told) -> None:
+def test_sectors_of_gpu_ir_are_those_of_tile_ir(target, sectors, reported) -> None:
     with knobs.scope(instrumentations=("sectors",), cross_compile=target):
         launch = launches(run_matmul)[-1]
-    interpreted = measured(told)
+    interpreted = measured(reported)
     assert sectors.problem == ""
     assert [(one.op, one.measured) for one in interpreted] == [
         ("tt.load", 6),
@@ -138,7 +138,7 @@ def test_sectors_of_gpu_ir_are_those_of_tile_ir(target, sectors, told) -> None:
     ]
     # 2 programs x 3 rounds, 4 warps; rows of 32 halves are 2 sectors.
     assert interpreted[0].totals == {"accesses": 24, "elements": 12288, "sectors": 768}
-    told.clear()
+    reported.clear()
     module = copy_of(launch)
     plan = probe_plan(module, BUDGET)
     assert plan is not None
@@ -152,33 +152,33 @@ def test_sectors_of_gpu_ir_are_those_of_tile_ir(target, sectors, told) -> None:
     seen = seen_natively(plan, at, counters.tolist(), lambda first, n: data[first : first + n])
     divisors = tt.Func(plan.module.function).arg_divisibility
     measure(seen.captured, Kernel(plan.module, target, 4, divisors), at)
-    assert lines(measured(told)) == lines(interpreted)
+    assert lines(measured(reported)) == lines(interpreted)
 
 
-def test_tile_ir_is_measured_in_the_programs_that_are_asked_for(install, told) -> None:
+def test_tile_ir_is_measured_in_the_programs_that_are_asked_for(install, reported) -> None:
     plugin = install("dots", DotOperands())
     with tkdebug.mode("interpret"), knobs.scope(instrumentations=("dots",)):
         run_matmul()
     assert plugin.problem == ""
-    (found,) = measured(told)
+    (found,) = measured(reported)
     assert (found.op, found.seen, found.measured) == ("tt.dot", 3, 3)
     assert found.totals["products"] == 3 * 64 * 32 * 32
     assert found.frames[-1].function == "matmul"
 
 
-def test_what_does_not_fit_is_counted(install, told) -> None:
+def test_what_does_not_fit_is_counted(install, reported) -> None:
     install("dots", DotOperands())
     with (
         tkdebug.mode("interpret"),
         knobs.scope(instrumentations=("dots",), watch_buffer_bytes=2 * (64 * 32 * 2 + 16)),
     ):
         run_matmul()
-    (found,) = measured(told)
+    (found,) = measured(reported)
     assert (found.seen, found.measured) == (3, 2)
 
 
 @pytest.mark.parametrize("method", ["wants", "values", "measure"])
-def test_plugin_that_raises_is_skipped(method, install, told) -> None:
+def test_plugin_that_raises_is_skipped(method, install, reported) -> None:
     class Broken(DotOperands):
         pass
 
@@ -190,10 +190,10 @@ def test_plugin_that_raises_is_skipped(method, install, told) -> None:
     with tkdebug.mode("interpret"), knobs.scope(instrumentations=("broken",)):
         run_matmul()
     assert "broken" in plugin.problem
-    assert measured(told) == []
+    assert measured(reported) == []
 
 
-def test_other_record_than_declared_is_refused(install, told) -> None:
+def test_other_record_than_declared_is_refused(install, reported) -> None:
     class Other(DotOperands):
         def measure(self, seen: SeenOp):
             return 3
@@ -202,11 +202,11 @@ def test_other_record_than_declared_is_refused(install, told) -> None:
     with tkdebug.mode("interpret"), knobs.scope(instrumentations=("other",)):
         run_matmul()
     assert "measure gave a int, expected a Dots" in plugin.problem
-    assert measured(told) == []
+    assert measured(reported) == []
 
 
 @pytest.mark.gpu
-def test_gpu_measures_what_interpreted_kernels_do(sectors, install, told) -> None:
+def test_gpu_measures_what_interpreted_kernels_do(sectors, install, reported) -> None:
     install("dots", DotOperands())
     found = []
     major, minor = torch.cuda.get_device_capability()
@@ -221,8 +221,8 @@ def test_gpu_measures_what_interpreted_kernels_do(sectors, install, told) -> Non
             from tkdebug.runtime.probes.checked_launches import CHECKED
 
             CHECKED.settle()
-            found.append(lines(measured(told)))
-            told.clear()
+            found.append(lines(measured(reported)))
+            reported.clear()
     assert sectors.problem == ""
     assert (major, minor) >= (8, 0)
     assert len(found[0]) == 6

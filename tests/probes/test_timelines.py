@@ -155,7 +155,7 @@ def test_kernels_are_chosen_by_pattern():
     ("numbers", "text"),
     [([3], "program 3"), ([0, 1, 2, 7], "programs 0 to 2, 7"), ([4, 5], "programs 4 to 5")],
 )
-def test_programs_are_told_as_runs(numbers, text):
+def test_programs_are_reported_as_runs(numbers, text):
     assert _programs(numbers) == text
 
 

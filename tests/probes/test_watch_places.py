@@ -79,7 +79,7 @@ def test_text_is_what_was_read(file: str, rest: str) -> None:
         ("5:total if " + "not " * 400 + "pid", "expected at most 1000"),
     ],
 )
-def test_mistakes_are_told_in_one_line(file: str, rest: str, message: str) -> None:
+def test_mistakes_are_reported_in_one_line(file: str, rest: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         read_watch(f"{file}:{rest}")
     assert message in str(error.value)

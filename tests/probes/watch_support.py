@@ -59,9 +59,9 @@ def recorded(launch: Launch, target: str | None, budget: int = BUDGET) -> Seen:
     records = torch.full((records_words(plan.watches, budget),), -7, dtype=torch.int64)
     arguments = [*copy.deepcopy(launch.values), counters, records]
     assert run_module(module, arguments, launch.grid) == []
-    told = WatchedLaunch(launch.module.name, 0, launch.grid)
+    launched = WatchedLaunch(launch.module.name, 0, launch.grid)
     data = records.numpy().tobytes()
-    return seen_natively(plan, told, counters.tolist(), lambda first, size: data[first:][:size])
+    return seen_natively(plan, launched, counters.tolist(), lambda first, size: data[first:][:size])
 
 
 def last_launch(run: Callable[[], object]) -> Launch:

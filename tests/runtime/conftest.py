@@ -28,7 +28,7 @@ def launches(monkeypatch):
     def compile_kernel(src):
         return interpreted_kernel.InterpretedKernel(src, SimpleNamespace())
 
-    def execute(kernel, grid, values, record, is_told):
+    def execute(kernel, grid, values, record, is_reported):
         flat = runtime_values(kernel.src.specs, values)
         seen.append(SimpleNamespace(kernel=kernel, grid=grid, values=flat, record=record))
 

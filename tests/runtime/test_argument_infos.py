@@ -1,4 +1,4 @@
-"""What hooks are told of arguments, and when it is worked out anew."""
+"""What hooks get of arguments, and when it is computed anew."""
 
 import gc
 import weakref

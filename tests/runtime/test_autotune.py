@@ -4,7 +4,9 @@ import pytest
 import torch
 
 import tkdebug
+import tkdebug.language as tl
 from tkdebug.compiler.tensor import constexpr
+from tkdebug.errors import CompileError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.compile.compilation import tell_compile_error
@@ -76,6 +78,29 @@ def test_interpret_takes_first_config_and_says_so_once(launches, x, capsys):
     assert captured.err.count("tkdebug: autotune of kernel") == 1
     assert "BLOCK: 32" in captured.err
     assert captured.out == ""
+
+
+@tkdebug.jit
+def wide_block(x, n, BLOCK: constexpr):
+    tl.static_assert(BLOCK > 32, "a wide block")
+    tl.store(x + tl.arange(0, BLOCK), n, mask=tl.arange(0, BLOCK) < 4)
+
+
+def test_interpret_leaves_out_configs_that_do_not_compile(x, capsys):
+    tuner = tkdebug.autotune(CONFIGS, ["n"])(wide_block)
+    tuner[(1,)](x, 64)
+    assert tuner.best_config is CONFIGS[1]
+    assert x.tolist() == [64.0] * 4
+    captured = capsys.readouterr()
+    assert "that survives pruning and compiles (BLOCK: 128" in captured.err
+    assert "static assertion" not in captured.err
+
+
+def test_interpret_reports_why_no_config_compiles(x):
+    tuner = tkdebug.autotune([tkdebug.Config({"BLOCK": n}) for n in (16, 32)], ["n"])(wide_block)
+    with pytest.raises(CompileError, match="static assertion failed: a wide block"):
+        tuner[(1,)](x, 64)
+    assert x.tolist() == [1.0] * 4
 
 
 def test_key_includes_dtypes(launches, x):
@@ -325,9 +350,9 @@ def test_listener_hears_of_what_was_timed(x, monkeypatch):
     tuner = Timed(do_bench=lambda call, quantiles: [float(bool(call())) + 1.0] * 3)
     with tkdebug.mode("native"):
         tuner.run(x, 3, grid=(1,))
-    (told,) = heard
-    assert told["fn"] == "function"
-    assert told["best_config"] is CONFIGS[0]
-    assert told["configs_timings"] == {config: [1.0, 1.0, 1.0] for config in CONFIGS}
-    assert told["cache_hit"] is False
-    assert told["duration"] > 0
+    (report,) = heard
+    assert report["fn"] == "function"
+    assert report["best_config"] is CONFIGS[0]
+    assert report["configs_timings"] == {config: [1.0, 1.0, 1.0] for config in CONFIGS}
+    assert report["cache_hit"] is False
+    assert report["duration"] > 0

@@ -19,7 +19,7 @@ from tkdebug.runtime.device.default_checks import with_defaults
         (("none", "race"), ("race",)),
     ],
 )
-def test_interpreted_kernels_have_the_default_checks_unless_told(asked, expected):
+def test_interpreted_kernels_have_the_default_checks_unless_asked_otherwise(asked, expected):
     assert with_defaults(asked, "interpret") == expected
 
 

@@ -158,7 +158,7 @@ def test_bad_option_values(launches, x, options):
         scale[(1,)](x, 128, 2.0, **options)
 
 
-def test_unsupported_argument_is_told_once_clear(launches):
+def test_unsupported_argument_is_reported_once_clear(launches):
     words = r"kernel scale: argument `x_ptr`: cannot pass a builtins\.str"
     with pytest.raises(TypeError, match=words):
         scale[(1,)]("x", 128, 2.0)
@@ -507,7 +507,7 @@ def test_mistyped_option_names_the_one_that_was_meant(x):
         scale.interpret[(1,)](x, 128, 2.0, BLOK=16)
 
 
-def test_arguments_that_do_not_fit_are_told_without_the_binder_s_own_error(x):
+def test_arguments_that_do_not_fit_are_reported_without_the_binder_s_own_error(x):
     with pytest.raises(ArgumentTypeError) as raised:
         scale.interpret[(1,)](x, 128)
     assert raised.value.__context__ is None

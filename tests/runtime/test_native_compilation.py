@@ -1,4 +1,4 @@
-"""Kernels compiled to cubins without a GPU: their stages, dumped, replaced and told of."""
+"""Kernels compiled to cubins without a GPU: their stages, dumped, replaced and reported."""
 
 import pytest
 import torch
@@ -222,8 +222,8 @@ def test_load_hooks_are_called_around_loading(monkeypatch):
     finally:
         before.remove(note)
         after.remove(note)
-    told = ("add", {}, kernel.hash)
-    assert seen == [(None, None, *told), (5, 6, *told)]
+    reported = ("add", {}, kernel.hash)
+    assert seen == [(None, None, *reported), (5, 6, *reported)]
     assert (kernel.n_regs, kernel.n_max_threads) == (20, 128)
     add.kernels.clear()
     compile_add()._init_handles()

@@ -325,7 +325,7 @@ def test_kernels_chosen_for_interpretation_are_not_launched_natively(native, lau
     assert len(launches) == 3
 
 
-def test_changed_global_is_told(native, x):
+def test_changed_global_is_reported(native, x):
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.runtime.errors import GlobalChangedError
 

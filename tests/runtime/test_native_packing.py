@@ -346,12 +346,12 @@ def test_threads_launch_at_once():
 
 
 def test_a_failed_launch_is_tried_once_more():
-    told = []
+    reported = []
     submit, fake = submit_to(
-        [dtypes.int32], recover=lambda s, last: told.append((s, last)), statuses=[201]
+        [dtypes.int32], recover=lambda s, last: reported.append((s, last)), statuses=[201]
     )
     submit(1, 1, 1, 0, 5)
-    assert told == [(201, False)]
+    assert reported == [(201, False)]
     assert len(fake.launches) == 2
 
 

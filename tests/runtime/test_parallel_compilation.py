@@ -156,7 +156,7 @@ def test_code_is_that_of_one_compile_after_another():
             assert kernel.asm["cubin"] == alone.asm["cubin"]
 
 
-def test_compiles_are_told_of_in_order_of_configurations(generation):
+def test_compiles_are_reported_in_order_of_configurations(generation):
     events = []
     with heard(compiled=events.append):
         warm_up(tuned(configs(*BLOCKS)))
@@ -168,21 +168,23 @@ def test_compiles_are_told_of_in_order_of_configurations(generation):
 
 
 def test_hook_after_a_compile_is_called_in_order(generation, monkeypatch):
-    told = []
+    reported = []
     monkeypatch.setattr(
-        COMPILE_HOOKS, "after", lambda **told_of: told.append(told_of["compile"]["constants"])
+        COMPILE_HOOKS,
+        "after",
+        lambda **report: reported.append(report["compile"]["constants"]),
     )
     warm_up(tuned(configs(*BLOCKS)))
     assert generation.most == 2
-    assert told == [{(2,): block} for block in BLOCKS]
+    assert reported == [{(2,): block} for block in BLOCKS]
 
 
 def test_nothing_is_compiled_ahead_of_a_hook_that_may_take_it(serial_generation, monkeypatch):
     steps = []
 
-    def before(**told_of):
+    def before(**report):
         steps.append(len(serial_generation.kernels))
-        return told_of["compile"]["constants"] == {(2,): 128}
+        return report["compile"]["constants"] == {(2,): 128}
 
     monkeypatch.setattr(COMPILE_HOOKS, "before", before)
     kernels = warm_up(tuned(configs(*BLOCKS)))

@@ -43,7 +43,7 @@ def test_do_bench_warns_once_where_kernels_are_interpreted(capsys):
     for mode, warnings in (("native", 0), ("interpret", 1), ("interpret", 0)):
         with scope(mode=mode, quick=True):
             testing.do_bench(lambda: None)
-        assert capsys.readouterr().err.count("say nothing of a GPU's") == warnings
+        assert capsys.readouterr().err.count("say nothing about a GPU's") == warnings
 
 
 def test_quantiles_interpolate():

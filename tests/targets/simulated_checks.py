@@ -12,7 +12,7 @@ from schedule_backend import PRINTER, PrinterPlatform
 
 from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.errors import TkError
-from tkdebug.runtime.device.platform import LaunchableKernel
+from tkdebug.runtime.device.platform import Allocations, LaunchableKernel
 
 # (plan, address of the table's launch, bounds) -> the table.
 Finds = Callable[[ProbePlan, tuple[int, ...]], bytes]
@@ -22,8 +22,13 @@ Finds = Callable[[ProbePlan, tuple[int, ...]], bytes]
 class SimulatedTable:
     address: int
     size_bytes: int
+    behind_it: bytes = b""
     content: bytes = b""
     has_ended: bool = False
+
+    @property
+    def behind(self) -> int:
+        return self.address + self.size_bytes
 
 
 @dataclass(eq=False)
@@ -36,13 +41,16 @@ class SimulatedMemory:
     capturing: set[int] = field(default_factory=set)
     tables: dict[int, SimulatedTable] = field(default_factory=dict)
     waited: int = 0
+    given: Allocations = field(default_factory=Allocations)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def begin(self, size_bytes: int, stream: int) -> SimulatedTable | None:
+    def begin(self, size_bytes: int, stream: int, behind: bytes = b"") -> SimulatedTable | None:
         if len(self.tables) >= self.most:
             return None
         address = 4096 * next(self.numbers)
-        table = self.tables[address] = SimulatedTable(address, size_bytes, bytes(size_bytes))
+        table = self.tables[address] = SimulatedTable(
+            address, size_bytes, behind, bytes(size_bytes)
+        )
         return table
 
     def end(self, table: SimulatedTable, stream: int) -> None:
@@ -59,6 +67,9 @@ class SimulatedMemory:
 
     def drop(self, table: SimulatedTable) -> None:
         del self.tables[table.address]
+
+    def allocations(self) -> Allocations:
+        return self.given
 
     def is_capturing(self, stream: int) -> bool:
         return stream in self.capturing

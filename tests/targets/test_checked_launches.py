@@ -50,7 +50,7 @@ def printer():
 
 
 @pytest.fixture
-def told():
+def reported():
     faults, records = [], []
     hook = Hook(fault=faults.append, record=records.append)
     HOOKS.add(hook)
@@ -129,8 +129,8 @@ def test_kernel_that_loads_its_addresses_is_checked_at_powers_of_two(printer, x)
     assert [n for n, is_checked in enumerate(printer.is_checked, 1) if is_checked] == [1, 2, 4, 8]
 
 
-def test_fault_is_told_as_an_interpreted_one(printer, told, x):
-    faults, _ = told
+def test_fault_is_reported_as_an_interpreted_one(printer, reported, x):
+    faults, _ = reported
     printer.finds = overrun(120)
     ids = []
     hook = Hook(enter=lambda kernel, record: ids.append(record.id))
@@ -153,8 +153,8 @@ def test_fault_is_told_as_an_interpreted_one(printer, told, x):
     assert "load reads offset 100 of `x_ptr`, which has 100 elements" in fault.message
 
 
-def test_launches_are_told_in_order_and_nobody_waits(printer, told, x):
-    faults, _ = told
+def test_launches_are_reported_in_order_and_nobody_waits(printer, reported, x):
+    faults, _ = reported
     printer.memory.holds, printer.finds = True, overrun(101)
     scale = make_kernel()
     scale[(2,)](x, x, 200, BLOCK=64)
@@ -166,8 +166,8 @@ def test_launches_are_told_in_order_and_nobody_waits(printer, told, x):
     assert faults[0].launch_id < faults[1].launch_id
 
 
-def test_end_waits_for_what_is_not_done(printer, told, x):
-    faults, records = told
+def test_end_waits_for_what_is_not_done(printer, reported, x):
+    faults, records = reported
     printer.memory.holds, printer.finds = True, overrun(101)
     make_kernel()[(2,)](x, x, 200, BLOCK=64)
     CHECKED.conclude()
@@ -178,7 +178,7 @@ def test_end_waits_for_what_is_not_done(printer, told, x):
     assert sum(isinstance(record, LaunchCounts) for record in records) == 1
 
 
-def test_launch_without_a_free_table_waits_for_the_oldest(printer, told, x):
+def test_launch_without_a_free_table_waits_for_the_oldest(printer, reported, x):
     printer.memory.holds, printer.memory.most = True, 2
     with knobs.scope(check_launches="all"):
         scale = make_kernel()
@@ -188,7 +188,7 @@ def test_launch_without_a_free_table_waits_for_the_oldest(printer, told, x):
     assert printer.memory.waited == 3
 
 
-def test_hook_that_launches_when_it_is_told_does_not_wait_for_itself(printer, x):
+def test_hook_that_launches_when_it_is_reported_does_not_wait_for_itself(printer, x):
     scale, seen = make_kernel(), []
     printer.finds = overrun(101)
 
@@ -207,7 +207,7 @@ def test_hook_that_launches_when_it_is_told_does_not_wait_for_itself(printer, x)
     assert len(seen) == 3
 
 
-def test_what_is_lost_by_a_crash_is_said(printer, told, x, capsys):
+def test_what_is_lost_by_a_crash_is_said(printer, reported, x, capsys):
     printer.memory.holds = True
     make_kernel()[(2,)](x, x, 64, BLOCK=64)
     printer.memory.fails = True
@@ -215,7 +215,7 @@ def test_what_is_lost_by_a_crash_is_said(printer, told, x, capsys):
     assert "what 1 checked launches found is lost" in capsys.readouterr().err
 
 
-def test_captured_launches_are_bare_and_counted(printer, told, x):
+def test_captured_launches_are_bare_and_counted(printer, reported, x):
     scale = make_kernel()
     printer.memory.capturing.add(7)
     scale[(2,)](x, x, 64, BLOCK=64)
@@ -359,8 +359,8 @@ def test_edited_stages_run_as_they_are(printer, x, tmp_path):
     assert printer.is_checked == [False]
 
 
-def test_threads_lose_no_fault(printer, told, x):
-    faults, _ = told
+def test_threads_lose_no_fault(printer, reported, x):
+    faults, _ = reported
     printer.finds = overrun(101)
     scale, alike = make_kernel(), make_kernel()
 
@@ -433,8 +433,8 @@ def test_kernel_of_the_user_in_a_compiled_graph_is_checked_by_position(printer, 
     assert printer.is_checked == [True, False, False, False]
 
 
-def test_fault_is_reported_in_the_context_of_its_launch(printer, told, x):
-    faults, _ = told
+def test_fault_is_reported_in_the_context_of_its_launch(printer, reported, x):
+    faults, _ = reported
     line = ContextVar("line", default="nowhere")
     REFINEMENTS.append(lambda fault: replace(fault, hint=line.get()))
     try:
@@ -470,8 +470,8 @@ def stored_nan(program):
     return finds
 
 
-def test_stored_nan_is_looked_at_again(printer, told):
-    faults, _ = told
+def test_stored_nan_is_looked_at_again(printer, reported):
+    faults, _ = reported
     x, y = torch.zeros(100), torch.ones(100)
     y[90] = 0
     printer.finds = stored_nan(1)
@@ -484,9 +484,9 @@ def test_stored_nan_is_looked_at_again(printer, told):
 
 @pytest.mark.parametrize("change", ["freed", "changed", "in place"])
 def test_stored_nan_of_arguments_that_are_gone_is_no_fault(
-    printer, told, change, capsys, monkeypatch
+    printer, reported, change, capsys, monkeypatch
 ):
-    faults, _ = told
+    faults, _ = reported
     x, y, out = torch.zeros(100), torch.zeros(100), torch.zeros(100)
     printer.finds = stored_nan(1)
     printer.memory.holds = True
@@ -503,8 +503,8 @@ def test_stored_nan_of_arguments_that_are_gone_is_no_fault(
     assert why in capsys.readouterr().err
 
 
-def test_nan_that_the_device_did_not_see_is_no_fault(printer, told):
-    faults, _ = told
+def test_nan_that_the_device_did_not_see_is_no_fault(printer, reported):
+    faults, _ = reported
     x, y = torch.zeros(100), torch.ones(100)
     y[3] = 0
     printer.finds = stored_nan(1)
@@ -516,8 +516,8 @@ def test_nan_that_the_device_did_not_see_is_no_fault(printer, told):
 @pytest.mark.parametrize(
     ("most", "count", "hint"), [(1 << 16, 1792, ""), (64, 64, "program (100, 0, 0) alone")]
 )
-def test_stored_nan_of_a_large_launch(printer, told, monkeypatch, most, count, hint):
-    faults, _ = told
+def test_stored_nan_of_a_large_launch(printer, reported, monkeypatch, most, count, hint):
+    faults, _ = reported
     monkeypatch.setattr(closer_look, "MOST_PROGRAMS", most)
     x, y, out = (torch.zeros(8192) for _ in range(3))
     y[:6400] = 1
@@ -529,8 +529,8 @@ def test_stored_nan_of_a_large_launch(printer, told, monkeypatch, most, count, h
     assert hint in fault.hint
 
 
-def test_access_between_the_elements_of_a_view(printer, told, x):
-    faults, _ = told
+def test_access_between_the_elements_of_a_view(printer, reported, x):
+    faults, _ = reported
     make_kernel()[(1,)](x[16:96:2], x.clone(), 40, BLOCK=64)
     CHECKED.collect()
     (fault,) = faults
@@ -542,8 +542,8 @@ def test_access_between_the_elements_of_a_view(printer, told, x):
     )
 
 
-def test_elements_of_overlapping_windows_are_legal(printer, told, x):
-    faults, _ = told
+def test_elements_of_overlapping_windows_are_legal(printer, reported, x):
+    faults, _ = reported
     make_kernel()[(1,)](x.unfold(0, 10, 5), x.clone(), 40, BLOCK=64)
     make_kernel()[(1,)](x.as_strided((3, 5), (3, 2)), x.clone(), 2, BLOCK=2)
     CHECKED.collect()
@@ -552,8 +552,8 @@ def test_elements_of_overlapping_windows_are_legal(printer, told, x):
     ]
 
 
-def test_stored_nan_of_a_kernel_that_works_in_place(printer, told):
-    faults, _ = told
+def test_stored_nan_of_a_kernel_that_works_in_place(printer, reported):
+    faults, _ = reported
     x, y = torch.zeros(100), torch.ones(100)
     y[90] = 0
     printer.finds = stored_nan(1)
@@ -575,8 +575,8 @@ def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys
     assert capsys.readouterr().err.count(said) == 1
 
 
-def test_stored_nan_of_a_view_made_for_the_launch(printer, told):
-    faults, _ = told
+def test_stored_nan_of_a_view_made_for_the_launch(printer, reported):
+    faults, _ = reported
     x, y = torch.zeros(300), torch.ones(200)
     y[90] = 0
     printer.finds = stored_nan(1)

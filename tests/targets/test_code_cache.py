@@ -79,7 +79,7 @@ def framed(header: bytes) -> bytes:
 
 @pytest.mark.usefixtures("_no_worker")
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "foreign", "huge", "type", "nested"])
-def test_damaged_file_is_told_and_removed(
+def test_damaged_file_is_reported_and_removed(
     damage: str, code: NativeCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = "cd" * 32
@@ -167,7 +167,7 @@ def test_fifo_in_the_place_of_a_kernel_is_not_waited_for(
     path.unlink()
     os.mkfifo(path, 0o600)
     assert code_cache.load(key, "k") is None
-    assert "it is no regular file" in capsys.readouterr().err
+    assert "it is not a regular file" in capsys.readouterr().err
 
 
 @POSIX
@@ -195,7 +195,7 @@ def test_nothing_is_kept_where_others_can_write(
 
 
 @pytest.mark.usefixtures("_no_worker")
-def test_directory_that_cannot_be_written_is_told_once(
+def test_directory_that_cannot_be_written_is_reported_once(
     tmp_path: Path, code: NativeCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")

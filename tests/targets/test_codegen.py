@@ -140,7 +140,7 @@ def test_max_registers_makes_it_spill_and_the_log_says_how_much(name: str) -> No
     assert code.stack_bytes > 0
 
 
-def test_static_shared_memory_is_told() -> None:
+def test_static_shared_memory_is_reported() -> None:
     text = llvm_text.module(
         """
   %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x(), !dbg !10

@@ -162,14 +162,15 @@ def test_launches_wait_for_memory_that_is_taken(printer, x) -> None:
         assert len(seen.values) == 4
 
 
-def test_device_without_mapped_memory_is_told_and_launches_go_on(printer, x, capsys) -> None:
+def test_device_without_mapped_memory_is_reported_and_launches_go_on(printer, x, capsys) -> None:
     printer.memory.is_mapped = False
     with tkdebug.watch(scale, LINE, "x") as seen:
         scale[(2,)](x, x, 100, BLOCK=64)
         scale[(2,)](x, x, 100, BLOCK=64)
     assert printer.is_checked == [False, False]
     assert seen.seen == 0
-    told = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr().err.splitlines()
     assert (
-        "tkdebug: kernel scale: its values are not watched: TkError: the printer cannot" in told[0]
+        "tkdebug: kernel scale: its values are not watched: TkError: the printer cannot"
+        in printed[0]
     )

@@ -153,7 +153,7 @@ def test_debug_info_is_made_of_the_repaired_lines() -> None:
     assert [lines[at] for at in multiplies(described)] == [(DEVICE, 20)] * 4
 
 
-def test_wgmma_whose_line_cannot_be_told_is_left_without_one() -> None:
+def test_wgmma_whose_line_is_unknown_is_left_without_one() -> None:
     # Another text than the one that was assembled: the fences' lines hold no fence.
     shifted = "// one line more\n" + kernel()
     assert read_line_info(with_wgmma_rows(plain_cubin(), shifted)) == read_line_info(plain_cubin())

@@ -20,7 +20,7 @@ def screen_text(app: TkdebugApp) -> str:
     return "\n".join(strip.text[:width].rstrip() for strip in strips)
 
 
-def told(app: TkdebugApp) -> list[str]:
+def notified(app: TkdebugApp) -> list[str]:
     return [notification.message for notification in app._notifications]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tui_sample
-from pilot_support import loaded, screen_text, told, until
+from pilot_support import loaded, notified, screen_text, until
 from textual.color import Color
 from textual.widgets import Input, Static, TabbedContent, TabPane
 
@@ -66,16 +66,18 @@ async def test_app_survives_any_resize(session):
         assert isinstance(app.screen, HelpScreen)
 
 
+_CALL = "x = load_row(x_ptr, offsets)"
+
+
 async def test_fault_detail_says_program_index_range_and_chain(session):
     app = TkdebugApp(session)
     async with app.run_test(size=(200, 60)) as pilot:
         await loaded(pilot)
         await pilot.press("2")
-        await until(pilot, lambda: "called from" in screen_text(app), "the fault")
+        await until(pilot, lambda: _CALL in screen_text(app), "the fault")
         text = screen_text(app)
         assert "(96, 0, 0)" in text
         assert "98,432, legal 0 to 98,431: 1 past the end" in text
-        assert "x = load_row(x_ptr, offsets)" in text
         lines = text.split("\n")
         at = next(i for i, line in enumerate(lines) if "return tl.load(pointer" in line)
         assert lines[at].index("tl.load") == lines[at + 1].index("^")
@@ -109,9 +111,9 @@ async def test_y_copies_what_is_looked_at(session, keys, copied):
         await until(pilot, lambda: copied is None or "launch" in screen_text(app), "the details")
         await pilot.pause(0.2)
         await pilot.press("y")
-        await until(pilot, lambda: told(app), "what is said of it")
+        await until(pilot, lambda: notified(app), "what is said of it")
     assert (copied or "") in app.clipboard
-    assert told(app)[0].startswith("copied " if copied else "nothing to copy")
+    assert notified(app)[0].startswith("copied " if copied else "nothing to copy")
 
 
 async def test_few_faults_leave_the_room_to_their_details(session):
@@ -146,11 +148,13 @@ async def test_w_keeps_the_recording(session, tmp_path, monkeypatch):
         await loaded(pilot)
         for number, name in enumerate(("train.tkd", "train-2.tkd"), 1):
             await pilot.press("w")
-            await until(pilot, lambda number=number: len(told(app)) == number, "what is said of it")
+            await until(
+                pilot, lambda number=number: len(notified(app)) == number, "what is said of it"
+            )
             with Session.open(folder / name) as copy:
                 assert copy.launch_count() == session.launch_count()
                 assert copy.kernels() == session.kernels()
-    assert told(app)[0] == "saved; tkdebug view train.tkd opens it"
+    assert notified(app)[0] == "saved; tkdebug view train.tkd opens it"
     assert sorted(path.name for path in folder.iterdir()) == ["train-2.tkd", "train.tkd"]
 
 
@@ -337,7 +341,7 @@ async def test_quit_of_a_recorded_run_asks_nothing(session):
         await until(pilot, lambda: not app.is_running, "the end")
 
 
-async def test_session_that_breaks_is_told_and_what_was_read_stays(session):
+async def test_session_that_breaks_is_reported_and_what_was_read_stays(session):
     class Breaking:
         broken = False
 
@@ -514,7 +518,7 @@ async def test_find_moves_the_cursor_of_the_side_in_focus(session):
         await until(pilot, lambda: source.line == 12 and source.has_focus, "line 12")
 
 
-async def test_specialisations_are_told_apart_where_they_differ(tmp_path):
+async def test_specialisations_are_distinguished_where_they_differ(tmp_path):
     def more(file: Path) -> None:
         other = tui_sample.compiled(file, "add_kernel", "h-other")
         HOOKS.compiled(replace(other, signature=other.signature.replace("1024", "64")))

@@ -76,7 +76,7 @@ def test_child_prints_reads_and_ends(pumped):
     assert run.pauses >= 1
 
 
-def test_child_has_a_terminal_of_its_own_of_the_size_told(pumped):
+def test_child_has_a_terminal_of_its_own_of_the_given_size(pumped):
     run = pumped(
         "import os, sys\n"
         "assert sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()\n"

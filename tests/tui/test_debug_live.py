@@ -40,7 +40,9 @@ print("doubled:", x.tolist())
 """
 
 
-async def test_breakpoint_in_a_kernel_opens_the_pane_and_a_script_killed_there_is_told(tmp_path):
+async def test_breakpoint_in_a_kernel_opens_the_pane_and_a_script_killed_there_is_reported(
+    tmp_path,
+):
     script, session = tmp_path / "script.py", tmp_path / "run.tkd"
     script.write_text(SCRIPT)
     ends = DebugEnds.made()
@@ -61,7 +63,7 @@ async def test_breakpoint_in_a_kernel_opens_the_pane_and_a_script_killed_there_i
             await until(pilot, lambda: source.lit == {10}, "the next line")
             os.kill(child.pid, signal.SIGKILL)
             killed = "killed by signal 9; below is where it was stopped last"
-            await until(pilot, lambda: killed in screen_text(app), "what is told")
+            await until(pilot, lambda: killed in screen_text(app), "the report")
             assert "killed by signal 9 (SIGKILL)" in screen_text(app)
     finally:
         child.stop()

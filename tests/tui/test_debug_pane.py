@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import stopped_kernels as kernels
 import torch
-from pilot_support import screen_text, told, until
+from pilot_support import notified, screen_text, until
 from stopped_kernels import line
 from textual.widgets import TabbedContent
 
@@ -119,7 +119,7 @@ async def test_keys_go_on_and_back(tmp_path):
         await pilot.press("c")
         await until(pilot, lambda: "come to its end" in screen_text(app), "the end")
         await pilot.press("n")
-        await until(pilot, lambda: told(app) == ["no kernel is stopped"], "the refusal")
+        await until(pilot, lambda: notified(app) == ["no kernel is stopped"], "the refusal")
 
 
 async def test_the_command_line_takes_the_consoles_commands(tmp_path):
@@ -217,15 +217,15 @@ async def test_a_breakpoint_is_set_by_a_click_beside_a_line(tmp_path):
         await at(pilot, "load")
 
 
-async def test_a_debugger_that_goes_while_stopped_is_told_and_the_picture_stays(tmp_path):
+async def test_a_debugger_that_goes_while_stopped_is_reported_and_the_picture_stays(tmp_path):
     async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
         await at(pilot, "load")
         app._link.close()
-        await until(pilot, lambda: "the debugger has gone" in screen_text(app), "what is told")
+        await until(pilot, lambda: "the debugger has gone" in screen_text(app), "the report")
         assert lit(app) == []
         assert "x = tl.load" in screen_text(app)
         await pilot.press("n")
-        await until(pilot, lambda: bool(told(app)), "the refusal")
+        await until(pilot, lambda: bool(notified(app)), "the refusal")
 
 
 async def test_large_grids_have_several_programs_in_a_cell(tmp_path):
@@ -241,7 +241,7 @@ async def test_a_recorded_run_says_that_it_cannot_be_stopped(session):
         app.action_tab("debug")
         await until(pilot, lambda: "a recorded run cannot be stopped" in screen_text(app), "why")
         await pilot.press("n")
-        await until(pilot, lambda: told(app) == ["no kernel is stopped"], "the refusal")
+        await until(pilot, lambda: notified(app) == ["no kernel is stopped"], "the refusal")
 
 
 def test_cells_read_without_colour():

@@ -1,4 +1,4 @@
-"""A line that no pass touches is told to be so, by the TUI and by `tkdebug passes`."""
+"""The TUI and `tkdebug passes` say of a line that no pass changed it."""
 
 import pytest
 from pilot_support import loaded, screen_text, until
@@ -28,10 +28,10 @@ def recorded(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("line", "told"), [(4, True), (6, False)])
-def test_passes_say_that_no_pass_changed_the_line(recorded, capsys, line, told):
+@pytest.mark.parametrize(("line", "is_untouched"), [(4, True), (6, False)])
+def test_passes_say_that_no_pass_changed_the_line(recorded, capsys, line, is_untouched):
     assert main(["passes", str(recorded), "--line", str(line)]) == 0
-    assert ("\nno pass changed this line\n" in capsys.readouterr().out) == told
+    assert ("\nno pass changed this line\n" in capsys.readouterr().out) == is_untouched
 
 
 async def test_passes_pane_says_that_no_pass_changed_the_line(recorded):

@@ -3,7 +3,7 @@
 import math
 
 import tui_sample
-from pilot_support import screen_text, told, until
+from pilot_support import notified, screen_text, until
 from textual.widgets import TabbedContent
 
 from tkdebug.events import AutotuneChoice
@@ -58,7 +58,7 @@ async def test_launch_without_fault_leads_to_none(tmp_path):
             await until(pilot, lambda: "launch 2  grid" in screen_text(app), "the launch")
             assert "oob-load" not in screen_text(app)
             await pilot.press("x")
-            await until(pilot, lambda: told(app) == ["this launch had no fault"], "the answer")
+            await until(pilot, lambda: notified(app) == ["this launch had no fault"], "the answer")
 
 
 async def test_launches_are_in_sight_in_a_few_rows(tmp_path):

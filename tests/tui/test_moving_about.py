@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import tui_sample
-from pilot_support import loaded, screen_text, told, until
+from pilot_support import loaded, notified, screen_text, until
 from textual.widgets import Footer, Input
 from textual.widgets._toast import Toast
 
@@ -184,7 +184,7 @@ async def test_s_with_one_stage_says_so(tmp_path, monkeypatch):
         async with app.run_test(size=(100, 30)) as pilot:
             await loaded(pilot)
             await pilot.press("3", "s")
-            (said,) = told(app)
+            (said,) = notified(app)
             assert said.startswith("tile-ir is the only stage")
             assert "--target sm_90a" in said
 

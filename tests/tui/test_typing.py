@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tui_sample
-from pilot_support import screen_text, told, until
+from pilot_support import notified, screen_text, until
 from textual.widgets import TabbedContent
 
 from tkdebug.tui import waiting
@@ -130,7 +130,7 @@ async def test_keys_of_every_pane_fit_into_80_columns_while_a_script_runs(live, 
         assert footer.endswith("q Quit")
 
 
-async def test_who_types_is_told_how_to_leave(live):
+async def test_who_types_is_reported_how_to_leave(live):
     app = live("input()")
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("4")
@@ -145,7 +145,7 @@ async def test_i_over_a_recorded_run_says_that_nothing_can_be_typed(session):
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app._snapshot is not None, "the session")
         await pilot.press("i")
-        assert told(app) == ["there is no script to type to"]
+        assert notified(app) == ["there is no script to type to"]
         assert active(app) == "launches"
 
 

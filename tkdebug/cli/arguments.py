@@ -38,7 +38,7 @@ _OPTIONS_WITH_VALUE = (
     "--target",
 )
 
-_DEBUG_OPTIONS_WITH_VALUE = ("-c", "--command", "-x", "--commands")
+_DEBUG_OPTIONS_WITH_VALUE = ("-c", "--command", "-x", "--commands", "--stage", "--target")
 
 
 _USUAL_ARCH = "sm_90a"
@@ -82,6 +82,7 @@ class Arguments:
         coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
+        stage: the IR in which the debugger runs kernels; None for the front end's.
         port: at which `dap` listens, 0 for any; None for stdin and stdout.
         pane_socket: the descriptor of the socket to the TUI's Debug pane.
         waits_for_pane: whether the pane is asked before the script runs.
@@ -143,6 +144,7 @@ class Arguments:
     max_slowdown_percent: float | None = None
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
+    stage: str | None = None
     port: int | None = None
     pane_socket: int | None = None
     waits_for_pane: bool = False
@@ -333,6 +335,8 @@ def _debug_arguments(
         is_module=is_module,
         commands=tuple(parsed.commands),
         commands_file=parsed.commands_file,
+        stage=parsed.stage,
+        native_target=parsed.native_target,
         format="json" if parsed.json else "text",
         tui=parsed.tui,
     )

@@ -1,7 +1,7 @@
 """The session that a command looks at: a recorded one, or one recorded for it from a script.
 
 The script runs quick (nothing is measured), and what it prints goes to stderr: stdout is the
-command's. Without a GPU its kernels are interpreted and compiled for an architecture besides.
+command's. Without a GPU its kernels are interpreted and also compiled for an architecture.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _tell_of_faults(session: Session, script: str) -> None:
     ]
     if faults:
         number = counted(len(faults), "fault")
-        tell(f"{number} in this run; `tkdebug run {script}` tells where")
+        tell(f"{number} in this run; `tkdebug run {script}` shows where")
 
 
 def is_session(path: Path) -> bool:
@@ -159,7 +159,7 @@ def is_session(path: Path) -> bool:
 
 
 def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | None:
-    """What to compile for besides; None for nothing."""
+    """What to compile for, too; None for nothing."""
     from tkdebug.runtime.compile.cross_compilation import obstacle
     from tkdebug.runtime.device.platform import platform_in_force
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.mistakes import check_variables
+from tkdebug.cli.native_target import check_known
 from tkdebug.cli.script import Program, find_program, run_program
 from tkdebug.cli.torch_import import import_torch
 from tkdebug.errors import UsageError
@@ -45,9 +46,13 @@ def debug_command(arguments: Arguments) -> int:
     from tkdebug import compat
     from tkdebug.debugger.engine import Debugger
 
+    if arguments.native_target is not None:
+        check_known("--target", arguments.native_target)
     console = _console(arguments, program, commands)
-    debugger = Debugger(console)
+    debugger = Debugger(console, target=arguments.native_target)
     console.attach(debugger)
+    if arguments.stage is not None:
+        debugger.choose_stage(arguments.stage)
     with (
         compat.install(mode="interpret"),
         printing_faults(),
@@ -119,7 +124,7 @@ def _lines_of(path: Path, shown: str) -> list[str]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{shown}: cannot be read ({reason})") from None
     return [line for line in map(str.strip, lines) if line and not line.startswith("#")]
 

@@ -117,13 +117,13 @@ def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[s
                 print_last_words(session)
             kept_as = None if owns_session and ended else path
             faults = session.fault_groups()
-            print_summary(session, faults, kept_as=kept_as, told=_told, missing=missing)
+            print_summary(session, faults, kept_as=kept_as, is_printed=_printed, missing=missing)
     except TkError as error:
         tell(str(error))
         return False
     return ended
 
 
-def _told(fault: Fault) -> bool:
+def _printed(fault: Fault) -> bool:
     """Whether this terminal still shows the fault: what the TUI showed went with it."""
     return False

@@ -16,15 +16,15 @@ def refuse_unknown_command(
     commands: Mapping[str, argparse.ArgumentParser],
     words: Sequence[str],
 ) -> None:
-    """End the process where the first word is no command."""
+    """End the process where the first word is not a command."""
     if not words or words[0].startswith("-") or words[0] in commands:
         return
     word = words[0]
     if word.endswith(".py"):
-        parser.error(f"{word} is no command; did you mean `tkdebug run {word}`?")
+        parser.error(f"{word} is not a command; did you mean `tkdebug run {word}`?")
     if word.endswith(".tkd"):
-        parser.error(f"{word} is no command; did you mean `tkdebug view {word}`?")
-    parser.error(f"{word} is no command{instead_of(word, commands)}")
+        parser.error(f"{word} is not a command; did you mean `tkdebug view {word}`?")
+    parser.error(f"{word} is not a command{instead_of(word, commands)}")
 
 
 def refuse_unknown_options(command: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:
@@ -65,4 +65,4 @@ def check_variables() -> None:
 
     KNOBS.read_all()
     for name, meant in mistyped_variables().items():
-        tell(f"{name} is no variable of tkdebug's; did you mean {meant}?")
+        tell(f"{name} is not a variable of tkdebug's; did you mean {meant}?")

@@ -47,7 +47,7 @@ def is_unsupported_gpu(asked: str) -> bool:
 
 
 def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
-    """Look whether what `tkdebug run` is to compile for besides can be compiled for.
+    """Check that tkdebug can compile for what `tkdebug run --target` asks for.
 
     Raises:
         UsageError: it cannot, or nothing is interpreted.
@@ -93,7 +93,7 @@ def cross_compiling(asked: str | None, advises: bool = False) -> Iterator[None]:
 
 
 def tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
-    """Say where what was compiled for `asked` besides can be seen.
+    """Say where what was compiled for `asked` can be seen.
 
     Args:
         session: the run.

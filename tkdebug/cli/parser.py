@@ -134,14 +134,14 @@ def _add_run(add: AddCommand) -> None:
         metavar="KIND",
         help=f"also check interpreted kernels for {', '.join(OTHER_CHECKS)}, all of them, or a "
         "plugin's check; slower; may be repeated "
-        f"(looked for anyhow: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
+        f"(looked for by default: {', '.join(DEFAULT_CHECKS)}; none: not even these)",
     )
     _add_findings(run)
     run.add_argument(
         "--target",
         dest="native_target",
         metavar="ARCH",
-        help="compile interpreted kernels for that architecture besides, to look at their PTX and "
+        help="compile interpreted kernels for that architecture, too, to look at their PTX and "
         f"SASS without a GPU ({_ARCHITECTURES})",
     )
     run.add_argument(
@@ -207,14 +207,15 @@ def _add_run(add: AddCommand) -> None:
     run.add_argument(
         "--no-coredump",
         action="store_true",
-        help="a kernel that crashes on the GPU leaves no core dump, and no line is named; but "
-        "times are CUPTI's, which cannot be beside core dumps, and kernels of others are recorded",
+        help="write no core dump when a kernel crashes on the GPU, so that no line is named; in "
+        "return CUPTI, which does not work beside core dumps, times launches and records kernels "
+        "that tkdebug did not compile",
     )
     run.add_argument(
         "--stacks",
         action="store_true",
         help="record which line of the script, in which modules, launched each kernel of torch's; "
-        "takes every operation some microseconds, and implies --no-coredump",
+        "costs every operation some microseconds, and implies --no-coredump",
     )
     run.add_argument(
         "--stalls",
@@ -261,6 +262,19 @@ def _add_debug(add: AddCommand) -> None:
         "--json",
         action="store_true",
         help="stops and answers as JSON objects, one a line; stops in kernels only",
+    )
+    debug.add_argument(
+        "--stage",
+        metavar="STAGE",
+        help="run kernels in this IR: tile-ir (the default: before any pass), tile-ir:PASS, "
+        "gpu-ir:PASS, or gpu-ir (after all passes)",
+    )
+    debug.add_argument(
+        "--target",
+        dest="native_target",
+        metavar="ARCH",
+        help=f"the architecture that GPU IR is for ({_ARCHITECTURES}); by default that of the GPU "
+        "here, without one sm_90a",
     )
     debug.add_argument(
         "--tui",
@@ -362,7 +376,7 @@ def _add_compare(add: AddCommand) -> None:
     compare.add_argument(
         "--compilers",
         action="store_true",
-        help="in the place of two runs give a script.py: it is run with the Triton that is "
+        help="instead of two runs give a script.py: it is run with the Triton that is "
         "installed and with tkdebug, and what its kernels write is compared, too",
     )
     compare.add_argument(
@@ -400,13 +414,15 @@ def _add_passes(add: AddCommand) -> None:
     passes.add_argument(
         "--only-changed", action="store_true", help="leave out passes that changed nothing"
     )
-    passes.add_argument("--diff", action="store_true", help="also the diff of the texts")
+    passes.add_argument(
+        "--diff", action="store_true", help="also show how the text of the IR changed"
+    )
     passes.add_argument(
         "--line", metavar="[FILE:]N", help="follow that source line through every pass"
     )
     _add_format(passes, PASS_FORMATS)
     _add_output(passes)
-    _add_architecture(passes, "sm_90a by default, none for not at all")
+    _add_architecture(passes, "sm_90a by default; none for no architecture")
     _add_compiler(passes)
 
 
@@ -425,9 +441,11 @@ def _add_lines(add: AddCommand) -> None:
     _add_asked(lines, "script.py|run.tkd|file.cubin")
     place = lines.add_mutually_exclusive_group()
     place.add_argument("--line", metavar="[FILE:]N", help="what that source line became")
-    place.add_argument("--ptx", type=int, metavar="N", help="what that line of the PTX is of")
+    place.add_argument("--ptx", type=int, metavar="N", help="where that line of the PTX comes from")
     place.add_argument(
-        "--sass", metavar="ADDR", help="what the instruction at that address (hexadecimal) is of"
+        "--sass",
+        metavar="ADDR",
+        help="where the instruction at that hexadecimal address comes from",
     )
     _add_format(lines, FORMATS)
     _add_output(lines)

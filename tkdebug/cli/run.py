@@ -64,7 +64,7 @@ def _run_here(
     owner = os.getpid()
     # The progress line receives a fault first: it makes room for the report of it.
     place = session_place(arguments.session, arguments.temporary)
-    with place as (path, kept), progress_line(), printing_faults() as told:
+    with place as (path, kept), progress_line(), printing_faults() as printed:
         recorder = Recorder(
             path,
             script=program.name,
@@ -76,5 +76,5 @@ def _run_here(
         if os.getpid() != owner:
             # A child that the script forked has come to its end here.
             return ending.exit_status, None
-        outcome = Outcome(ending, path, kept, recorder.error, told)
+        outcome = Outcome(ending, path, kept, recorder.error, printed)
         return conclude(arguments, outcome), ending.signal

@@ -103,7 +103,7 @@ def _check_timelines(arguments: Arguments, mode: ModeName) -> None:
     from tkdebug.timelines.requests import read_request
 
     if mode == "interpret" and arguments.timelines:
-        raise UsageError("--timeline: kernels are interpreted; it is about those on a GPU")
+        raise UsageError("--timeline: kernels are interpreted; it needs kernels on a GPU")
     for text in arguments.timelines or KNOBS.timelines:
         read_request(text)
 
@@ -115,9 +115,9 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             "every launch; leave it out, or run with --mode native"
         )
     if mode == "interpret" and arguments.stalls:
-        raise UsageError("--stalls: kernels are interpreted; it is about those on a GPU")
+        raise UsageError("--stalls: kernels are interpreted; it needs kernels on a GPU")
     if mode == "interpret" and arguments.hang_timeout_s is not None:
-        raise UsageError("--hang-timeout: kernels are interpreted; it is about those on a GPU")
+        raise UsageError("--hang-timeout: kernels are interpreted; it needs kernels on a GPU")
     if arguments.hang_timeout_s is not None and not arguments.coredump:
         raise UsageError(
             "--hang-timeout: needs core dumps, "

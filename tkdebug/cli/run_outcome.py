@@ -32,21 +32,21 @@ class Outcome:
         path: the session.
         kept: whether it stays.
         stopped: why recording stopped before the script did, None when it did not.
-        told: the faults that were printed when they happened.
+        printed: the faults that were printed when they happened.
     """
 
     ending: Ending
     path: Path
     kept: bool
     stopped: str | None
-    told: PrintedFaults
+    printed: PrintedFaults
 
-    def has_told(self, fault: Fault) -> bool:
+    def has_printed(self, fault: Fault) -> bool:
         """Whether stderr has had all that there is to say of `fault`."""
         if fault.kind == "compile-error":
             # The traceback of a script that dies of one has said it all.
             return isinstance(self.ending.error, CompileError)
-        return fault in self.told
+        return fault in self.printed
 
 
 def conclude(arguments: Arguments, outcome: Outcome) -> int:
@@ -81,13 +81,13 @@ def conclude(arguments: Arguments, outcome: Outcome) -> int:
 def _tell(
     arguments: Arguments, outcome: Outcome, session: Session, faults: tuple[FaultGroup, ...]
 ) -> None:
-    """Print the summary, and where what was compiled besides can be seen."""
+    """Print the summary, and where to see what was compiled for `--target`."""
     kept_as = arguments.session if outcome.kept else None
     print_summary(
         session,
         faults,
         kept_as=kept_as,
-        told=outcome.has_told,
+        is_printed=outcome.has_printed,
         missing=not_looked_for(arguments),
     )
     if arguments.native_target is not None and not arguments.temporary:

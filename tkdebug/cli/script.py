@@ -123,7 +123,7 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
             f"{target}: is a directory; give a script in it, or a package with `-m package`"
         )
     if not os.path.isfile(path):
-        raise NoProgramError(f"{target}: is no regular file; write the script into one")
+        raise NoProgramError(f"{target}: is not a regular file; write the script into one")
     try:
         with path.open("rb") as file:
             head = file.read(1 << 16)

@@ -47,7 +47,7 @@ def print_summary(
     session: Session,
     faults: tuple[FaultGroup, ...],
     kept_as: Path | None,
-    told: Callable[[Fault], bool],
+    is_printed: Callable[[Fault], bool],
     missing: tuple[str, ...],
 ) -> None:
     """Print the summary.
@@ -56,10 +56,10 @@ def print_summary(
         session: the run.
         faults: its faults, in groups.
         kept_as: the session file to name, None when it is a temporary one.
-        told: whether a fault has been printed in full already.
+        is_printed: whether a fault has been printed in full already.
         missing: the checks that the run did without.
     """
-    _print_faults(session, tuple(group for group in faults if group.fault.is_open), told)
+    _print_faults(session, tuple(group for group in faults if group.fault.is_open), is_printed)
     for line in remarks(session, faults):
         tell(line)
     measured = "\n".join(map(visible_line, instrumented_text(session)))
@@ -107,12 +107,12 @@ def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:
 
 
 def _print_faults(
-    session: Session, faults: tuple[FaultGroup, ...], told: Callable[[Fault], bool]
+    session: Session, faults: tuple[FaultGroup, ...], is_printed: Callable[[Fault], bool]
 ) -> None:
     style = style_of(sys.stderr)
     for group in faults[:MAX_SHOWN_FAULTS]:
         fault = group.fault
-        if not told(fault):
+        if not is_printed(fault):
             tell("\n".join(fault_lines(session, group, style)), styled=True)
         elif fault.kind != "compile-error":
             tell(counted_line(fault, group.count, group.launches, style), styled=True)

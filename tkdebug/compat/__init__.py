@@ -9,105 +9,72 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from tkdebug.checks import MARKING_CHECKS
+from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError
 from tkdebug.knob_values import MODE_NAMES, ModeName
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.torch_package import check_installed
 
-if TYPE_CHECKING:
-    from tkdebug.compat.cuda_standin import CudaStandInInstalled
-    from tkdebug.compat.upstream.installation import UpstreamInstalled
-
-__all__ = ["Installed", "install"]
+__all__ = ["install"]
 
 
-class Installed:
-    """What `install` put in place.
+def _installed(
+    mode: ModeName,
+    quick: bool,
+    interpret: tuple[str, ...],
+    checks: tuple[str, ...],
+    triton: str | None,
+) -> InPlace:
+    from tkdebug.compat import children, cuda_standin
+    from tkdebug.compat.finder import InstalledFinder
+    from tkdebug.compat.inductor.native import CompilesNatively
+    from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
+    from tkdebug.compat.process_environment import Environment
+    from tkdebug.runtime.device.default_checks import with_defaults
+    from tkdebug.runtime.device.platform import platform_in_force
 
-    Attributes:
-        stand_in: the CUDA stand-in, None where a CUDA device is usable or the mode is native.
-    """
+    with ExitStack() as undo:
+        changes: dict[str, object] = {"mode": mode, "quick": quick or KNOBS.quick}
+        if triton is not None:
+            changes["triton_version"] = triton
+        patterns = interpret or KNOBS.interpret_kernels
+        checks = with_defaults(checks or KNOBS.checks, mode)
+        undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
+        undo.callback(InstalledFinder().uninstall)
+        undo.callback(stop_at_breakpoints())
+        is_stand_in = mode != "native" and not cuda_standin.cuda_usable()
+        if is_stand_in:
+            undo.callback(cuda_standin.install().uninstall)
+        if mode != "native" or KNOBS.check_launches != "none":
+            from tkdebug.interpreter.registry import watch_addresses
 
-    def __init__(
-        self,
-        mode: ModeName,
-        quick: bool,
-        interpret: tuple[str, ...],
-        checks: tuple[str, ...],
-        triton: str | None = None,
-    ) -> None:
-        from tkdebug.compat import children
-        from tkdebug.compat.finder import InstalledFinder
-        from tkdebug.compat.inductor.native import CompilesNatively
-        from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
-        from tkdebug.compat.process_environment import Environment
-        from tkdebug.runtime.device.default_checks import with_defaults
-        from tkdebug.runtime.device.platform import platform_in_force
+            undo.callback(watch_addresses())
+        _mark_memory(undo, mode, checks)
+        if not is_stand_in:
+            undo.callback(CompilesNatively().restore)
+            platform_in_force().announce_with_torch()
+            looks = KNOBS.watches or KNOBS.instrumentations or KNOBS.timelines
+            if KNOBS.check_launches != "none" or looks:
+                from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
 
-        self.stand_in: CudaStandInInstalled | None = None
-        self._undo = ExitStack()
-        with ExitStack() as undo:
-            changes: dict[str, object] = {"mode": mode, "quick": quick or KNOBS.quick}
-            if triton is not None:
-                changes["triton_version"] = triton
-            patterns = interpret or KNOBS.interpret_kernels
-            checks = with_defaults(checks or KNOBS.checks, mode)
-            undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
-            undo.callback(InstalledFinder().uninstall)
-            undo.callback(stop_at_breakpoints())
-            if mode != "native":
-                from tkdebug.interpreter.registry import watch_addresses
+                undo.callback(collect_at_synchronisations())
+        variables = children.environment(mode, KNOBS.quick, patterns, checks, is_stand_in)
+        undo.callback(Environment(variables).restore)
+        return InPlace(undo)
 
-                self._stand_in(undo)
-                undo.callback(watch_addresses())
-            if MARKING_CHECKS.intersection(checks):
-                from tkdebug.compat.marked_empties import mark_empties
 
-                undo.callback(mark_empties())
-            if mode != "native":
-                if "unwritten-output" in checks:
-                    from tkdebug.compat.watched_gaps import watch_gaps
+def _mark_memory(undo: ExitStack, mode: ModeName, checks: tuple[str, ...]) -> None:
+    """What the checks of uninitialised reads and of gaps in outputs need."""
+    if MARKING_CHECKS.intersection(checks):
+        from tkdebug.compat.marked_empties import mark_empties
 
-                    undo.callback(watch_gaps())
-            if self.stand_in is None:
-                undo.callback(CompilesNatively().restore)
-                platform_in_force().announce_with_torch()
-                looks = KNOBS.watches or KNOBS.instrumentations or KNOBS.timelines
-                if KNOBS.check_launches != "none" or looks:
-                    from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+        undo.callback(mark_empties())
+    if mode != "native" and "unwritten-output" in checks:
+        from tkdebug.compat.watched_gaps import watch_gaps
 
-                    undo.callback(collect_at_synchronisations())
-            variables = children.environment(
-                mode, KNOBS.quick, patterns, checks, self.stand_in is not None
-            )
-            undo.callback(Environment(variables).restore)
-            self._undo = undo.pop_all()
-
-    def _stand_in(self, undo: ExitStack) -> None:
-        from tkdebug.compat import cuda_standin
-
-        if not cuda_standin.cuda_usable():
-            self.stand_in = cuda_standin.install()
-            undo.callback(self.stand_in.uninstall)
-
-    def uninstall(self) -> None:
-        """Undo everything; a second call does nothing."""
-        self._undo.close()
-
-    def __enter__(self) -> Installed:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.uninstall()
+        undo.callback(watch_gaps())
 
 
 def install(
@@ -117,7 +84,7 @@ def install(
     checks: Sequence[str] = (),
     triton: str | None = None,
     compiler: str | None = None,
-) -> Installed | UpstreamInstalled:
+) -> InPlace:
     """Make `import triton` give tkdebug, and CUDA the CPU where there is no CUDA device.
 
     Args:
@@ -131,16 +98,16 @@ def install(
             in whose place nothing is put; None for the knob's.
 
     Returns:
-        The installation: a context manager, or call its `uninstall`.
+        What is in place: a context manager, or call its `uninstall`.
 
     Raises:
         UsageError: no such mode, there is no torch, or no Triton that can compile.
     """
     check_installed()
     if (compiler or KNOBS.compiler) == "triton":
-        from tkdebug.compat.upstream.installation import UpstreamInstalled
+        from tkdebug.compat.upstream.installation import install_upstream
 
-        return UpstreamInstalled(quick)
+        return install_upstream(quick)
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
-    return Installed(mode, quick, tuple(interpret), tuple(checks), triton)
+    return _installed(mode, quick, tuple(interpret), tuple(checks), triton)

@@ -126,5 +126,7 @@ class InstalledFinder:
 
     @staticmethod
     def _take_modules() -> dict[str, ModuleType]:
-        names = [n for n in sys.modules if n == _PACKAGE or n.startswith(f"{_PACKAGE}.")]
+        # A copy, as another thread may import meanwhile.
+        loaded = list(sys.modules)
+        names = [name for name in loaded if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")]
         return {name: sys.modules.pop(name) for name in names}

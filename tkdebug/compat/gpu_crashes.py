@@ -32,7 +32,7 @@ from tkdebug.runtime.device.crash_dumps import CrashDumps
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.terminal_text import tell
 
-# The driver tells of the error up to 0.3 s after it has written the dump (seen with 580).
+# The driver reports the error up to 0.3 s after it has written the dump (seen with 580).
 _ERROR_DELAY_S = 2.0
 _POLL_S = 0.005
 # The dump may come after the error, too; it is written when it has not grown for a while.
@@ -52,12 +52,12 @@ class CrashWatch:
         self.pattern = pattern
         self.owned = owned
         # What an earlier run left where the user wants dumps is no crash of this one.
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
         self._awaited = self._attributed = self._is_asked_for = False
         self._process = os.getpid()
         self._undo = ExitStack()
         self._synchronize: Callable[[], None] | None = None
-        self._told.update((path, _written_ns(path)) for path in self.dumps())
+        self._reported.update((path, _written_ns(path)) for path in self.dumps())
 
     def dumps(self) -> list[str]:
         """Files of this process that have not been read, but for one that was asked for."""
@@ -68,7 +68,7 @@ class CrashWatch:
         if not self.pattern:
             return []
         found = glob.glob(_crash_dumps().expanded(self.pattern))
-        return [path for path in found if (path, _written_ns(path)) not in self._told]
+        return [path for path in found if (path, _written_ns(path)) not in self._reported]
 
     def tell(self, path: str, is_own: bool = True) -> None:
         """Make faults of the dump at `path`.
@@ -80,7 +80,7 @@ class CrashWatch:
         from tkdebug.findings.reporting import report
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
-        self._told.add((path, _written_ns(path)))
+        self._reported.add((path, _written_ns(path)))
         try:
             report_of_dump = _crash_dumps().read(Path(path), IN_FLIGHT if is_own else None)
         except TkError as error:
@@ -104,7 +104,7 @@ class CrashWatch:
         try:
             yield
         finally:
-            self._told.update((path, _written_ns(path)) for path in self.all_dumps())
+            self._reported.update((path, _written_ns(path)) for path in self.all_dumps())
             self._is_asked_for = False
 
     def conclude(self) -> None:
@@ -172,7 +172,7 @@ class CrashWatch:
             time.sleep(_SETTLED_S)
 
     def _await_error(self) -> None:
-        """Wait until the driver tells of the error too, which is raised as torch raises it."""
+        """Wait until the driver reports the error, too, which is raised as torch raises it."""
         self._awaited = True
         deadline_s = time.monotonic() + _ERROR_DELAY_S
         while self._synchronize is not None and time.monotonic() < deadline_s:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from tkdebug import compat
 from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, NO_CHECKS
 from tkdebug.compat.finder import TritonFinder, TritonLoader
+from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.findings.baseline import load
@@ -49,14 +50,11 @@ class _Shell(Protocol):
     def showtraceback(self, error: tuple[object, ...], tb_offset: int | None = None) -> None: ...
 
 
-class Installation:
+class Installation(InPlace):
     """What `install` put in place: a context manager, or call its `uninstall`.
 
     One that found tkdebug in place already has nothing to undo.
     """
-
-    def __init__(self) -> None:
-        self._undo = ExitStack()
 
     def put_in_place(
         self,
@@ -86,20 +84,9 @@ class Installation:
 
     def uninstall(self) -> None:
         """Undo everything; a second call does nothing."""
-        self._undo.close()
+        super().uninstall()
         if _InForce.installation is self:
             _InForce.installation = None
-
-    def __enter__(self) -> Installation:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.uninstall()
 
 
 class _InForce:

@@ -87,7 +87,7 @@ class _ModuleScopes:
 
 
 @contextmanager
-def op_origins(told: OperationNote) -> Iterator[None]:
+def op_origins(note: OperationNote) -> Iterator[None]:
     """Report the operations of this thread, and follow scopes, inside the `with` block."""
     import torch
     from torch.nn.modules import module as modules
@@ -109,7 +109,7 @@ def op_origins(told: OperationNote) -> Iterator[None]:
             finally:
                 found = callers.caller()
                 if found is not None:
-                    told(start_ns, time_ns(), *found)
+                    note(start_ns, time_ns(), *found)
 
     scopes = _ModuleScopes()
     handles = (

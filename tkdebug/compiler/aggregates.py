@@ -160,7 +160,7 @@ def aggregate(cls: type) -> type[Aggregate]:
     for base in bases:
         if not issubclass(base, Aggregate):
             raise TypeError(
-                f"aggregate {cls.__name__}: its base {base.__name__} is none; decorate it, too"
+                f"aggregate {cls.__name__}: its base {base.__name__} is not one; decorate it, too"
             )
     types: dict[str, Any] = {}
     defaults: dict[str, Any] = {}

@@ -88,6 +88,15 @@ class Checkpoints:
             for live, kept in zip(self._live, saved, strict=True):
                 live.copy_(kept)
 
+    @property
+    def first(self) -> Checkpoint:
+        """That of the launch's beginning."""
+        return self._taken[0]
+
+    def forget_later(self) -> None:
+        """Forget all but the first one."""
+        del self._taken[1:]
+
     def restore(self, checkpoint: Checkpoint) -> None:
         """Put the memory back."""
         for live, saved in zip(self._live, checkpoint.memory, strict=True):

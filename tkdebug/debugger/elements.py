@@ -86,7 +86,9 @@ def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
     name = argument_named(node.value.id, tensors)
     if name is None:
         known = ", ".join(tensors) or "none"
-        raise UsageError(f"{shown}: `{node.value.id}` is no tensor argument (there are: {known})")
+        raise UsageError(
+            f"{shown}: `{node.value.id}` is not a tensor argument (there are: {known})"
+        )
     try:
         index = ast.literal_eval(node.slice)
     except ValueError:

@@ -13,18 +13,19 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
-from tkdebug.debugger.code import DebugCode
+from tkdebug.debugger.code import DebugCode, pass_names
 from tkdebug.debugger.execution import Here, WatchedFaults
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Resume
 from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Selection
-from tkdebug.debugger.session import LaunchSession
+from tkdebug.debugger.session import LaunchSession, refusal
+from tkdebug.debugger.stages import FRONT_END, parse_stage
 from tkdebug.debugger.stops import Stop
 from tkdebug.debugger.value_text import found_text
 from tkdebug.debugger.writers import Writers
-from tkdebug.errors import UsageError
+from tkdebug.errors import TkError, UsageError
 from tkdebug.events import LaunchRecord
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
@@ -60,17 +61,25 @@ class Debugger:
         front: who is asked.
         memory_bytes: what checkpoints of one launch may hold.
         stops_in_trials: whether launches of autotuning and of `do_bench` stop, too.
+        target: see below.
 
     Attributes:
         breakpoints: in the order in which they were made; change them by the methods here.
         inspection: what is asked about at a stop, None while nothing is stopped.
         stop: the stop, None while nothing is stopped.
         launches: how many there were, but for those of trials.
+        stage: in which IR of theirs kernels run.
+        target: the architecture that GPU IR is for; None for the usual one.
         is_detached: whether launches are left alone.
     """
 
     def __init__(
-        self, front: Front, *, memory_bytes: int = 1 << 30, stops_in_trials: bool = False
+        self,
+        front: Front,
+        *,
+        memory_bytes: int = 1 << 30,
+        stops_in_trials: bool = False,
+        target: str | None = None,
     ) -> None:
         self.front = front
         self.memory_bytes = memory_bytes
@@ -81,6 +90,8 @@ class Debugger:
         self._numbers = 0
         self.launches = 0
         self.is_detached = False
+        self.stage = FRONT_END
+        self.target = target
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
@@ -96,6 +107,27 @@ class Debugger:
         self.is_detached = True
         if HOOKS.debugger is self:
             HOOKS.debugger = None
+
+    # Stages
+
+    def stages(self) -> tuple[list[str], list[str]]:
+        """The passes over Tile IR, and those from there to GPU IR, in order."""
+        kernel = None if self._session is None else self._session.kernel
+        return pass_names(kernel, self.target)
+
+    def choose_stage(self, text: str) -> None:
+        """Run kernels in another IR from the next launch on.
+
+        At a stop, `ChangeStage` begins the launch again in it.
+
+        Raises:
+            UsageError: there is no such stage.
+            TkError: the kernel that is stopped does not compile to it.
+        """
+        stage = parse_stage(text, *self.stages())
+        if self._session is not None:
+            self._session.code_at(stage)
+        self.stage = stage
 
     # Breakpoints
 
@@ -168,9 +200,11 @@ class Debugger:
 
     def unmet(self) -> list[str]:
         """At the end of the script: what it was stopped for, and that did not happen."""
-        told = [] if self.launches else ["the script has launched no kernel"]
+        answer = [] if self.launches else ["the script has launched no kernel"]
         unmet = (one for one in self.breakpoints if not one.hits and one.is_enabled)
-        return told + [f"breakpoint {one.number} was never met: {one.describe()}" for one in unmet]
+        return answer + [
+            f"breakpoint {one.number} was never met: {one.describe()}" for one in unmet
+        ]
 
     def _changed(self) -> None:
         session = self._session
@@ -259,7 +293,7 @@ class Debugger:
         self.launches += 1
         if self._session is not None:
             return False  # an expression at a stop launches a kernel
-        code = self._code_to_stop(kernel)
+        code = self._code_to_stop(kernel, values)
         writer = f"launch {self.launches} of {kernel.name}"
         if code is None:
             self._writers.note(kernel.stored_to(values), writer)
@@ -272,6 +306,7 @@ class Debugger:
         session = LaunchSession(
             self,
             Launch(self.launches, kernel.name, grid, arguments, self._writers.of(values)),
+            kernel,
             code,
             runtime_values(kernel.src.specs, values),
             faults,
@@ -289,16 +324,24 @@ class Debugger:
             self._session = None
             found = session.execution.faults
             self._writers.note(kernel.stored_to(values), writer)
-            found.is_told = True
+            found.is_reported = True
             found.publish()
         return True
 
-    def _code_to_stop(self, kernel: InterpretedKernel) -> DebugCode | None:
+    def _code_to_stop(
+        self, kernel: InterpretedKernel, values: tuple[object, ...]
+    ) -> DebugCode | None:
         """The code of a kernel, None where nothing may stop its launch."""
         enabled = [one for one in self.breakpoints if one.is_enabled]
         if not (enabled or self._stops_at_next or kernel.breakpoints):
             return None
-        code = DebugCode.of(kernel)
+        try:
+            code = DebugCode.of(kernel, self.stage, self.target, values)
+        except TkError as error:
+            if self.stage.is_front_end:
+                raise
+            self.front.log(f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}")
+            code = DebugCode.of(kernel)
         if self._stops_at_next or kernel.breakpoints:
             return code
         lines, functions = set(code.lines()), code.functions()

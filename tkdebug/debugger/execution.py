@@ -8,7 +8,8 @@ execution passes the same moments with the same values, up to the first assignme
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.frontend.variables import Mark
-from tkdebug.compiler.ir import Operation, Region, Value
+from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
@@ -183,7 +184,7 @@ class Execution(Observer):
         self.launch: LaunchContext | None = None
         self._values = values
         self._finder = finder
-        self._is_told = faults.is_told
+        self._is_reported = faults.is_reported
         self._checkpoints = Checkpoints(memory_bytes)
         self._target: Moment | None = None
         self._asleep_until = 0
@@ -236,6 +237,16 @@ class Execution(Observer):
         self._target = None if target == END else target
         self._plan_sleep()
 
+    def begin_again(self, code: DebugCode) -> None:
+        """Prepare to execute the launch from its beginning in another IR: all else is forgotten."""
+        self.code = code
+        self._checkpoints.forget_later()
+        self._assignments.clear()
+        self.recorded.clear()
+        self.passed.clear()
+        self.frontier = BEGINNING
+        self.rewind(END, until=BEGINNING)
+
     def execute_beside(
         self, make: Callable[[int], _Beside], until: Moment, *, is_whole: bool = False
     ) -> _Beside:
@@ -258,6 +269,23 @@ class Execution(Observer):
             except Traced:
                 pass
         return observer
+
+    @contextmanager
+    def as_it_began(self) -> Iterator[None]:
+        """Memory is as it was before the launch; what it is now is put back afterwards."""
+        with self._checkpoints.put_back():
+            self._checkpoints.restore(self._checkpoints.first)
+            yield
+
+    def run_beside(self, module: Module) -> None:
+        """Run another IR of the kernel with the launch's arguments; nothing is reported."""
+        faults = FaultLog(self.faults.kernel, 0, self.grid, False, self.faults.arguments)
+        run_debugged(module, self._values, self.grid, faults, Observer())
+
+    @property
+    def has_assignments(self) -> bool:
+        """Whether values were changed by hand."""
+        return bool(self._assignments)
 
     def searched_from(self, until: Moment) -> Moment:
         """Where an execution begins that was rewound with `until`."""
@@ -323,6 +351,10 @@ class Execution(Observer):
     def needs(self, op: Operation) -> Iterable[Value]:
         """What the names of the line stand for, and those of its callers."""
         return self.code.needed.get(op, ())
+
+    def keeps(self) -> Collection[Value]:
+        """What a name stood for that has no value at another line."""
+        return self.code.kept
 
     def follow(self, run: Evaluator) -> None:
         """See accesses from now on if the finder wants to, which may have changed at a stop."""
@@ -390,14 +422,14 @@ class Execution(Observer):
             self._asleep_until = 0
             self.faults.fresh = None
             if moment >= self.frontier:
-                self.faults.is_told = self._is_told
+                self.faults.is_reported = self._is_reported
             if moment == target:
                 self._finder.arrived(here)
                 return
         self.is_new = moment > self.frontier
         if moment >= self.frontier:
             self.frontier = moment
-            self.faults.is_told = self._is_told
+            self.faults.is_reported = self._is_reported
         self._finder.look(here)
 
     def _fault(self) -> None:

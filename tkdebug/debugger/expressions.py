@@ -14,7 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.values import Constant, Described, Pointers, Reading, Tile, Unavailable
+from tkdebug.debugger.values import (
+    Buffer,
+    Constant,
+    Described,
+    Pointers,
+    Reading,
+    Tile,
+    Unavailable,
+)
 from tkdebug.errors import UsageError
 
 
@@ -89,6 +97,8 @@ def as_python(reading: Reading, is_single: bool, name: str) -> Any:
             if not is_single:
                 return reading.data
             return reading.data[0] if reading.is_tile else reading.data[0].item()
+        case Buffer():
+            return reading.data[0] if is_single else reading.data
         case Pointers():
             return reading.tensor if reading.is_whole_tensor else reading
         case Described():

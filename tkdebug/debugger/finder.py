@@ -16,7 +16,7 @@ from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.elements import Element, parse_element
 from tkdebug.debugger.execution import Here, Rewind
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
-from tkdebug.debugger.goals import Goal
+from tkdebug.debugger.goals import Goal, Step, StepKind
 from tkdebug.debugger.moments import END, Moment
 from tkdebug.debugger.programs import Selection, program_text
 from tkdebug.debugger.stops import Reason
@@ -82,6 +82,16 @@ class Finder:
         self._watches = Watches()
         self._last_line: tuple[int, int] | None = None
         self.stops_at_calls = os.environ.get("PYTHONBREAKPOINT") != "0"
+        self.look_up()
+
+    def begin_again(self) -> None:
+        """The launch begins again, in other code: stop at its first line."""
+        self.search = None
+        self.goal = Goal(Step(StepKind.INTO))
+        self.pending = Hit(Reason.ARRIVED)
+        self._accessed, self._last_line = [], None
+        self._faulted.clear()
+        self._watches.clear()
         self.look_up()
 
     def look_up(self) -> None:

@@ -81,6 +81,11 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeStage:
+    """Begin this launch again, in the IR of `Debugger.stage`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Quit:
     """End the script."""
 
@@ -90,7 +95,7 @@ class Detach:
     """Stop no more: this launch and all others run as without a debugger."""
 
 
-Resume = Continue | Step | RunToLine | LastWrite | GoTo | Restart | Quit | Detach
+Resume = Continue | Step | RunToLine | LastWrite | GoTo | Restart | ChangeStage | Quit | Detach
 
 
 @dataclass(slots=True)
@@ -113,13 +118,16 @@ class Goal:
     marks: Sequence[Mark] = field(default=())
 
     @classmethod
-    def of(cls, step: Step, mark: Mark | None) -> Goal:
-        """The goal of a step that begins at `mark`, None at a launch's beginning or end."""
+    def of(cls, step: Step, mark: Mark | None, has_returns: bool = True) -> Goal:
+        """The goal of a step that begins at `mark`, None at a launch's beginning or end.
+
+        Passes leave no returns of functions (`has_returns`): the next line of a caller ends one.
+        """
         if mark is None or step.kind in (StepKind.INTO, StepKind.OP):
             return cls(step)
         chain = mark.activation.chain
         if step.kind is StepKind.OUT:
-            if mark.kind is MarkKind.RETURN or step.backwards:
+            if mark.kind is MarkKind.RETURN or step.backwards or not has_returns:
                 return cls(step, frozenset(chain[1:]))
             return cls(step, frozenset(chain), returning=mark.activation)
         return cls(step, frozenset(chain), line=mark.location.line, returning=mark.activation)

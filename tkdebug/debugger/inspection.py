@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.frontend.variables import Mark
+from tkdebug.compiler.ir import Value
 from tkdebug.compiler.tensor import tensor
+from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.elements import argument_named
 from tkdebug.debugger.execution import Execution, Here
 from tkdebug.debugger.expressions import (
@@ -24,9 +26,11 @@ from tkdebug.debugger.expressions import (
     truth,
     tuple_parts,
 )
+from tkdebug.debugger.ir_text import spelled, value_named
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id, program_text
-from tkdebug.debugger.values import Constant, Reading, Unavailable, read
+from tkdebug.debugger.recall import recall
+from tkdebug.debugger.values import Constant, Reading, Unavailable, read, read_ir_value
 from tkdebug.errors import Frame, UsageError
 
 _MISSING = object()
@@ -152,8 +156,10 @@ class Inspection:
         assert self.here is not None
         positions = self.positions
         found = {name: self._read(value, positions, name) for name, value in mark.names.items()}
-        for name, reason in mark.missing.items():
-            found.setdefault(name, Unavailable(reason))
+        missing = [name for name in mark.missing if name not in found]
+        recalled = recall(self._execution, self.here, mark, missing, positions)
+        for name in missing:
+            found[name] = recalled.get(name) or Unavailable(mark.missing[name])
         return found
 
     def returned(self) -> Reading | None:
@@ -173,13 +179,54 @@ class Inspection:
             return Unavailable(f"none of {self.selection.text(self.launch.grid)} is here")
         return read(self.here.run, value, positions)
 
+    # The IR
+
+    @property
+    def code(self) -> DebugCode:
+        """The kernel's code at its stage."""
+        return self._execution.code
+
+    def read_ir(self, value: Value) -> Reading:
+        """A value of the IR, for the selected programs that are here.
+
+        Raises:
+            UsageError: the launch has ended.
+        """
+        if self.here is None:
+            raise UsageError("the launch has ended: its values are gone, its arguments are not")
+        positions = self.positions
+        if not positions.numel():
+            return Unavailable(f"none of {self.selection.text(self.launch.grid)} is here")
+        return read_ir_value(self.here.run, value, positions)
+
+    def ir_value(self, text: str, frame: int = 0) -> Value:
+        """The value behind `%name`, or behind a variable.
+
+        Raises:
+            UsageError: there is none.
+        """
+        name = text.strip()
+        if name.startswith("%"):
+            return value_named(self.code, name[1:])
+        mark = self.mark_of(frame)
+        found = mark.names.get(name)
+        if name in mark.missing:
+            raise UsageError(f"`{name}` is not available here: {mark.missing[name]}")
+        if found is None:
+            raise UsageError(f"`{name}` is not defined here")
+        if not isinstance(found, tensor):
+            raise UsageError(f"`{name}` is no tile and no number of the IR")
+        return found.value
+
     def _find(self, name: str, frame: int, positions: Tensor | None) -> Reading:
         if positions is not None:
             mark = self.mark_of(frame)
             if name in mark.names:
                 return self._read(mark.names[name], positions, name)
             if name in mark.missing:
-                return Unavailable(mark.missing[name])
+                assert self.here is not None
+                recalled = recall(self._execution, self.here, mark, (name,), positions)
+                return recalled.get(name) or Unavailable(mark.missing[name])
         argument = argument_named(name, self.launch.arguments)
         if argument is not None:
             return Constant(self.launch.arguments[argument])
@@ -187,11 +234,20 @@ class Inspection:
 
     # Expressions
 
-    def names(self, frame: int, positions: Tensor | None, is_single: bool) -> Names:
-        """What expressions may use."""
+    def names(
+        self,
+        frame: int,
+        positions: Tensor | None,
+        is_single: bool,
+        of_ir: Mapping[str, Value] | None = None,
+    ) -> Names:
+        """What expressions may use; `of_ir` are names of values of the IR."""
         launch = self.launch
 
         def find(name: str) -> Any:
+            if of_ir and name in of_ir and self.here is not None and positions is not None:
+                found = read_ir_value(self.here.run, of_ir[name], positions)
+                return as_python(found, is_single, name.replace("_ir_", "%", 1))
             special = self._special(name, positions, is_single)
             if special is not _MISSING:
                 return special
@@ -201,8 +257,8 @@ class Inspection:
                 outside = self._outside(name, frame)
                 if outside is _MISSING and positions is None and not hasattr(builtins, name):
                     raise EvaluationError(
-                        f"`{name}` is no argument: the launch has ended, and its variables with "
-                        "it; `rn` goes back to its last line"
+                        f"`{name}` is not an argument: the launch has ended, and its variables "
+                        "with it; `rn` goes back to its last line"
                     ) from None
                 if outside is _MISSING:
                     raise KeyError(name) from None  # Python looks among its own names next
@@ -249,14 +305,15 @@ class Inspection:
         Raises:
             EvaluationError: it raised.
         """
-        code = compile_expression(text)
+        spelled_text, of_ir = spelled(self.code, text)
+        code = compile_expression(spelled_text)
         positions: Tensor | None = None
         if self.here is not None:
             positions = self.positions
             if program is not None:
                 positions = torch.tensor([program - self.here.run.first])
         is_single = positions is None or positions.numel() == 1
-        return evaluate(code, self.names(frame, positions, is_single), text)
+        return evaluate(code, self.names(frame, positions, is_single, of_ir), text)
 
     def ask(self, text: str, frame: int = 0) -> Any:
         """What an expression is, as it is shown: variables by their bare names as `Reading`s.
@@ -267,6 +324,8 @@ class Inspection:
             EvaluationError: it raised.
         """
         shown = text.strip()
+        if shown.startswith("%") and shown[1:].isalnum() | shown[1:].isidentifier():
+            return self.read_ir(value_named(self.code, shown[1:]))
         if shown.isidentifier() and self.here is not None:
             mark = self.mark_of(frame)
             if shown in mark.names or shown in mark.missing:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.frontend.variables import Mark, MarkKind
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.code import DebugCode
+from tkdebug.debugger.comparison import difference
 from tkdebug.debugger.elements import parse_element
 from tkdebug.debugger.execution import Assignment, Execution, Here, Rewind, WatchedFaults
 from tkdebug.debugger.finder import Finder, Hit, Search
 from tkdebug.debugger.goals import (
+    ChangeStage,
     Continue,
     Detach,
     Goal,
@@ -28,13 +30,21 @@ from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.moments import END, Moment
 from tkdebug.debugger.programs import ALL, Selection
 from tkdebug.debugger.stops import Reason, Stop
+from tkdebug.errors import TkError, UsageError
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.stages import Stage
+    from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 
 class Ended(SystemExit):
     """Ends the script: the debugger was left."""
+
+
+def refusal(kernel: InterpretedKernel, stage: Stage, error: TkError) -> str:
+    """Why a kernel cannot be run at a stage."""
+    return f"{kernel.name} cannot be run at {stage}: {error}"
 
 
 class LaunchSession:
@@ -48,11 +58,13 @@ class LaunchSession:
         self,
         debugger: Debugger,
         launch: Launch,
+        kernel: InterpretedKernel,
         code: DebugCode,
         values: Sequence[object],
         faults: WatchedFaults,
     ) -> None:
         self.launch = launch
+        self.kernel = kernel
         self.code = code
         self.selection: Selection = ALL
         self._debugger = debugger
@@ -60,10 +72,24 @@ class LaunchSession:
         self._left = 1
         self._stays_at_end = False
         self._ended_at: Moment | None = None
+        self._has_stopped = False
+        self._compared: list[DebugCode] = []
         self.finder = Finder(self)
         self.execution = Execution(
             code, values, launch.grid, faults, self.finder, debugger.memory_bytes
         )
+
+    def code_at(self, stage: Stage) -> DebugCode:
+        """The kernel's code at another stage.
+
+        Raises:
+            TkError: it does not compile to that stage.
+        """
+        values = tuple(self.launch.arguments.values())
+        try:
+            return DebugCode.of(self.kernel, stage, self._debugger.target, values)
+        except TkError as error:
+            raise UsageError(refusal(self.kernel, stage, error)) from error
 
     def breakpoints(self) -> Sequence[Breakpoint]:
         """Those of the debugger."""
@@ -97,7 +123,7 @@ class LaunchSession:
         goal = self.finder.goal
         if reason is Reason.STEP and goal is not None and self._left > 1 and goal.step is not None:
             self._left -= 1
-            self.finder.goal = Goal.of(goal.step, here.mark or here.context)
+            self.finder.goal = self._goal(goal.step, here.mark or here.context)
             return
         self.finder.goal = None
         if programs is not None:
@@ -115,6 +141,7 @@ class LaunchSession:
             mark is not None and mark.kind is MarkKind.RETURN,
         )
         self._notes.clear()
+        self._has_stopped = True
         resume = self._debugger.ask(self, here, stop)
         self.finder.look_up()
         self.execution.follow(here.run)
@@ -136,6 +163,8 @@ class LaunchSession:
         ]
         stepped_off = finder.goal is not None and finder.goal.step is not None
         stays, self._stays_at_end = self._stays_at_end, False
+        if wanted or self._has_stopped:
+            self._compare()
         if not wanted and not stepped_off and not stays:
             return True
         for one in wanted:
@@ -152,6 +181,24 @@ class LaunchSession:
             self._debugger.stop_at_next_launch()
             return True
         return not self._resumes(resume, moment, None)
+
+    def _compare(self) -> None:
+        """Say once for each IR where what it stored is not what the launch stores."""
+        if self.execution.has_assignments or self.code in self._compared:
+            return
+        self._compared.append(self.code)
+        launch, stage = self.launch, self.code.stage
+        who = f"launch {launch.number} of {launch.kernel}"
+        try:
+            found = difference(self.execution, self.kernel.module, launch.arguments)
+        except TkError as error:
+            self._debugger.front.log(f"{who}: without the debugger it fails: {error}")
+            return
+        if found:
+            before = ", before any pass," if stage.is_front_end else ""
+            self._debugger.front.log(
+                f"{who}: at {stage}{before} it stores something else than a launch does: {found}"
+            )
 
     # Going on
 
@@ -171,6 +218,11 @@ class LaunchSession:
                 self._undo_assignments(Moment(0, 0))
                 self.go_to(Moment(1, 0))
                 return True
+            case ChangeStage():
+                self.code = self.code_at(self._debugger.stage)
+                self.execution.begin_again(self.code)
+                self.finder.begin_again()
+                return True
             case GoTo(moment=moment):
                 self._undo_assignments(moment)
                 self.go_to(moment)
@@ -183,7 +235,7 @@ class LaunchSession:
                 return self._search(Search(now))
             case Step(backwards=True):
                 horizon = now if resume.kind is StepKind.OP else self._line_began(now, mark)
-                return self._search(Search(horizon, Goal.of(resume, mark)))
+                return self._search(Search(horizon, self._goal(resume, mark)))
             case RunToLine(backwards=True):
                 goal = Goal(target=(resume.file, resume.line))
                 missing = f"line {resume.line} has not run before this"
@@ -195,8 +247,11 @@ class LaunchSession:
                 return False
             case Step():
                 self._left = resume.count
-                self.finder.goal = Goal.of(resume, mark)
+                self.finder.goal = self._goal(resume, mark)
                 return False
+
+    def _goal(self, step: Step, mark: Mark | None) -> Goal:
+        return Goal.of(step, mark, self.code.stage.is_front_end)
 
     def _search(self, search: Search) -> bool:
         goal = search.goal

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from tkdebug.debugger.programs import program_text
-from tkdebug.debugger.values import Constant, Described, Pointers, Reading, Tile, Unavailable
+from tkdebug.debugger.values import (
+    Buffer,
+    Constant,
+    Described,
+    Pointers,
+    Reading,
+    Tile,
+    Unavailable,
+)
 
 _SHOWN_ELEMENTS = 8
 _SHOWN_PROGRAMS = 6
@@ -121,6 +129,10 @@ def reading_text(reading: Reading, programs: tuple[int, ...], grid: tuple[int, i
     match reading:
         case Tile():
             return _tile_text(reading, programs, grid)
+        case Buffer():
+            where = f" in {len(programs)} programs" if len(programs) > 1 else ""
+            kind = f"{reading.type}{list(reading.data.shape[1:])}"
+            return f"shared memory, {kind}{where}: {_summary_text(reading.data)}"
         case Pointers():
             return _pointers_text(reading)
         case Described():
@@ -142,7 +154,7 @@ def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]
     if isinstance(found, tuple) and type(found) is tuple:
         texts = [found_text(item, programs, grid) for item in found]
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-    if isinstance(found, Tile | Pointers | Described | Constant | Unavailable):
+    if isinstance(found, Tile | Buffer | Pointers | Described | Constant | Unavailable):
         return reading_text(found, programs, grid)
     return value_text(found)
 
@@ -167,6 +179,8 @@ def value_data(value: Any) -> Any:
             return tensor_data(value)
         case Tile():
             return {"type": kind_text(value), **tensor_data(value.data)}
+        case Buffer():
+            return {"shared": value.type, **tensor_data(value.data)}
         case Pointers():
             return {"points_into": value.name, "offsets": tensor_data(value.offsets)}
         case Constant():

@@ -16,7 +16,14 @@ from tkdebug.compiler.dtypes import LanguageType, dtype
 from tkdebug.compiler.ir import Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
-from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
+from tkdebug.interpreter.shared_buffers import read_view
+from tkdebug.interpreter.values import (
+    AddressTile,
+    BufferView,
+    DescriptorTile,
+    PointerTile,
+    TileValue,
+)
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
@@ -87,6 +94,20 @@ class Constant:
     value: Any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A buffer in shared memory, several of one kind, or a view of one.
+
+    Attributes:
+        data: (programs, *shape), several buffers along the first axis of the shape; poison where
+            nothing was written, or a copy is on its way.
+        type: as the IR writes it, without the layout.
+    """
+
+    data: Tensor
+    type: str
+
+
 @dataclass(frozen=True, slots=True)
 class Unavailable:
     """A variable without a value, and why, as the end of "it is not available: …"."""
@@ -94,9 +115,12 @@ class Unavailable:
     reason: str
 
 
-Reading = Tile | Pointers | Described | Constant | Unavailable | tuple[Any, ...]
+Reading = Tile | Pointers | Described | Constant | Buffer | Unavailable | tuple[Any, ...]
 
 _DEAD = Unavailable("its value is no longer kept")
+_RUNNING = Unavailable(
+    "an asynchronous dot is still computing it, until a ttng.warp_group_dot_wait"
+)
 
 
 def read(run: Evaluator, value: Any, positions: Tensor) -> Reading:
@@ -131,6 +155,8 @@ def _read_value(run: Evaluator, value: Value, type_: LanguageType, positions: Te
     found = run.values.get(value)
     if found is None:
         return _DEAD
+    if isinstance(found, Tensor) and found in run.pending:
+        return _RUNNING
     if isinstance(found, PointerTile | AddressTile):
         return _pointers(run, found, str(type_), positions, ir.shape_of(value.type))
     data = _rows(run, found, value, positions)
@@ -140,6 +166,31 @@ def _read_value(run: Evaluator, value: Value, type_: LanguageType, positions: Te
         if bits < 64:
             data = data.to(torch.int64) & ((1 << bits) - 1)
     return Tile(data, str(type_), bool(ir.shape_of(value.type)) or type_.is_block())
+
+
+def read_ir_value(run: Evaluator, value: Value, positions: Tensor) -> Reading:
+    """What a value of the IR is for the programs at batch `positions`."""
+    found = run.values.get(value)
+    type_ = value.type
+    if found is None:
+        return Unavailable("it is not computed yet here, or was used for the last time")
+    if isinstance(found, Tensor) and found in run.pending:
+        return _RUNNING
+    if isinstance(found, BufferView):
+        data = read_view(run, found)
+        rows = data.expand(run.programs, *data.shape[1:])[positions.to(data.device)]
+        assert isinstance(type_, ir.MemDescType)
+        return Buffer(rows, f"{ir.element_of(type_)}")
+    if isinstance(found, DescriptorTile):
+        base = _pointers(run, found.base, "pointer", positions, ())
+        assert isinstance(type_, ir.DescriptorType)
+        return Described("descriptor", {"base": base}, type_.block.shape)
+    if type_ == ir.TOKEN:
+        return Unavailable("it is a token, which only orders ops")
+    shape = ir.shape_of(type_)
+    if isinstance(found, PointerTile | AddressTile):
+        return _pointers(run, found, str(ir.element_of(type_)), positions, shape)
+    return Tile(_rows(run, found, value, positions), str(ir.element_of(type_)), bool(shape))
 
 
 def _rows(run: Evaluator, found: TileValue, value: Value, positions: Tensor) -> Tensor:
@@ -169,7 +220,7 @@ def _pointers(
 def of_program(value: Reading, index: int) -> Reading:
     """The part of the `index`-th program, with an axis of programs of one."""
     match value:
-        case Tile():
+        case Tile() | Buffer():
             return replace(value, data=value.data[index : index + 1])
         case Pointers():
             return replace(value, offsets=value.offsets[index : index + 1])
@@ -186,6 +237,8 @@ def equal(left: Reading, right: Reading) -> bool:
     """Whether two readings are the same, NaN equal to itself."""
     match left, right:
         case Tile(), Tile():
+            return _same(left.data, right.data)
+        case Buffer(), Buffer():
             return _same(left.data, right.data)
         case Pointers(), Pointers():
             return left.name == right.name and _same(left.offsets, right.offsets)

@@ -130,7 +130,7 @@ def _variable(
     if found is None and isinstance(node, ast.Name) and index != ():
         return None  # an argument, or a global that was passed as one
     if not is_argument and not isinstance(found, tensor):
-        problem = "has no value here" if found is None else "is no number or tile of the kernel's"
+        problem = "has no value here" if found is None else "is not a number or tile of the kernel"
         raise UsageError(f"why: `{node.id}` {problem}")
     if not isinstance(found, tensor) or found.type.scalar.is_ptr():
         return None
@@ -142,7 +142,7 @@ def _variable(
     ):
         count = f"{len(shape)} ind{'ex' if len(shape) == 1 else 'ices'}"
         problem = (
-            f"`{text.strip()}` is no element of it"
+            f"`{text.strip()}` is not an element of it"
             if len(full) == len(shape)
             else f"an element has {count}, such as {node.id}{[0] * len(shape)}"
         )

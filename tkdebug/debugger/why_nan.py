@@ -41,7 +41,7 @@ def why_nan(inspection: Inspection, text: str, frame: int = 0) -> Why:
         name, found = found.name, found.tensor
     if isinstance(found, Tensor):
         return why(inspection, _element(name, _first(found, name)), frame, only_nan=True)
-    raise UsageError(f"why-nan: `{name}` is no tensor argument and no tile of numbers")
+    raise UsageError(f"why-nan: `{name}` is neither a tensor argument nor a tile of numbers")
 
 
 def _found(inspection: Inspection, name: str, frame: int) -> object:

@@ -25,7 +25,7 @@ VARIABLE = "TKDEBUG_TOLD_FAULTS"
 
 
 class PrintedFaults:
-    """Which faults the processes of a run have told: an empty file for each, in a folder."""
+    """Which faults the processes of a run have printed: an empty file for each, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,22 +54,22 @@ def printing_faults() -> Iterator[PrintedFaults]:
     What it gives can be asked for them until the block ends.
     """
     owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
-    folder = tempfile.mkdtemp(prefix="tkdebug-told-")
-    told = PrintedFaults(Path(folder))
+    folder = tempfile.mkdtemp(prefix="tkdebug-printed-")
+    printed = PrintedFaults(Path(folder))
 
     def claims(fault: Fault) -> bool:
         # Forked children come here, too. A script may have led its stderr elsewhere.
         is_seen = file is not None and _stderr_file() == file
         if os.getpid() == owner and sys.stderr is stream and stream is not None:
             is_seen = True
-        return is_seen and told.claim(fault)
+        return is_seen and printed.claim(fault)
 
     teller = FaultPrinter(claims, "further faults are reported at the end")
     hook = Hook(fault=teller.on_fault)
     os.environ[VARIABLE] = f"{file or ''}:{folder}"
     HOOKS.add(hook)
     try:
-        yield told
+        yield printed
     finally:
         HOOKS.remove(hook)
         os.environ.pop(VARIABLE, None)
@@ -82,9 +82,9 @@ def print_from_environment() -> None:
     file, _, folder = os.environ.get(VARIABLE, "").partition(":")
     if not file or not folder:
         return
-    told = PrintedFaults(Path(folder))
+    printed = PrintedFaults(Path(folder))
     teller = FaultPrinter(
-        lambda fault: _stderr_file() == file and told.claim(fault),
+        lambda fault: _stderr_file() == file and printed.claim(fault),
         "further faults are reported at the end",
     )
     HOOKS.add(Hook(fault=teller.on_fault))

@@ -126,14 +126,14 @@ def load(path: Path, option: str = "--update-baseline") -> frozenset[KnownFault]
     except OSError as error:
         raise UsageError(f"{path}: baseline cannot be read ({error.strerror})") from error
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: is no baseline of faults; {remedy}") from None
+        raise UsageError(f"{path}: is not a baseline of faults; {remedy}") from None
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         place = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"{path}: is no baseline of faults: no JSON{place}; {remedy}") from None
+        raise UsageError(f"{path}: is not a baseline of faults: no JSON{place}; {remedy}") from None
     if not isinstance(data, dict) or _MARK not in data:
-        raise UsageError(f"{path}: is no baseline of faults: it has no {_MARK!r}; {remedy}")
+        raise UsageError(f"{path}: is not a baseline of faults: it has no {_MARK!r}; {remedy}")
     if data[_MARK] != SCHEMA:
         raise UsageError(
             f"{path}: baseline of schema {data[_MARK]!r:.20}, this tkdebug reads {SCHEMA}; "

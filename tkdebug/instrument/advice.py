@@ -70,8 +70,8 @@ def advice_of(session: Session, times_ns: Mapping[str, float] | None = None) -> 
     total = sum(weight.total_ns for weight in weights.values()) or 1.0
     found = [*_of_remarks(remarks, weights, total), *_launch_bound(costs, weights, total)]
     found.sort(key=lambda one: (-one.predicted_gain, one.file, one.line, one.kind))
-    told = {one.kernel for one in found}
-    found += _roofs(costs, told)
+    named = {one.kernel for one in found}
+    found += _roofs(costs, named)
     return tuple(
         Advice(o.file, o.line, o.kernel, o.kind, o.message, rank, o.predicted_gain, o.speedup)
         for rank, o in enumerate(found, 1)
@@ -182,10 +182,10 @@ def _launch_bound(
     return found
 
 
-def _roofs(costs: Sequence[LaunchCost], told: set[str]) -> list[Advice]:
+def _roofs(costs: Sequence[LaunchCost], named: set[str]) -> list[Advice]:
     found: dict[str, Advice] = {}
     for cost in costs:
-        if cost.kernel in told or cost.bound not in _ROOFS or cost.kernel in found:
+        if cost.kernel in named or cost.bound not in _ROOFS or cost.kernel in found:
             continue
         message = (
             f"at the roof: {cost.bound} take{'s' if cost.bound == 'memory' else ''} "

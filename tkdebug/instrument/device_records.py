@@ -180,7 +180,7 @@ class SamplingTotal:
     """How many samples there were of one context since the last time.
 
     Attributes:
-        samples: of all kernels, also those of which CUPTI tells no instructions.
+        samples: of all kernels, also those of which CUPTI gives no instructions.
         dropped: for which the hardware had no room.
     """
 

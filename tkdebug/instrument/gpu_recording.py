@@ -77,7 +77,7 @@ class GpuRecording:
 
     Args:
         measured: called with each launch whose time is known, or will never be.
-        told: called with records for the session.
+        on_record: called with records for the session.
         switched: called with whether CUPTI times launches from now on.
         has_origins: whether it is recorded what launches others' kernels.
         has_stalls: whether it is sampled where warps wait.
@@ -90,7 +90,7 @@ class GpuRecording:
     def __init__(
         self,
         measured: Callable[[Measured], None],
-        told: Callable[[object], None],
+        on_record: Callable[[object], None],
         switched: Callable[[bool], None],
         *,
         has_origins: bool = False,
@@ -101,7 +101,7 @@ class GpuRecording:
         self._stalls: StallRecording | None = None
         self._early: list[KernelCompiled] = []
         self._told_measured = measured
-        self._told = told
+        self._on_record = on_record
         self._switched = switched
         self._recording: DeviceRecording | None = None
         self._join: ActivityJoin | None = None
@@ -139,7 +139,7 @@ class GpuRecording:
             return
         if os.environ.get(_CORE_DUMPS) == "1":
             # Not on stderr: every run without other settings is like this.
-            self._told(LostActivities(0, _BESIDE_CORE_DUMPS))
+            self._on_record(LostActivities(0, _BESIDE_CORE_DUMPS))
             return
         try:
             self._recording = self._make_recording(make_buffers(), process)
@@ -147,7 +147,7 @@ class GpuRecording:
                 self._recording.start()
         except CuptiError as error:
             self._recording = None
-            self._told(LostActivities(0, str(error)))
+            self._on_record(LostActivities(0, str(error)))
             tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
             return
         if profiler_has_cupti is None:
@@ -157,12 +157,14 @@ class GpuRecording:
         else:
             # It stays a subscriber of CUPTI forever, which keeps nobody from recording; but on an
             # H200 (torch 2.11) half of the kernels of a training loop had no record behind it.
-            self._told(LostActivities(0, "torch.profiler was used before; kernels may be missing"))
+            self._on_record(
+                LostActivities(0, "torch.profiler was used before; kernels may be missing")
+            )
             self._try_again(self._recording)
 
     def _tell_of_profiler(self) -> None:
         tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
-        self._told(LostActivities(0, "torch.profiler used CUPTI"))
+        self._on_record(LostActivities(0, "torch.profiler used CUPTI"))
 
     def _make_recording(
         self, buffers: ActivityBuffers, process: RecordingProcess | None
@@ -176,7 +178,7 @@ class GpuRecording:
         return DeviceRecording(
             Collection(cupti, buffers, has_origins=self._has_origins and process is not None),
             self._make_taker(cupti, process),
-            self._told,
+            self._on_record,
             self._on_round,
             self._on_failure,
         )
@@ -185,7 +187,7 @@ class GpuRecording:
         from tkdebug.instrument.cupti.contexts import PrimaryContexts
         from tkdebug.instrument.stall_recording import StallRecording
 
-        self._stalls = StallRecording(cupti.path, cupti.version, self._told, PrimaryContexts())
+        self._stalls = StallRecording(cupti.path, cupti.version, self._on_record, PrimaryContexts())
         for kernel in self._early:
             self._stalls.compiled(kernel)
         self._early.clear()
@@ -206,7 +208,7 @@ class GpuRecording:
         from tkdebug.instrument.cupti.collection import names_at
         from tkdebug.instrument.cupti.recording import JoinHere
 
-        self._join = ActivityJoin(cupti.layout, names_at, self._on_measured, self._told)
+        self._join = ActivityJoin(cupti.layout, names_at, self._on_measured, self._on_record)
         return JoinHere(self._join)
 
     def _switch(self, is_on: bool) -> None:
@@ -252,9 +254,9 @@ class GpuRecording:
             self._switch(True)
             return
         if self._missed_s is not None and time.monotonic() - self._missed_s > SILENCE_S:
-            self._missed_s = float("inf")  # told
+            self._missed_s = float("inf")  # reported
             reason = "CUPTI records nothing since torch.profiler used it"
-            self._told(LostActivities(0, reason))
+            self._on_record(LostActivities(0, reason))
             tell(f"GPU times: {reason}; {_EVENTS_INSTEAD}")
         if time.monotonic() >= self._trial_due_s:
             self._trial_due_s = time.monotonic() + TRIAL_S
@@ -334,4 +336,4 @@ class GpuRecording:
         for device in sorted(self._devices):
             state = self._nvml.state(device, is_busy)
             if state is not None:
-                self._told(state)
+                self._on_record(state)

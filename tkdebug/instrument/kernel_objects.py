@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tkdebug.errors import TkError
+from tkdebug.errors import Frame, TkError
+from tkdebug.instrument.launch_callers import launch_callers
 
 if TYPE_CHECKING:
     from tkdebug.events import LaunchRecord
@@ -107,6 +108,13 @@ class KernelObject:
     def cubin(self) -> bytes | None:
         """The machine code as it is loaded; None where it is interpreted."""
         return bytes(self.kernel.asm["cubin"]) if self._is_native else None
+
+    def callers(self) -> tuple[Frame, ...]:
+        """The calls in the script that led to the launch, outermost first.
+
+        To be asked in a callback, not later.
+        """
+        return launch_callers()
 
     def line_table(self) -> tuple[CodeLine, ...]:
         """Source lines of the machine code, by address; () where there is none."""

@@ -25,6 +25,20 @@ ABI_VERSION = 1
 _INIT = "tkdebug_tool_init"
 
 
+# What a tool may ask for beyond the facts that it gets anyway.
+WANTS_CALLERS = 1
+
+
+class NativeFrame(ctypes.Structure):
+    """`struct tkdebug_frame`."""
+
+    _fields_ = (
+        ("function", ctypes.c_char_p),
+        ("file", ctypes.c_char_p),
+        ("line", ctypes.c_uint64),
+    )
+
+
 class NativeKernelFacts(ctypes.Structure):
     """`struct tkdebug_kernel`."""
 
@@ -43,6 +57,8 @@ class NativeKernelFacts(ctypes.Structure):
         ("duration_ns", ctypes.c_int64),
         ("cubin", ctypes.c_char_p),
         ("cubin_bytes", ctypes.c_uint64),
+        ("callers", ctypes.POINTER(NativeFrame)),
+        ("callers_count", ctypes.c_uint64),
     )
 
 
@@ -57,20 +73,26 @@ class NativeTool(ctypes.Structure):
         ("version", ctypes.c_uint32),
         ("enter", ctypes.c_void_p),
         ("exit", ctypes.c_void_p),
+        ("wants", ctypes.c_uint64),
     )
 
 
-def register_tool(enter: int | None, exit: int | None) -> Hook:
+# Tools that were built before `wants` was added have no more than this.
+_LEAST_TOOL_BYTES = NativeTool.wants.offset
+
+
+def register_tool(enter: int | None, exit: int | None, wants: int = 0) -> Hook:
     """Call functions of C around each launch.
 
     Args:
         enter: address of a `void (*)(const struct tkdebug_kernel *)`, None or 0 for none.
         exit: alike.
+        wants: WANTS_CALLERS for `callers`, else 0.
 
     Returns:
         The hook, for `HOOKS.remove`.
     """
-    hook = Hook(enter=_caller(enter), exit=_caller(exit))
+    hook = Hook(enter=_caller(enter, wants), exit=_caller(exit, wants))
     HOOKS.add(hook)
     return hook
 
@@ -93,11 +115,12 @@ def load_tool(path: str) -> Hook:
     if not found:
         raise TkError(f"{VARIABLE}: {path}: {_INIT} gave no tool")
     tool = found.contents
-    if tool.version != ABI_VERSION or tool.size < ctypes.sizeof(NativeTool):
+    if tool.version != ABI_VERSION or tool.size < _LEAST_TOOL_BYTES:
         raise TkError(
             f"{VARIABLE}: {path}: is of version {tool.version} of the ABI, expected {ABI_VERSION}"
         )
-    return register_tool(tool.enter, tool.exit)
+    wants = tool.wants if tool.size >= ctypes.sizeof(NativeTool) else 0
+    return register_tool(tool.enter, tool.exit, wants)
 
 
 def load_tools_of_environment() -> None:
@@ -109,19 +132,23 @@ def load_tools_of_environment() -> None:
             tell(f"{error}; it is skipped")
 
 
-def _caller(address: int | None) -> Callable[[object, LaunchRecord], None] | None:
+def _caller(address: int | None, wants: int) -> Callable[[object, LaunchRecord], None] | None:
     if not address:
         return None
     function = CALLBACK(address)
 
     def call(kernel: object, launch: LaunchRecord) -> None:
-        facts = _facts(KernelObject(kernel, launch))
+        facts = _facts(KernelObject(kernel, launch), wants)
         function(ctypes.byref(facts))
 
     return call
 
 
-def _facts(kernel: KernelObject) -> NativeKernelFacts:
+def _facts(kernel: KernelObject, wants: int) -> NativeKernelFacts:
+    callers = kernel.callers() if wants & WANTS_CALLERS else ()
+    frames = (NativeFrame * len(callers))(
+        *(NativeFrame(f.function.encode(), os.fsencode(f.file), f.line) for f in callers)
+    )
     cubin = kernel.cubin
     registers, shared = kernel.registers, kernel.shared_bytes
     warps = kernel.options.get("num_warps")
@@ -140,4 +167,6 @@ def _facts(kernel: KernelObject) -> NativeKernelFacts:
         duration_ns=-1 if kernel.duration_ns is None else kernel.duration_ns,
         cubin=cubin,
         cubin_bytes=0 if cubin is None else len(cubin),
+        callers=ctypes.cast(frames, ctypes.POINTER(NativeFrame)),
+        callers_count=len(callers),
     )

@@ -50,7 +50,7 @@ class Recorder:
         path: the session file; created by `start`, replacing an older session of that name.
         script: what to call the run; the running program by default.
         argv: its arguments; those of this process by default.
-        mode: how kernels run, as shown in reports until the first launch tells.
+        mode: how kernels run, as shown in reports until the first launch.
         join: add to the session that another process created instead of creating one.
         output: also record what goes through `sys.stdout` and `sys.stderr`.
         stacks: record which line launched others' kernels; `note_operation` has to be called.

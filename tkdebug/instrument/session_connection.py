@@ -1,8 +1,8 @@
 """The connection to a session file, whatever became of the file since.
 
 Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
-read-only directory) and for telling what is wrong as a `SessionError` of one line. It never writes
-to the session.
+read-only directory) and for reporting what is wrong as a `SessionError` of one line. It never
+writes to the session.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def check_file(path: Path) -> None:
     try:
         # A FIFO would be waited for.
         if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
-            raise SessionError(f"{path}: is no regular file, expected a session file")
+            raise SessionError(f"{path}: is not a regular file, expected a session file")
         with path.open("rb") as file:
             header = file.read(100)
             size_bytes = file.seek(0, os.SEEK_END)

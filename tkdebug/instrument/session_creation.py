@@ -106,7 +106,7 @@ def check_replaceable(path: Path) -> None:
     if not os.access(path.parent, os.W_OK):
         raise SessionError(f"{path}: directory {path.parent} is not writable; choose another place")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise SessionError(f"{path}: exists and is no regular file; choose another name")
+        raise SessionError(f"{path}: exists and is not a regular file; choose another name")
     if os.path.exists(path) and path.stat().st_size and not _is_session(path):
         raise SessionError(
             f"{path}: exists and is not a tkdebug session; it is not overwritten, "

@@ -1,7 +1,7 @@
 """Samples of where warps wait, taken while a session is recorded.
 
 Responsible for when: a context is sampled from the round after it came up to the end, and what was
-sampled is told about once a second. Where sampling is refused, that is told in one line, and
+sampled is recorded about once a second. Where sampling is refused, one line says so, and
 nothing else changes.
 """
 
@@ -45,7 +45,7 @@ class StallRecording:
     Args:
         path: of libcupti.
         version: as `cuptiGetVersion` gives it.
-        told: called with records for the session.
+        on_record: called with records for the session.
         contexts: those that there are.
     """
 
@@ -53,11 +53,11 @@ class StallRecording:
         self,
         path: str,
         version: int,
-        told: Callable[[object], None],
+        on_record: Callable[[object], None],
         contexts: Contexts,
     ) -> None:
         self._library = ctypes.CDLL(path)
-        self._told = told
+        self._on_record = on_record
         self._contexts = contexts
         self._samplings: dict[int, PcSampling] = {}
         self._due_s = 0.0
@@ -71,7 +71,7 @@ class StallRecording:
         if kernel.image is None or not self._is_on:
             return
         try:
-            self._told(SampledImage(kernel.hash, crc_of_cubin(self._library, kernel.image())))
+            self._on_record(SampledImage(kernel.hash, crc_of_cubin(self._library, kernel.image())))
         except CuptiError as error:
             self._fail(str(error))
 
@@ -112,13 +112,13 @@ class StallRecording:
 
     def _tell(self, taken: Taken) -> None:
         if taken.total or taken.dropped:
-            self._told(SamplingTotal(taken.total, taken.dropped))
+            self._on_record(SamplingTotal(taken.total, taken.dropped))
         for record in _records(taken):
-            self._told(record)
+            self._on_record(record)
 
     def _fail(self, reason: str) -> None:
         self._is_on = False
-        self._told(LostActivities(0, f"stalls: {reason}"))
+        self._on_record(LostActivities(0, f"stalls: {reason}"))
         tell(f"--stalls: {reason}; {_STATIC_PICTURE}")
 
 

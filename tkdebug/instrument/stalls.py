@@ -97,7 +97,7 @@ class Stalls:
 
     Attributes:
         kernels: the most sampled first.
-        samples: of all kernels, also those of which CUPTI tells no instructions.
+        samples: of all kernels, also those of which CUPTI gives no instructions.
         dropped: for which the hardware had no room.
     """
 

@@ -1,4 +1,4 @@
-"""What tells specialisations of one kernel from each other: the few parameters that differ."""
+"""In what specialisations of one kernel differ: a few of their parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tkdebug.instrument.records import RecordedKernel
 _OPENING, _CLOSING = "([{<", ")]}>"
 
 
-def telling_parts(kernels: Sequence[RecordedKernel]) -> dict[str, str]:
+def differing_parts(kernels: Sequence[RecordedKernel]) -> dict[str, str]:
     """By hash, the parameters and options in which kernels of one name differ; "" where none do.
 
     The architecture is left to callers.
@@ -17,18 +17,18 @@ def telling_parts(kernels: Sequence[RecordedKernel]) -> dict[str, str]:
     by_name: dict[str, dict[str, Mapping[str, str]]] = {}
     for kernel in kernels:
         by_name.setdefault(kernel.name, {})[kernel.hash] = _parts(kernel)
-    told = {}
+    found = {}
     for alike in by_name.values():
         seen: dict[str, set[str]] = {}
         for parts in alike.values():
             for name, text in parts.items():
                 seen.setdefault(name, set()).add(text)
-        # What only some have (an option) tells them apart, too.
+        # They differ, too, in what only some have, such as an option.
         common = set.intersection(*(set(parts) for parts in alike.values()))
         differing = {name for name, texts in seen.items() if len(texts) > 1 or name not in common}
         for hash_, parts in alike.items():
-            told[hash_] = ", ".join(text for name, text in parts.items() if name in differing)
-    return told
+            found[hash_] = ", ".join(text for name, text in parts.items() if name in differing)
+    return found
 
 
 def _parts(kernel: RecordedKernel) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Pointers: loads and stores through one buffer, or through bare byte addresses.
+"""Loads and stores through bare byte addresses.
 
 An address that a kernel read from memory, or chose between tensors, is resolved to the buffers
 it may point into: program by program where each program's tile lies in one buffer, and then as a
@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.analysis.pointer_origins import loaded_root
+from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
+from tkdebug.interpreter.buffer_access import (
+    load_access,
+    loaded_value,
+    store_access,
+)
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import (
     Access,
@@ -25,97 +31,23 @@ from tkdebug.interpreter.checked_access import (
     mask_of,
     narrow_value,
 )
-from tkdebug.interpreter.memory import (
-    affine_of,
-    fill_of,
-    load_access,
-    load_active,
-    loaded_value,
-    plain_mask,
-    store_access,
-    store_active,
-)
 from tkdebug.interpreter.observed_access import (
     ObservedAccess,
     elements_touched,
     tell_read,
     tell_store,
 )
+from tkdebug.interpreter.pointers import affine_of
 from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
     Base,
-    PointerTile,
     TileValue,
 )
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
-
-
-def load(
-    run: Evaluator,
-    view: tt.Load,
-    pointer: TileValue,
-    mask: TileValue = 1,
-    other: TileValue | None = None,
-) -> TileValue:
-    """tt.load."""
-    return load_pointers(run, view.op, pointer, mask, other)
-
-
-def load_pointers(
-    run: Evaluator, op: Operation, pointer: TileValue, mask: TileValue, other: TileValue | None
-) -> TileValue:
-    """What the access `op` reads at a tile of pointers."""
-    mask = plain_mask(run, mask)
-    if isinstance(mask, int) and not mask:
-        return fill_of(run, op, other)
-    if isinstance(pointer, AddressTile):
-        return _load_addresses(run, op, pointer, mask, other)
-    assert isinstance(pointer, PointerTile)
-    type_ = loaded_type(op)
-    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
-    return load_active(run, Access(op, "oob-load", type_, pointer.buffer, tile, mask), other)
-
-
-def store(
-    run: Evaluator, view: tt.Store, pointer: TileValue, value: TileValue, mask: TileValue = 1
-) -> Sequence[TileValue]:
-    """tt.store."""
-    mask = plain_mask(run, mask)
-    if isinstance(mask, int) and not mask:
-        return ()
-    if isinstance(value, PointerTile | AddressTile):
-        value = byte_addresses(value)
-    op, type_ = view.op, view.value.type
-    if isinstance(pointer, AddressTile):
-        store_addresses(run, op, type_, pointer, value, mask)
-        return ()
-    assert isinstance(pointer, PointerTile)
-    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
-    store_active(run, Access(op, "oob-store", type_, pointer.buffer, tile, mask), value)
-    return ()
-
-
-# Pointers without one known buffer
-
-
-def byte_addresses(pointer: PointerTile | AddressTile) -> TileValue:
-    """Byte addresses of pointers, as an integer tile."""
-    if isinstance(pointer, AddressTile):
-        return pointer.address
-    size, start = pointer.buffer.itemsize, pointer.buffer.address
-    offset = pointer.offset
-    if isinstance(offset, int):
-        return start + offset * size
-    if not isinstance(offset, AffineTile):
-        return offset * size + start
-    base = None if offset.base is None else Base(offset.base.tensor * size)
-    return AffineTile(
-        start + offset.const * size, base, tuple(c * size for c in offset.coefs), offset.shape
-    )
 
 
 def resolved(
@@ -137,6 +69,7 @@ def resolved(
         wanted = wanted & run.active.reshape(-1, *(1,) * len(shape))
     rest = wanted
     found = []
+    own = _OwnBuffers.of(run, op, pointer)
     # A buffer that holds the very element comes before one that merely surrounds it.
     for strict in (True, False):
         for buffer in _candidates(run, pointer, address):
@@ -145,6 +78,8 @@ def resolved(
                 continue
             offsets = (address - buffer.address).div(pointer.itemsize, rounding_mode="floor")
             inside = rest & ~known.outside(offsets)
+            if own is not None:
+                inside = inside & own.may_touch(buffer)
             if strict:
                 inside = inside & ~known.between(offsets)
             if not bool(inside.any()):
@@ -161,9 +96,58 @@ def resolved(
         size = pointer.itemsize
         offsets = (address - known.address).div(size, rounding_mode="floor")
         _report_addresses(run, op, kind, known, rest, offsets, shape)
-    else:
+        return found
+    for buffer in () if own is None else own.buffers:
+        assert own is not None
+        astray = rest & own.is_of(buffer)
+        if bool(astray.any()):
+            known = buffer.reinterpreted(pointer.itemsize)
+            offsets = (address - known.address).div(pointer.itemsize, rounding_mode="floor")
+            _report_addresses(run, op, kind, known, astray, offsets, shape)
+            rest = rest & ~astray
+    if bool(rest.any()):
         _report_addresses(run, op, kind, None, rest, address, shape)
     return found
+
+
+class _OwnBuffers:
+    """By program, the buffer of the one pointer that all those of a tile are offsets from.
+
+    Attributes:
+        buffers: of which there is a program.
+    """
+
+    def __init__(self, origins: Tensor, candidates: Sequence[Buffer], itemsize: int) -> None:
+        self.buffers: list[Buffer] = []
+        self._of = torch.full_like(origins, -1)
+        for buffer in sorted(candidates, key=lambda one: -one.hull_elems):
+            offset = origins - buffer.address
+            inside = (offset >= 0) & (offset < buffer.hull_elems * buffer.itemsize)
+            inside &= (self._of < 0) & (offset % itemsize == 0)
+            if bool(inside.any()):
+                self._of[inside] = len(self.buffers)
+                self.buffers.append(buffer)
+
+    @classmethod
+    def of(cls, run: Evaluator, op: Operation, pointer: AddressTile) -> _OwnBuffers | None:
+        """Those of an access; None where pointers of a tile may be unrelated."""
+        root = loaded_root(op)
+        value = None if root is None else run.values.get(root)
+        if not isinstance(value, AddressTile):
+            return None
+        origins = run.dense(value.address, ir.I64)
+        rank = len(ir.shape_of(PointerAccess(op).pointer.type))
+        shaped = origins.reshape(-1, *(1,) * rank)
+        return cls(shaped, _candidates(run, pointer, origins), pointer.itemsize)
+
+    def is_of(self, buffer: Buffer) -> Tensor:
+        """Bool: whose pointer was into a buffer."""
+        number = self.buffers.index(buffer) if buffer in self.buffers else len(self.buffers)
+        return self._of == number
+
+    def may_touch(self, buffer: Buffer) -> Tensor:
+        """Bool: whose pointer was into a buffer, or into none that is known."""
+        return self.is_of(buffer) | (self._of < 0)
 
 
 def _report_addresses(
@@ -197,9 +181,10 @@ def _candidates(run: Evaluator, pointer: AddressTile, address: Tensor) -> Sequen
     ]
 
 
-def _load_addresses(
+def load_addresses(
     run: Evaluator, op: Operation, pointer: AddressTile, mask: TileValue, other: TileValue | None
 ) -> TileValue:
+    """What `op` reads through bare byte addresses."""
     type_ = loaded_type(op)
     shape, kind = ir.shape_of(type_), run.dtype_of(type_)
     parts = _by_program(run, op, "oob-load", type_, pointer, mask)

@@ -17,9 +17,10 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.addresses import resolved
+from tkdebug.interpreter.buffer_access import plain_mask
 from tkdebug.interpreter.checked_access import Access, checked
-from tkdebug.interpreter.memory import affine_of, plain_mask
 from tkdebug.interpreter.observed_access import ObservedAccess, elements_touched, tell_atomic
+from tkdebug.interpreter.pointers import affine_of
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import ttng
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import LaunchError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 # The word of an mbarrier: its phase, how many arrive in each, how many of them have not yet, a mark
-# that tells it from other contents, and the bytes that have not landed (more may than were
+# that distinguishes it from other contents, and the bytes that have not landed (more may than were
 # announced, so they have a sign).
 _COUNT_BITS = 12
 _PHASE, _ALL, _LEFT, _MARK_AT, _BYTES = 0, 1, 1 + _COUNT_BITS, 1 + 2 * _COUNT_BITS, 32
@@ -50,10 +51,12 @@ class BulkLoad:
     """A copy on its way to a buffer.
 
     Attributes:
+        op: that started it.
         barrier: where it lands.
         programs: (P,) bool, those in which it has not landed.
     """
 
+    op: Operation
     view: BufferView
     values: Tensor
     barrier: BufferView
@@ -119,6 +122,15 @@ def wait_barrier(
     return ()
 
 
+def mbarrier_text(words: Tensor) -> str:
+    """What an mbarrier's word (one element) says; "" where it is none."""
+    word = int(words.reshape(-1)[0])
+    if words.numel() != 1 or word >> _MARK_AT & _MARK_MASK != _MARK:
+        return ""
+    left, size_bytes = word >> _LEFT & _COUNT_MASK, word >> _BYTES
+    return f"mbarrier in phase {word >> _PHASE & 1}, {left} to arrive, {size_bytes} bytes to land"
+
+
 def _all_active(run: Evaluator) -> Tensor:
     if run.active is not None:
         return run.active
@@ -181,7 +193,7 @@ def bulk_load(
         values = buffer_contents(run, load_block(run, op, descriptor, offsets), type_)
     write_view(run, buffer, poison_of(run, type_), programs)
     size_bytes = values[0].numel() * values.element_size()
-    run.bulk_loads.append(BulkLoad(buffer, values, barrier, size_bytes, programs))
+    run.bulk_loads.append(BulkLoad(op, buffer, values, barrier, size_bytes, programs))
     return ()
 
 
@@ -205,7 +217,7 @@ def bulk_store(
         with _only(run, _all_active(run) if programs is None else programs):
             store_block(run, view.op, block, descriptor, stored, offsets)
 
-    run.bulk_stores.push(land, run.active)
+    run.bulk_stores.push(land, run.active, [view.op])
     return ()
 
 

@@ -1,7 +1,7 @@
 """One access to memory: its elements, those that are illegal, and the fault these are.
 
-Responsible for which elements of an access may be touched and for telling of the others; what is
-then loaded or stored is in `memory` and above. Every access is checked against the tensor as
+Responsible for which elements of an access may be touched and for reporting the others; what is
+then loaded or stored is in `buffer_access` and above. Every access is checked against the tensor as
 passed.
 """
 

@@ -3,8 +3,8 @@
 A device notes that a NaN was stored, an integer divided by zero, an offset wrapped, and in which
 program first. Of what, and where the result goes, the interpreter says, on copies of the arguments:
 of all programs, or of that one alone where these take too long. What it finds is a fault only where
-it is what the device saw: of the same kind, and in no earlier program. Else nothing is told, as the
-arguments are no longer those of the launch.
+it is what the device saw: of the same kind, and in no earlier program. Else nothing is reported, as
+the arguments are no longer those of the launch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def needs_closer_look(plan: ProbePlan, table: bytes, faults: Sequence[Fault]) ->
     Args:
         plan: what its table is read by.
         table: as the launch left it.
-        faults: those that the device told (`faults_of`).
+        faults: those that the device reported (`faults_of`).
     """
     if symptoms(plan, table):
         return True
@@ -62,7 +62,7 @@ def look_closer(
     values: Sequence[Any],
     faults: Sequence[Fault],
 ) -> list[Fault]:
-    """The faults of a launch, those that its device told among them.
+    """The faults of a launch, with those that its device reported.
 
     Args:
         plan: what its table is read by.
@@ -70,7 +70,7 @@ def look_closer(
         launch: the launch.
         values: one for each of the kernel's run-time arguments, as `run_module` takes them: copies
             of what was passed, which are changed.
-        faults: those that the device told (`faults_of`).
+        faults: those that the device reported (`faults_of`).
     """
     seen = _Seen(launch, symptoms(plan, table), faults)
     checks = seen.symptoms.keys() & {"nan", "inf"}
@@ -95,19 +95,19 @@ class _Seen:
 
     Attributes:
         symptoms: kinds, with the least program of each.
-        told: the faults that it told of itself.
+        reported: the faults that it reported itself.
     """
 
     launch: CheckedLaunch
     symptoms: Mapping[str, int]
-    told: Sequence[Fault]
+    reported: Sequence[Fault]
 
     def first_programs(self) -> list[range]:
-        """The first program of each symptom, and of each fault that was told."""
+        """The first program of each symptom, and of each fault that was reported."""
         total = math.prod(self.launch.grid)
         first = {
             *self.symptoms.values(),
-            *(self._linear(fault) for fault in self.told if fault.kind in _ACCESS_KINDS),
+            *(self._linear(fault) for fault in self.reported if fault.kind in _ACCESS_KINDS),
         }
         chosen = sorted(program for program in first if program < total)[:_MOST_FIRST]
         return [range(program, program + 1) for program in chosen]
@@ -120,7 +120,7 @@ class _Seen:
         if kind in self.symptoms and self.symptoms[kind] <= self._linear(fault):
             return True
         # What leads before a tensor: a remainder that is negative, of a product that may wrap.
-        is_access = any(other.kind in _ACCESS_KINDS for other in self.told)
+        is_access = any(other.kind in _ACCESS_KINDS for other in self.reported)
         return is_access and fault.kind in ("negative-remainder", "offset-overflow")
 
     def _linear(self, fault: Fault) -> int:
@@ -130,8 +130,8 @@ class _Seen:
 
 
 def _merged(found: Sequence[Fault], seen: _Seen, is_whole: bool) -> list[Fault]:
-    """What the device told, with what was found of it, and what was found besides."""
-    known = {_key(fault): fault for fault in seen.told}
+    """What the device reported, with what was found of it, and what was found besides."""
+    known = {_key(fault): fault for fault in seen.reported}
     merged: list[Fault] = []
     for fault in found:
         same = known.get(_key(fault))
@@ -143,14 +143,14 @@ def _merged(found: Sequence[Fault], seen: _Seen, is_whole: bool) -> list[Fault]:
     return [*merged, *known.values()]
 
 
-def _explained(told: Fault, found: Fault) -> Fault:
-    """What the device told, with the cause that was found of the same element."""
-    is_same = (told.program_id, told.lane, told.index) == (
+def _explained(reported: Fault, found: Fault) -> Fault:
+    """What the device reported, with the cause that was found of the same element."""
+    is_same = (reported.program_id, reported.lane, reported.index) == (
         found.program_id,
         found.lane,
         found.index,
     )
-    return replace(told, hint=found.hint) if is_same else told
+    return replace(reported, hint=found.hint) if is_same else reported
 
 
 def _of_one_program(fault: Fault) -> Fault:

@@ -27,12 +27,12 @@ class Comparisons(AffineForms):
 
     def compare(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
         """The comparison named by the op's predicate; an i1 tile."""
-        predicate = str(op.attributes["predicate"])
-        bits, shape = self._bits(op), self._shape(op)
+        comparison = arith.CmpI(op)
+        predicate, bits, shape = comparison.predicate, self._bits(op), self._shape(op)
         if isinstance(a, BoxMask):
-            a = self.ev.dense(a, arith.CmpI(op).lhs.type)
+            a = self.ev.dense(a, comparison.lhs.type)
         if isinstance(b, BoxMask):
-            b = self.ev.dense(b, arith.CmpI(op).rhs.type)
+            b = self.ev.dense(b, comparison.rhs.type)
         if predicate[0] == "u":
             if not (self._non_negative(a) and self._non_negative(b)):
                 return self._compare_unsigned(op, predicate, a, b, bits)

@@ -16,8 +16,7 @@ from tkdebug.compiler.dialects.interfaces import Cast
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.arith import wrap
 from tkdebug.interpreter import fp8, rounding
-from tkdebug.interpreter.addresses import byte_addresses
-from tkdebug.interpreter.memory import affine_of
+from tkdebug.interpreter.pointers import affine_of, byte_addresses
 from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -136,7 +135,8 @@ def bitcast(ev: Evaluator, view: tt.Bitcast, value: TileValue) -> TileValue:
 def _bitcast_pointer(ev: Evaluator, view: tt.Bitcast, value: TileValue, size: int) -> TileValue:
     if isinstance(value, AddressTile):
         return AddressTile(value.address, value.buffers, size)
-    assert isinstance(value, PointerTile)
+    if not isinstance(value, PointerTile):
+        return AddressTile(value, (), size)  # type: ignore[arg-type]
     have = value.buffer.itemsize
     if have == size:
         return value

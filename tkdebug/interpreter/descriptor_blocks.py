@@ -10,9 +10,11 @@ import torch
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import load_pointers, store_addresses
+from tkdebug.interpreter.addresses import store_addresses
+from tkdebug.interpreter.buffer_access import store_active
 from tkdebug.interpreter.checked_access import Access, loaded_type
-from tkdebug.interpreter.memory import affine_of, store_active, sum_of
+from tkdebug.interpreter.memory import load_pointers
+from tkdebug.interpreter.pointers import affine_of, sum_of
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,

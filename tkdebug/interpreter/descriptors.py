@@ -11,11 +11,13 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import load_pointers, store_addresses
+from tkdebug.interpreter.addresses import store_addresses
 from tkdebug.interpreter.atomics import in_rounds, plain_add, run_atomic
+from tkdebug.interpreter.buffer_access import store_active
 from tkdebug.interpreter.checked_access import Access
 from tkdebug.interpreter.descriptor_blocks import descriptor_access, tile_scalar
-from tkdebug.interpreter.memory import affine_of, store_active
+from tkdebug.interpreter.memory import load_pointers
+from tkdebug.interpreter.pointers import affine_of
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,

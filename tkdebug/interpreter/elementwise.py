@@ -16,7 +16,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter import ptx
-from tkdebug.interpreter.addresses import byte_addresses
+from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
 if TYPE_CHECKING:

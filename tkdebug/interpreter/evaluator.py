@@ -18,8 +18,8 @@ from tkdebug.errors import LaunchError
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.bulk_copies import BulkLoad
 from tkdebug.interpreter.in_flight import Copy, LandingQueue, blend_pending
-from tkdebug.interpreter.memory import affine_of
 from tkdebug.interpreter.observers import Observer
+from tkdebug.interpreter.pointers import affine_of
 from tkdebug.interpreter.scheduler import Scheduler
 from tkdebug.interpreter.shapes import blend_affine, merged_addresses
 from tkdebug.interpreter.shared_buffers import blend_views

@@ -5,7 +5,7 @@ How they read is `tkdebug.compiler.faults`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Literal
@@ -17,6 +17,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.events import Fault, FaultKind
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.touched import Touched
 
 _MISLEADING = ("offset-overflow", "negative-remainder")
@@ -36,8 +37,9 @@ class FaultLog:
     run in any order, can say the same.
 
     Attributes:
-        is_told: whether anyone is to hear of the launch: of its faults, and what it prints.
+        is_reported: whether anyone is to hear of the launch: of its faults, and what it prints.
         arguments: of the launch, by name, for hints.
+        freed_at: tells of an address which freed tensor it led to, in words.
     """
 
     def __init__(
@@ -45,17 +47,18 @@ class FaultLog:
         kernel: str,
         launch_id: int,
         grid: tuple[int, int, int],
-        is_told: bool = True,
+        is_reported: bool = True,
         arguments: Mapping[str, object] | None = None,
     ) -> None:
         self.arguments = arguments or {}
-        self.is_told = is_told
+        self.is_reported = is_reported
         self.kernel = kernel
         self.launch_id = launch_id
         self.grid = grid
         self._faults: dict[tuple[FaultKind, int, str | None], Fault] = {}
         # Of accesses that go by an offset that wrapped or is a negative remainder: what made it.
         self._misled: dict[Operation, Operation] = {}
+        self.freed_at: Callable[[int], str | None] = ADDRESSES.freed_at
 
     def add(self, fault: Fault) -> None:
         """Record `fault`, or add its count to the one already there."""
@@ -86,6 +89,7 @@ class FaultLog:
             grid=self.grid,
             arguments=self.arguments,
             misled_by=self._misled.get(op),
+            freed=None if buffer is not None else self.freed_at(offender.index or 0),
         )
         self.record(op, text, offender, count)
 
@@ -311,6 +315,6 @@ class FaultLog:
     def publish(self) -> list[Fault]:
         """Hand the faults to the hooks, if they are to be reported, and return them."""
         faults = list(self._faults.values())
-        for fault in faults if self.is_told else ():
+        for fault in faults if self.is_reported else ():
             report(fault)
         return faults

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import ttg, ttng
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import load_pointers
 from tkdebug.interpreter.checked_access import loaded_type
 from tkdebug.interpreter.dots import dot
+from tkdebug.interpreter.memory import load_pointers
 from tkdebug.interpreter.shared_buffers import buffer_contents, poison_of, read_view, write_view
 from tkdebug.interpreter.values import BufferView, TileValue
 
@@ -31,26 +32,56 @@ Landing = Callable[[Tensor | None], None]
 
 
 @dataclass
-class _Group:
+class Copy:
+    """A copy on its way to a buffer.
+
+    Attributes:
+        op: that started it.
+        programs: (P,) bool, those that started it; None for all.
+    """
+
+    op: Operation
+    view: BufferView
+    values: Tensor
+    programs: Tensor | None
+
+
+@dataclass
+class Group:
     """Things that land together.
 
     Attributes:
         waiting: (P,) bool, the programs in which it has not landed; None for all.
+        ops: that started them.
+        copies: to buffers, where it is a group of such.
     """
 
     land: Landing
     waiting: Tensor | None
+    ops: Sequence[Operation] = ()
+    copies: Sequence[Copy] = ()
 
 
 class LandingQueue:
     """Groups on their way, oldest first."""
 
     def __init__(self) -> None:
-        self._groups: list[_Group] = []
+        self._groups: list[Group] = []
 
-    def push(self, land: Landing, active: Tensor | None) -> None:
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """What is on its way, oldest first."""
+        return tuple(self._groups)
+
+    def push(
+        self,
+        land: Landing,
+        active: Tensor | None,
+        ops: Sequence[Operation],
+        copies: Sequence[Copy] = (),
+    ) -> None:
         """Start a group in the programs `active`."""
-        self._groups.append(_Group(land, active))
+        self._groups.append(Group(land, active, ops, copies))
 
     def land(self, kept: int, active: Tensor | None) -> None:
         """Land all groups but the last `kept` of every program of `active`."""
@@ -75,15 +106,6 @@ class LandingQueue:
         self._groups = [g for g in self._groups if g.waiting is None or bool(g.waiting.any())]
 
 
-@dataclass
-class Copy:
-    """A copy that is in no group yet."""
-
-    view: BufferView
-    values: Tensor
-    programs: Tensor | None
-
-
 # Copies
 
 
@@ -100,7 +122,7 @@ def async_copy(
     loaded = load_pointers(run, view.op, pointer, mask, other)
     values = buffer_contents(run, loaded, loaded_type(view.op))
     write_view(run, buffer, poison_of(run, view.buffer.type), run.active)
-    run.uncommitted.append(Copy(buffer, values, run.active))
+    run.uncommitted.append(Copy(view.op, buffer, values, run.active))
     return 0
 
 
@@ -111,7 +133,7 @@ def async_commit_group(run: Evaluator, view: ttg.AsyncCommitGroup, *tokens: Tile
         for copy in group:
             outside = ~run.active if copy.programs is None else copy.programs & ~run.active
             if bool(outside.any()):
-                left.append(Copy(copy.view, copy.values, outside))
+                left.append(Copy(copy.op, copy.view, copy.values, outside))
 
     def land(programs: Tensor | None) -> None:
         for copy in group:
@@ -121,7 +143,7 @@ def async_commit_group(run: Evaluator, view: ttg.AsyncCommitGroup, *tokens: Tile
             write_view(run, copy.view, copy.values, mask)
 
     run.uncommitted = left
-    run.async_copies.push(land, run.active)
+    run.async_copies.push(land, run.active, [copy.op for copy in group], group)
     return 0
 
 
@@ -163,7 +185,7 @@ def warp_group_dot(
         else:
             settled[programs] = value.expand(settled.shape)[programs]
 
-    run.async_dots.push(land, run.active)
+    run.async_dots.push(land, run.active, [view.op])
     return _until_settled(run, poison, lambda: settled)
 
 

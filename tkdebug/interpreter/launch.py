@@ -86,7 +86,7 @@ def run_module(
     record: LaunchRecord | None = None,
     kernel_name: str | None = None,
     *,
-    is_told: bool = True,
+    is_reported: bool = True,
     arguments: Mapping[str, object] | None = None,
     observers: Sequence[Observer] = (),
     log: FaultLog | None = None,
@@ -100,7 +100,7 @@ def run_module(
         grid: programs along x, y, z.
         record: the launch being recorded, if any.
         kernel_name: how faults name the kernel.
-        is_told: whether faults are handed to the hooks, and what the kernel prints is printed.
+        is_reported: whether faults are handed to the hooks, and what the kernel prints is printed.
         arguments: what the kernel was called with, by name, constants too; for hints.
         observers: who looks on, beside the checks.
         log: where its faults go; None for a new log.
@@ -110,7 +110,7 @@ def run_module(
     """
     name = kernel_name or module.name
     launch_id = record.id if record is not None else 0
-    faults = log or FaultLog(name, launch_id, grid, is_told, arguments)
+    faults = log or FaultLog(name, launch_id, grid, is_reported, arguments)
     with apart_from_the_script(device_of(values)):
         launch = _Launch(
             module, values, grid, faults, _progress_reporter(record, name, grid), observers
@@ -329,7 +329,9 @@ class _Launch:
         """Run a batch again for `observers` alone."""
         batch = replace(
             batch,
-            faults=FaultLog(self.faults.kernel, self.faults.launch_id, self.grid, is_told=False),
+            faults=FaultLog(
+                self.faults.kernel, self.faults.launch_id, self.grid, is_reported=False
+            ),
             fusion=_fusion(self.prepared, observers),
             observers=observers,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tkdebug.compiler.analysis.pointer_origins import loaded_root
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
@@ -118,10 +119,14 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
     """For each op the values of this block whose last use it is, or the last need of observers."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
+    kept = [observer.keeps() for observer in observers]
     for place, op in enumerate(block.operations):
         for inner in op.walk():
             for value in inner.operands:
                 last[value] = place
+            root = loaded_root(inner)
+            if root is not None:
+                last[root] = place
             for observer in observers:
                 for value in observer.needs(inner):
                     last[value] = place
@@ -130,7 +135,7 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
             last.setdefault(result, place)
     dying: list[list[Value]] = [[] for _ in block.operations]
     for value, place in last.items():
-        if value in defined:
+        if value in defined and not any(value in values for values in kept):
             dying[place].append(value)
     return [tuple(values) for values in dying]
 

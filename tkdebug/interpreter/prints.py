@@ -19,8 +19,8 @@ from tkdebug.compiler.passes.summarise_prints import (
     summary_template,
 )
 from tkdebug.errors import shown_path
-from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 from tkdebug.interpreter.watch_summaries import Summaries, as_numbers
 from tkdebug.knobs import KNOBS
@@ -29,7 +29,7 @@ from tkdebug.terminal_text import tell
 
 def device_print(ev: Evaluator, view: tt.Print, *operands: TileValue) -> Sequence[TileValue]:
     """tt.print, in program order."""
-    if not ev.faults.is_told:
+    if not ev.faults.is_reported:
         return ()
     count, most = ev.programs, int(KNOBS.print_elements)
     tensors = []

@@ -44,7 +44,7 @@ class ProbeRecorder(FaultLog):
     """
 
     def __init__(self, plan: ProbePlan, kernel: str, grid: tuple[int, int, int]) -> None:
-        super().__init__(kernel, 0, grid, is_told=False)
+        super().__init__(kernel, 0, grid, is_reported=False)
         self._plan = plan
         self._reports: dict[int, Report] = {}
         self._symptoms: dict[str, int] = {}
@@ -62,7 +62,8 @@ class ProbeRecorder(FaultLog):
         """Report what a site's access did; what no probe tests stays a fault."""
         number = OpView(op).probe
         site = None if number is None else self._plan.sites[number]
-        if site is None or site.tensor is None or site.kind != kind or buffer is None:
+        is_tested = site is not None and (site.is_loaded or buffer is not None)
+        if site is None or site.bound is None or site.kind != kind or not is_tested:
             super().bad_access(op, kind, buffer, offender, count, mask)
             return
         assert offender.index is not None
@@ -77,8 +78,9 @@ class ProbeRecorder(FaultLog):
                 self._linear(offender.program_id),
                 self._times,
                 _place(offender.lane, site.shape),
-                buffer.address + offender.index * buffer.itemsize,
+                offender.index if buffer is None else _address(buffer, offender.index),
                 *_tile_facts(op, offender, math.prod(site.shape)),
+                0 if buffer is None else buffer.address,
             )
         )
 
@@ -152,6 +154,10 @@ class ProbeRecorder(FaultLog):
                 continue
             report = self._reports.get(site.number)
             yield bytes(table_bytes(1)) if report is None else report.packed()
+
+
+def _address(buffer: Buffer, index: int) -> int:
+    return buffer.address + index * buffer.itemsize
 
 
 def _place(lane: Sequence[int], shape: Sequence[int]) -> int:

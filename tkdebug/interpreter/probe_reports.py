@@ -6,7 +6,7 @@ A native launch fills a table (`compiler.probes.table`), which `faults_of` reads
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, element_of
+from tkdebug.compiler.probes.live_memory import AddressRange
 from tkdebug.compiler.probes.sites import BOUNDS_KINDS, UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS, unpacked_symptoms
 from tkdebug.compiler.probes.table import SLOT_BYTES, Report, reports, table_bytes
@@ -25,6 +26,7 @@ from tkdebug.interpreter.checked_access import is_block, mask_of
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.interpreter.checks.unwritten.uninitialised_reads import is_used
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.values import DescriptorTile, PointerTile
 from tkdebug.terminal_text import tell
 
@@ -77,6 +79,12 @@ class PassedTensor:
         )
 
     @property
+    def storage(self) -> AddressRange:
+        """Of its allocation."""
+        first = self.address - self.storage_offset * self.dtype.itemsize
+        return AddressRange(first, first + self.storage_bytes)
+
+    @property
     def has_gaps(self) -> bool:
         """Whether offsets between its first and its last element may be none of its own."""
         each = zip(self.strides, self.shape, strict=True)
@@ -90,7 +98,7 @@ class PassedTensor:
             expected *= size
         return False
 
-    def buffer(self, name: str) -> Buffer:
+    def buffer(self, name: str | None) -> Buffer:
         """What may be touched through it; there is no memory behind it."""
         whole = torch.empty(self.storage_bytes, dtype=torch.uint8, device="meta")
         count = self.storage_bytes // self.dtype.itemsize
@@ -111,6 +119,8 @@ class CheckedLaunch:
         grid: programs along x, y, z.
         tensors: what was passed, by the parameter's name, as `ProbePlan.bounds` has it.
         arguments: what the kernel was called with, by name, constants too; for hints.
+        known: other tensors, whose addresses were read.
+        freed_at: tells of an address which freed tensor it led to, in words.
     """
 
     kernel: str
@@ -118,6 +128,25 @@ class CheckedLaunch:
     grid: tuple[int, int, int]
     tensors: Mapping[str, PassedTensor]
     arguments: Mapping[str, object] = field(default_factory=dict)
+    known: Sequence[PassedTensor] = ()
+    freed_at: Callable[[int], str | None] = ADDRESSES.freed_at
+
+    def log(self) -> FaultLog:
+        """For the faults of the launch, which nobody is told of."""
+        log = FaultLog(self.kernel, self.launch_id, self.grid, False, self.arguments)
+        log.freed_at = self.freed_at
+        return log
+
+    def buffer_at(self, address: int, itemsize: int) -> Buffer | None:
+        """The tensor that a pointer from memory leads to, counted in elements of a size."""
+        named = [tensor.buffer(name) for name, tensor in self.tensors.items()]
+        known = [*named, *(tensor.buffer(None) for tensor in self.known)]
+        for buffer in sorted(known, key=lambda buffer: -buffer.hull_elems):
+            found = buffer.reinterpreted(itemsize)
+            offset = address - buffer.address
+            if 0 <= offset < found.hull_elems * itemsize and offset % itemsize == 0:
+                return found
+        return None
 
     @property
     def facts(self) -> Hashable:
@@ -136,7 +165,7 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
     if len(table) != table_bytes(len(plan.sites)):
         wanted = table_bytes(len(plan.sites))
         raise ValueError(f"{launch.kernel}: got a table of {len(table)} bytes, expected {wanted}")
-    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    log = launch.log()
     found = _elements(plan, table)
     flagged = [plan.sites[r.site] for r in found if plan.sites[r.site].is_recomputed]
     recomputed = _recomputed(plan, flagged, launch) if flagged else {}
@@ -151,11 +180,11 @@ def faults_of(plan: ProbePlan, table: bytes, launch: CheckedLaunch) -> list[Faul
     return log.publish()
 
 
-def merged(told: Sequence[Fault], found: Sequence[Fault]) -> list[Fault]:
-    """What a device told, and what else was found."""
-    known = {(fault.kind, fault.op_id, fault.tensor) for fault in told}
+def merged(reported: Sequence[Fault], found: Sequence[Fault]) -> list[Fault]:
+    """What a device reported, and what else was found."""
+    known = {(fault.kind, fault.op_id, fault.tensor) for fault in reported}
     others = [fault for fault in found if (fault.kind, fault.op_id, fault.tensor) not in known]
-    return [*told, *others]
+    return [*reported, *others]
 
 
 def host_faults(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:
@@ -173,7 +202,7 @@ def host_faults(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:
     sites = [site for site in plan.sites if site.op_id in decided and site.tensor is not None]
     found = faults_between_elements(plan, launch)
     if sites:
-        log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+        log = launch.log()
         values = _values(plan, launch)
         found += RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log)
     return found
@@ -191,7 +220,7 @@ def faults_between_elements(plan: ProbePlan, launch: CheckedLaunch) -> list[Faul
         return []
     from tkdebug.interpreter.recomputed_faults import BETWEEN, RecomputedFaults
 
-    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    log = launch.log()
     values = _values(plan, launch)
     return RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log, BETWEEN)
 
@@ -202,7 +231,7 @@ def _recomputed(
     """The faults of what was only flagged, by op."""
     from tkdebug.interpreter.recomputed_faults import RecomputedFaults
 
-    log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
+    log = launch.log()
     values = _values(plan, launch)
     found = RecomputedFaults.of(plan.module).find(sites, values, launch.facts, log)
     faults: dict[int, list[Fault]] = {}
@@ -272,8 +301,13 @@ def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) 
         program, lane = log.program_at(report.program), _position(report.element, site.shape)
         _add_other(log, site, op, Offender(program, lane, None), report.count)
         return
-    assert site.tensor is not None
-    buffer = launch.tensors[site.tensor].buffer(site.tensor).reinterpreted(site.element_bytes)
+    kind: FaultKind = site.kind  # type: ignore[assignment]
+    buffer = _buffer_of(site, report, launch)
+    if buffer is None:
+        program, lane = log.program_at(report.program), _position(report.element, site.shape)
+        offender = Offender(program, lane, _signed(report.payload))
+        log.bad_access(op, kind, None, offender, report.count, mask_of(op))
+        return
     size = math.prod(site.shape)
     is_unmasked = report.bad == size or not site.is_masked
     if report.is_complete:
@@ -288,8 +322,22 @@ def _add(log: FaultLog, plan: ProbePlan, report: Report, launch: CheckedLaunch) 
         report.bad == inside,
         is_unmasked,
     )
-    kind: FaultKind = site.kind  # type: ignore[assignment]
     log.bad_access(op, kind, buffer, offender, report.count, mask_of(op))
+
+
+def _buffer_of(site: ProbeSite, report: Report, launch: CheckedLaunch) -> Buffer | None:
+    """The tensor that an access should have stayed in; None where an address led to none."""
+    if not site.is_loaded:
+        assert site.tensor is not None
+        passed = launch.tensors[site.tensor].buffer(site.tensor)
+        return passed.reinterpreted(site.element_bytes)
+    if not report.origin:
+        return None
+    buffer = launch.buffer_at(report.origin, site.element_bytes)
+    if buffer is None:
+        return None
+    offset = _signed(report.payload) - buffer.address
+    return None if 0 <= offset < buffer.hull_elems * site.element_bytes else buffer
 
 
 def _add_unwritten(

@@ -19,13 +19,13 @@ from tkdebug.compiler.ir import Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.probes.symptoms import HINT, INDEX
-from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.checks.shadow_flow import computable
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 from tkdebug.interpreter.checks.undefined.offset_wraps import wraps
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, PointerTile
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _is_float(type_: ir.Type) -> bool:
 
 
 def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:
-    """Where a hint may not hold; more than is told of."""
+    """Where a hint may not hold; more than is reported."""
     values = run.full(value, hint.source.type)
     bad = torch.zeros_like(values, dtype=torch.bool)
     for axis, number in enumerate(hint.values):

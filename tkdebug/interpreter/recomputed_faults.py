@@ -22,13 +22,14 @@ from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, st
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.interpreter.buffer_access import plain_mask
 from tkdebug.interpreter.checked_access import Access, checked, narrowed
 from tkdebug.interpreter.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
-from tkdebug.interpreter.memory import affine_of, plain_mask
 from tkdebug.interpreter.plan import Plan, Step
+from tkdebug.interpreter.pointers import affine_of
 from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script

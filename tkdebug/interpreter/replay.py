@@ -104,7 +104,7 @@ class Parameters:
 
 
 def _is_of_consequence(op: Operation) -> bool:
-    """Whether anything comes of what an op reads: of a sum that nobody asks for, nothing does."""
+    """Whether what an op reads is used: a sum that is not asked for is not."""
     return not tt.Atomic.matches(op) or bool(op.result.uses)
 
 

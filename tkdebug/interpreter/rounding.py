@@ -227,7 +227,7 @@ def _root(t: Any, x: Any) -> Pair:
     lacking = (x - high) - low
     rest = lacking / (2.0 * root)
     # A root is never half way between two numbers. Where the linear step says so, which is a power
-    # of two, the difference of the squares, exact then, tells the side.
+    # of two, the difference of the squares, exact then, gives the side.
     beyond = (lacking - 2.0 * root * rest) - rest * rest
     beside = t.nextafter(rest, t.copysign(t.full_like(rest, math.inf), beyond))
     at_half = (t.frexp(rest).mantissa.abs() == 0.5) & (beyond != 0)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.addresses import byte_addresses
 from tkdebug.interpreter.masks import is_whole
+from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,

@@ -18,7 +18,7 @@ from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import MemDescType, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.addresses import byte_addresses
+from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, BufferView, PointerTile, TileValue
 
 if TYPE_CHECKING:

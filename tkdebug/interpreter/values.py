@@ -361,7 +361,7 @@ class PointerTile:
 
     @property
     def places(self) -> IntTile:
-        """What tells the pointers apart: the offsets."""
+        """What pointers are compared by: the offsets."""
         return self.offset
 
     def at(self, places: TileValue) -> PointerTile:
@@ -381,7 +381,7 @@ class AddressTile:
 
     @property
     def places(self) -> IntTile:
-        """What tells the pointers apart: the addresses."""
+        """What pointers are compared by: the addresses."""
         return self.address
 
     def at(self, places: TileValue) -> AddressTile:

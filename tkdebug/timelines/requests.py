@@ -46,7 +46,7 @@ def read_request(text: str) -> TimelineRequest:
         found = _PLACE.fullmatch(place.strip())
         if found is None:
             raise UsageError(
-                f"timeline {text!r}: {place!r} is no program; expected numbers and ranges, "
+                f"timeline {text!r}: {place!r} is not a program; expected numbers and ranges, "
                 "as in k@0:4,17"
             )
         first = int(found["first"])

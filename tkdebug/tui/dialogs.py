@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.instrument.variants import telling_parts
+from tkdebug.instrument.variants import differing_parts
 from tkdebug.tui import display, palette
 from tkdebug.tui.table import Cell, Column, Table
 
@@ -21,7 +21,7 @@ QuitChoice = Literal["stop", "run-on", "cancel"]
 
 
 class QuitScreen(ModalScreen[QuitChoice]):
-    """Asks what becomes of the script."""
+    """Asks whether the script goes on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "answer('stop')", "Stop"),
@@ -70,19 +70,19 @@ class Choice:
 
 def kernel_choices(kernels: Sequence[RecordedKernel]) -> list[Choice]:
     """A row for each specialisation; of kernels compiled for a GPU that is not there, for which."""
-    told = telling_parts(kernels)
+    parts = differing_parts(kernels)
     choices = []
     for kernel in kernels:
-        detail = "  ".join(filter(None, (_for_arch(kernel), told[kernel.hash], kernel.signature)))
+        detail = "  ".join(filter(None, (_for_arch(kernel), parts[kernel.hash], kernel.signature)))
         choices.append(Choice(display.shown(kernel.name, 60), display.shown(detail, 300)))
     return choices
 
 
-KERNEL_DETAILS = "what tells it apart, signature"
+KERNEL_DETAILS = "how it differs, signature"
 
 
 def kernel_title(kernels: Sequence[RecordedKernel], shown: RecordedKernel) -> Text:
-    """Which of `kernels` is shown: number, name, architecture, what tells it from its like."""
+    """Which of `kernels` is shown: number, name, architecture, how it differs from the others."""
     number = next((i for i, k in enumerate(kernels, 1) if k.hash == shown.hash), 0)
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(f"{number}/{len(kernels)} ", style=palette.MUTED)
@@ -90,9 +90,9 @@ def kernel_title(kernels: Sequence[RecordedKernel], shown: RecordedKernel) -> Te
     arch = _for_arch(shown)
     if arch:
         title.append(f" {display.shown(arch, 20)}")
-    told = telling_parts([k for k in kernels if k.name == shown.name]).get(shown.hash)
-    if told:
-        title.append(f"  {display.shown(told, 100)}", style=palette.GOOD)
+    parts = differing_parts([k for k in kernels if k.name == shown.name]).get(shown.hash)
+    if parts:
+        title.append(f"  {display.shown(parts, 100)}", style=palette.GOOD)
     return title
 
 

@@ -68,7 +68,7 @@ class TablePane(Pane, Generic[_Row]):
         raise NotImplementedError
 
     def key(self, row: _Row) -> Hashable:
-        """What tells a row apart from the others, also when it is read again."""
+        """What identifies a row, also when it is read again."""
         raise NotImplementedError
 
     def cells(self, row: _Row) -> tuple[Cell, ...]:

@@ -109,7 +109,7 @@ class Terminal:
         self._changed_from = 0
 
     def snapshot(self) -> OutputSnapshot:
-        """The lines as they are; the next snapshot tells what changed since this one."""
+        """The lines as they are; the next snapshot says what changed since this one."""
         lines = tuple(self._lines)
         if lines and not lines[-1].text:
             lines = lines[:-1]

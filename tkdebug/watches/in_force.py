@@ -1,7 +1,7 @@
 """The watches of this process: those of the command line, and those that the script set.
 
 Responsible for handing out what launches showed, and for saying what a watch missed. Kernels are
-compiled for the watches that there are: whoever keeps compiled kernels is told of a change.
+compiled for the watches that there are: those who keep compiled kernels hear of a change.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ operands (a GPU would refuse them), `torch.device(0)` (an extension type's const
 
 from __future__ import annotations
 
-from types import TracebackType
+from contextlib import ExitStack
 
-__all__ = ["CudaStandInInstalled", "cuda_usable", "install"]
+from tkdebug.compat.in_place import InPlace
+
+__all__ = ["cuda_usable", "install"]
 
 
 def cuda_usable() -> bool:
@@ -25,48 +27,30 @@ def cuda_usable() -> bool:
     return torch.cuda.is_available() and torch.cuda.device_count() > 0
 
 
-class CudaStandInInstalled:
-    """The stand-in in force; `uninstall` makes torch the very torch it was."""
+def install() -> InPlace:
+    """Put the stand-in in force, in this thread and all that start from now on.
 
-    def __init__(self) -> None:
-        from tkdebug.compat.cuda_standin import patches
-        from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+    Taking it out makes torch the very torch it was.
+    """
+    import torch
 
-        self._mode = CudaStandIn()
-        self._patches = patches.Patches()
-        self._leave = patches.leave
-        try:
-            patches.apply(self._patches, self._mode)
-        except BaseException:
-            # Half of a stand-in would be worse than none.
-            self._patches.restore()
-            raise
-        self._mode.enter()
+    from tkdebug.compat.cuda_standin import patches
+    from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+    from tkdebug.compat.replacements import Replacements
 
-    def uninstall(self) -> None:
-        """Undo everything; a second call does nothing."""
-        if self._mode.active:
-            import torch
+    mode, replacements = CudaStandIn(), Replacements()
 
-            if torch.get_default_device().type == "cuda":
-                torch.set_default_device(None)
-            # Other threads keep the mode on their stacks; inactive it passes every call on.
-            self._mode.active = False
-            self._leave(self._mode)
-            self._patches.restore()
+    def leave() -> None:
+        if torch.get_default_device().type == "cuda":
+            torch.set_default_device(None)
+        # Other threads keep the mode on their stacks; inactive it passes every call on.
+        mode.active = False
+        patches.leave(mode)
 
-    def __enter__(self) -> CudaStandInInstalled:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.uninstall()
-
-
-def install() -> CudaStandInInstalled:
-    """Put the stand-in in force, in this thread and all that start from now on."""
-    return CudaStandInInstalled()
+    with ExitStack() as undo:
+        # Half of a stand-in would be worse than none.
+        undo.callback(replacements.restore)
+        patches.apply(replacements, mode)
+        mode.enter()
+        undo.callback(leave)
+        return InPlace(undo)

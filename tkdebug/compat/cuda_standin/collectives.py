@@ -12,10 +12,10 @@ import torch.distributed
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.compat.cuda_standin.patches import Patches
+    from tkdebug.compat.replacements import Replacements
 
 
-def apply(patches: Patches) -> None:
+def apply(patches: Replacements) -> None:
     """Put the replacements in place."""
     if hasattr(torch.cuda, "nccl"):
         patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))

@@ -21,18 +21,18 @@ from tkdebug.compat.cuda_standin import placement
 from tkdebug.compat.cuda_standin.device_guard import stand_in_for_devices
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
 from tkdebug.compat.inductor.generated_code import (
-    Replacing,
     forget_triton,
     note_lines,
     set_option,
 )
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from, origins_of
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels, as_written
+from tkdebug.compat.replacements import Replacements
 from tkdebug.errors import UnsupportedError
 from tkdebug.terminal_text import tell
 
 
-def compile_for_stand_in(patches: Replacing, mode: CudaStandIn) -> None:
+def compile_for_stand_in(patches: Replacements, mode: CudaStandIn) -> None:
     """Have `torch.compile` and `torch.export.export` prepare torch's compiler when first used."""
 
     @functools.cache
@@ -60,7 +60,7 @@ def compile_for_stand_in(patches: Replacing, mode: CudaStandIn) -> None:
     patches.set(torch.export, "export", export_prepared)
 
 
-def _prepare(patches: Replacing, mode: CudaStandIn) -> str:
+def _prepare(patches: Replacements, mode: CudaStandIn) -> str:
     """Patch torch's compiler; why that is not possible, "" if it is."""
     forget_triton()
     patches.on_restore(forget_triton)
@@ -80,7 +80,7 @@ def _prepare(patches: Replacing, mode: CudaStandIn) -> str:
     return ""
 
 
-def _patch_dynamo(patches: Replacing, mode: CudaStandIn) -> None:
+def _patch_dynamo(patches: Replacements, mode: CudaStandIn) -> None:
     from torch._dynamo.variables.optimizer import OptimizerVariable
     from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
     from torch._subclasses.meta_utils import MetaTensorDescriber
@@ -126,7 +126,7 @@ def _patch_dynamo(patches: Replacing, mode: CudaStandIn) -> None:
     patches.set(OptimizerVariable, "call_method", call_method)
 
 
-def _patch_autograd(patches: Replacing) -> None:
+def _patch_autograd(patches: Replacements) -> None:
     """Let autograd trace through functions of fake CUDA tensors, for which it has no streams.
 
     Its C++ code sees the CPU's device on the tensors that it is given, which are functional
@@ -192,7 +192,7 @@ def _mode_of(variable: Any) -> object:
     return original() if callable(original) else getattr(variable, "value", None)
 
 
-def _patch_inductor(patches: Replacing) -> None:
+def _patch_inductor(patches: Replacements) -> None:
     from torch._inductor import compile_fx, config, output_code
     from torch._inductor.fx_passes import joint_graph, post_grad
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
@@ -232,7 +232,7 @@ def _patch_inductor(patches: Replacing) -> None:
     set_option(patches, config, "fx_graph_cache", False)
 
 
-def _patch_failures(patches: Replacing) -> None:
+def _patch_failures(patches: Replacements) -> None:
     """Let a graph that cannot be compiled run as it was traced, and report the reason."""
     wrapper: Any = torch._TorchCompileInductorWrapper
     compile = wrapper.__call__

@@ -1,8 +1,7 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
 """Attributes of torch that the stand-in replaces, and their exact return.
 
-A replaced attribute is remembered together with whether its owner had it at all; `restore` undoes
-them last first, so that torch is the very torch it was.
+Putting them back leaves the very torch that there was.
 """
 
 from __future__ import annotations
@@ -32,42 +31,14 @@ from tkdebug.compat.cuda_standin.compiling import compile_for_stand_in
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.default_generator import GENERATOR
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+from tkdebug.compat.replacements import Replacements
 
 _overrides: Any = torch.overrides
-_MISSING = object()
 # On the node of a custom autograd function: which of its outputs count as CUDA tensors.
 _ON_CUDA = "_tkdebug_on_cuda"
 # On the definition of a custom operator: its kernels by device.
 _KERNELS = "_tkdebug_kernels"
 _CUDA_VERSION = "12.8"
-
-
-class Patches:
-    """The replaced attributes of one installation."""
-
-    def __init__(self) -> None:
-        self._undo: list[tuple[object, str, object]] = []
-        self._undone_by: list[Callable[[], None]] = []
-
-    def set(self, owner: object, name: str, value: object) -> None:
-        """Replace `owner.name`, remembering what its own namespace held."""
-        self._undo.append((owner, name, vars(owner).get(name, _MISSING)))
-        setattr(owner, name, value)
-
-    def on_restore(self, undo: Callable[[], None]) -> None:
-        """Call `undo` when attributes are put back."""
-        self._undone_by.append(undo)
-
-    def restore(self) -> None:
-        """Put everything back."""
-        while self._undone_by:
-            self._undone_by.pop()()
-        while self._undo:
-            owner, name, value = self._undo.pop()
-            if value is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
 
 
 def _another(value: Any) -> Any:
@@ -122,7 +93,7 @@ def _scatter(tensor: Tensor, devices: Any, *arguments: Any) -> tuple[Tensor, ...
     return (tensor.cuda(),)
 
 
-def apply(patches: Patches, mode: CudaStandIn) -> None:
+def apply(patches: Replacements, mode: CudaStandIn) -> None:
     """Put every replacement in place."""
     _patch_modules(patches)
     _patch_libraries(patches)
@@ -137,7 +108,7 @@ def apply(patches: Patches, mode: CudaStandIn) -> None:
     _register_loading(patches)
 
 
-def _patch_modules(patches: Patches) -> None:
+def _patch_modules(patches: Replacements) -> None:
     for name, value in TORCH_CUDA.items():
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
@@ -162,7 +133,7 @@ def _patch_modules(patches: Patches) -> None:
     patches.set(Tensor, "record_stream", lambda tensor, stream: None)
 
 
-def _patch_libraries(patches: Patches) -> None:
+def _patch_libraries(patches: Replacements) -> None:
     for name in ("preferred_linalg_library", "preferred_blas_library"):
         chosen = vars(torch.backends.cuda).get(name)
         if chosen is not None:
@@ -176,7 +147,7 @@ def _patch_libraries(patches: Patches) -> None:
         patches.set(owner, "from_dlpack", from_dlpack)
 
 
-def _patch_default_device(patches: Patches) -> None:
+def _patch_default_device(patches: Replacements) -> None:
     # torch keeps the default device as a mode below all others, where ours cannot see its doing.
     context = torch.utils._device.DeviceContext
     original: Any = context.__torch_function__
@@ -226,7 +197,7 @@ def _cpu_for_cuda(original: Callable[..., Any], others: int) -> Callable[..., An
     return ask
 
 
-def _patch_autocast(patches: Patches) -> None:
+def _patch_autocast(patches: Replacements) -> None:
     autocast = torch.amp.autocast_mode.autocast
     original = autocast.__init__
 
@@ -243,7 +214,7 @@ def _patch_autocast(patches: Patches) -> None:
         original(self, device_type, dtype, enabled, cache_enabled)
 
     patches.set(autocast, "__init__", start)
-    # Whoever names no device means CUDA: `is_autocast_enabled()`, `set_autocast_enabled(True)`.
+    # A call without a device means CUDA: `is_autocast_enabled()`, `set_autocast_enabled(True)`.
     for name, others in (("is_autocast_enabled", 0), ("set_autocast_enabled", 1)):
         patches.set(torch, name, _cpu_for_cuda(getattr(torch, name), others))
     native = torch.get_autocast_dtype
@@ -256,7 +227,7 @@ def _patch_autocast(patches: Patches) -> None:
     patches.set(torch, "get_autocast_dtype", dtype_in_force)
 
 
-def _patch_autograd(patches: Patches, mode: CudaStandIn) -> None:
+def _patch_autograd(patches: Replacements, mode: CudaStandIn) -> None:
     run = torch.autograd.graph._engine_run_backward
 
     @functools.wraps(run)
@@ -291,7 +262,7 @@ def _patch_autograd(patches: Patches, mode: CudaStandIn) -> None:
             patches.set(backward, name, _placing_gradients(vars(backward)[name]))
 
 
-def _patch_saved_tensors(patches: Patches, mode: CudaStandIn) -> None:
+def _patch_saved_tensors(patches: Replacements, mode: CudaStandIn) -> None:
     # Autograd calls pack hooks in the midst of an operation, where the mode is off.
     hooks = torch.autograd.graph.saved_tensors_hooks
     start = hooks.__init__
@@ -317,7 +288,7 @@ def _patch_saved_tensors(patches: Patches, mode: CudaStandIn) -> None:
     )
 
 
-def _patch_custom_ops(patches: Patches, mode: CudaStandIn) -> None:
+def _patch_custom_ops(patches: Replacements, mode: CudaStandIn) -> None:
     # The dispatcher calls an operator's own code in the midst of a call, where the mode is off; and
     # chooses by what tensors are, which is the CPU's.
     definition = torch._library.custom_ops.CustomOpDef
@@ -413,7 +384,7 @@ def leave(mode: TorchFunctionMode) -> None:
         _overrides._push_mode(other)
 
 
-def _patch_threads(patches: Patches, mode: CudaStandIn) -> None:
+def _patch_threads(patches: Replacements, mode: CudaStandIn) -> None:
     bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
     @functools.wraps(bootstrap)
@@ -424,7 +395,7 @@ def _patch_threads(patches: Patches, mode: CudaStandIn) -> None:
     patches.set(threading.Thread, "_bootstrap_inner", start_thread)
 
 
-def _register_loading(patches: Patches) -> None:
+def _register_loading(patches: Replacements) -> None:
     """Let `torch.save` and `torch.load` keep which tensors are CUDA's (a storage's location)."""
 
     def tag(storage: Any) -> str | None:

@@ -17,7 +17,7 @@ import torch.cuda.profiler
 from tkdebug.compat.cuda_standin.device_memory import mem_get_info
 
 if TYPE_CHECKING:
-    from tkdebug.compat.cuda_standin.patches import Patches
+    from tkdebug.compat.replacements import Replacements
 
 
 def _zero(*arguments: Any, **keywords: Any) -> int:
@@ -56,7 +56,7 @@ def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> Iterator[Non
     yield
 
 
-def apply(patches: Patches) -> None:
+def apply(patches: Replacements) -> None:
     """Put the replacements in place."""
     patches.set(torch.cuda.nvtx, "_nvtx", RangeMarks())
     for owner in (torch.cuda, torch.cuda.profiler):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from tkdebug.compat.inductor.model_lines import (
     at_model_line,
@@ -12,6 +11,7 @@ from tkdebug.compat.inductor.model_lines import (
     origins_of,
     with_origins,
 )
+from tkdebug.compat.replacements import Replacements
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.model_lines import ModelLines
@@ -20,17 +20,7 @@ from tkdebug.instrument.model_lines import ModelLines
 _NODE = "_tkdebug_node"
 
 
-class Replacing(Protocol):
-    """What replaces attributes, and puts them back."""
-
-    def set(self, owner: object, name: str, value: object) -> None:
-        """Replace `owner.name`."""
-
-    def on_restore(self, undo: Callable[[], None]) -> None:
-        """Call `undo` when things are put back."""
-
-
-def set_option(patches: Replacing, config: Any, name: str, value: object) -> None:
+def set_option(patches: Replacements, config: Any, name: str, value: object) -> None:
     """Set an option of torch's compiler; its modules of options have no attributes of their own."""
     before = getattr(config, name)
     setattr(config, name, value)
@@ -46,7 +36,7 @@ def forget_triton() -> None:
             function.cache_clear()
 
 
-def note_lines(patches: Replacing) -> None:
+def note_lines(patches: Replacements) -> None:
     """Write the model's lines into generated code, and find them there for faults."""
     _note_of_kernels(patches)
     _note_of_user_kernels(patches)
@@ -55,7 +45,7 @@ def note_lines(patches: Replacing) -> None:
     patches.on_restore(lambda: REFINEMENTS.remove(at_model_line))
 
 
-def _note_of_kernels(patches: Replacing) -> None:
+def _note_of_kernels(patches: Replacements) -> None:
     from torch._inductor.codegen.triton import TritonScheduling
 
     define: Any = TritonScheduling.define_kernel
@@ -69,7 +59,7 @@ def _note_of_kernels(patches: Replacing) -> None:
     patches.set(TritonScheduling, "define_kernel", with_lines)
 
 
-def _record_of_kernels(patches: Replacing) -> None:
+def _record_of_kernels(patches: Replacements) -> None:
     """Have sessions keep the lines of each kernel that is loaded, also of one from a cache."""
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
@@ -88,7 +78,7 @@ def _record_of_kernels(patches: Replacing) -> None:
     patches.set(CachingAutotuner, "__init__", recorded)
 
 
-def _note_of_user_kernels(patches: Replacing) -> None:
+def _note_of_user_kernels(patches: Replacements) -> None:
     from torch._inductor import ir
     from torch._inductor.virtualized import V
 

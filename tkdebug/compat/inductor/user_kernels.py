@@ -1,6 +1,7 @@
 """Kernels of the user's in a compiled graph: what they write to, and how they were written.
 
-Torch analyses upstream's IR of a kernel; without it, it copies every argument. The Tile IR tells.
+Torch analyses upstream's IR of a kernel; without it, it copies every argument. The Tile IR says
+which are written.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from tkdebug.errors import TkError
 from tkdebug.runtime.arguments.binder import spec_of
 
 if TYPE_CHECKING:
-    from tkdebug.compat.inductor.generated_code import Replacing
+    from tkdebug.compat.replacements import Replacements
 
 
-def analyse_user_kernels(patches: Replacing) -> None:
+def analyse_user_kernels(patches: Replacements) -> None:
     """Have torch ask the Tile IR of kernels what they write to."""
     from torch._higher_order_ops import triton_kernel_wrap
 

@@ -93,7 +93,7 @@ class InstrumentationHook(Hook):
     def __init__(self, mode: object = None) -> None:
         raise UnsupportedError(
             "proton's InstrumentationHook compiles clocks into kernels, which tkdebug does not; "
-            "`tkdebug lines` tells what a line costs"
+            "`tkdebug lines` shows what a line costs"
         )
 
 

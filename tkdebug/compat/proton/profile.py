@@ -28,7 +28,7 @@ from tkdebug.terminal_text import tell
 DEFAULT_PROFILE_NAME = "proton"
 _REFUSED_BACKENDS = {
     "roctracer": "AMD's GPUs are not supported",
-    "instrumentation": "it compiles clocks into kernels; `tkdebug lines` tells what a line costs",
+    "instrumentation": "it compiles clocks into kernels; `tkdebug lines` shows what a line costs",
 }
 
 
@@ -52,7 +52,7 @@ class ProfilerFlags:
 
 
 flags = ProfilerFlags()
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def select_backend() -> str:
@@ -214,8 +214,8 @@ def _tell(profile: Profile) -> None:
 
 
 def _tell_once(profile: Profile, kind: str, what: str) -> None:
-    if kind not in _told:
-        _told.add(kind)
+    if kind not in _reported:
+        _reported.add(kind)
         tell(f"proton session {profile.name!r}: {what}")
 
 

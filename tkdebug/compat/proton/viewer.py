@@ -20,7 +20,7 @@ def read(filename: str) -> tuple[Any, list[str], list[str], dict[str, Any]]:
     """A profile as a `hatchet.GraphFrame`, its inclusive and its exclusive metrics, its devices.
 
     Raises:
-        ProfileError: the file is no profile.
+        ProfileError: the file is not a profile.
         ImportError: hatchet is not installed.
     """
     root, devices = viewer.read_places(str(filename))
@@ -63,7 +63,7 @@ def parse(
         threshold: least value of the first metric.
 
     Raises:
-        ProfileError: the file is no profile, or has not what a metric takes.
+        ProfileError: the file is not a profile, or has not what a metric takes.
     """
     profile = viewer.read_profile(str(filename))
     names = viewer.derive(profile, metrics)

@@ -7,8 +7,9 @@ from typing import Final
 
 from tkdebug.compiler.analysis.memory_tiles import pointer_base
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.types import PointerType, element_of
+from tkdebug.compiler.dialects.interfaces import PointerAccess, stored
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
 
 
 class Origin(Enum):
@@ -42,6 +43,27 @@ def pointer_origin(pointer: Value) -> Value | Origin:
     if tt.IntToPtr.matches(maker) and _is_number(tt.IntToPtr(maker).source):
         return Origin.LOADED
     return Origin.UNKNOWN
+
+
+def loaded_root(access: Operation) -> Value | None:
+    """The one pointer that all those of an access are offsets from.
+
+    Returns:
+        None where that is a parameter, where there is none, and of all other ops.
+    """
+    if not PointerAccess.matches(access):
+        return None
+    root = pointer_base(PointerAccess(access).pointer)
+    return None if root.defining_op is None or isinstance(root.type, TensorType) else root
+
+
+def hands_out_addresses(module: Module) -> bool:
+    """Whether a kernel may store addresses: it makes numbers of pointers, or stores pointers."""
+    return any(
+        tt.PtrToInt.matches(op)
+        or (tt.Store.matches(op) and isinstance(element_of(stored(op).type), PointerType))
+        for op in module.walk()
+    )
 
 
 def may_meet(a: Value | Origin, b: Value | Origin) -> bool:

@@ -70,6 +70,7 @@ def bad_access(
     grid: tuple[int, int, int],
     arguments: Mapping[str, object],
     misled_by: Operation | None = None,
+    freed: str | None = None,
 ) -> FaultText:
     """An access outside a tensor, or between its elements.
 
@@ -82,9 +83,12 @@ def bad_access(
         grid: of the launch.
         arguments: of the launch, by name; of these, strides are looked for.
         misled_by: what made the offset, and wrapped or gave a negative remainder.
+        freed: which tensor had the address, and that it is freed; None where that is not known.
     """
     hint = None
-    if accessed is None:
+    if accessed is None and freed is not None:
+        hint = f"it is in memory of {freed}: keep the tensor until the kernel has run"
+    elif accessed is None:
         hint = (
             "it was loaded, or made of a number: is the tensor that it was taken of, by "
             "data_ptr(), still alive?"

@@ -8,7 +8,7 @@ that is the op table's (`tkdebug.compiler.ops`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Union
+from typing import Protocol, Union
 
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.types import PointerType, ScalarType, Type
@@ -194,6 +194,21 @@ class Region:
         return self.blocks[0]
 
 
+class Follower(Protocol):
+    """Is told what becomes of values while passes change a module; `Module.follower`."""
+
+    def replaced(self, old: Value, new: Value) -> None:
+        """From now on `new` is what `old` was."""
+        ...
+
+    def copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
+        """`copy` was made of `op`, with `known` in place of the values that it used.
+
+        `known` is added to as the copying goes on.
+        """
+        ...
+
+
 class Module:
     """A compiled unit: one `tt.func` whose block arguments are the kernel's parameters.
 
@@ -202,12 +217,14 @@ class Module:
         body: the block that holds the `tt.func`.
         derived: what others worked out from a module that no longer changes, each under a key of
             its own. It stands here so that it dies together with the module.
+        follower: who is told what becomes of values while passes run; None for nobody.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.body = Block()
         self.derived: dict[object, object] = {}
+        self.follower: Follower | None = None
         self._next_id = 1
 
     def new_id(self) -> int:

@@ -12,6 +12,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Value
 from tkdebug.compiler.ir.layout_text import LayoutAliases, LayoutText, layout_text
@@ -48,6 +49,29 @@ def print_with_lines(
     printer = _print(module, locations, ids, aliases)
     above = len(printer.used_layouts)
     return printer.text(), {line + above: op for line, op in printer.op_lines.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedText:
+    """A module's text, to find one's way in.
+
+    Attributes:
+        lines: without their ends.
+        places: the index of the line on which each op begins.
+        names: of all values, without `%`.
+    """
+
+    lines: tuple[str, ...]
+    places: Mapping[Operation, int]
+    names: Mapping[Value, str]
+
+
+def print_with_names(module: Module) -> NamedText:
+    """The module as text, where its ops are in it, and how its values are called."""
+    printer = _print(module, False, False)
+    above = len(printer.used_layouts)
+    places = {op: line - 1 + above for line, op in printer.op_lines.items()}
+    return NamedText(tuple(printer.text().splitlines()), places, printer.names)
 
 
 def print_operation(op: Operation, locations: bool = False) -> str:
@@ -363,7 +387,7 @@ def _print_condition(printer: _Printer, op: Operation, indent: str, results: str
 
 _CustomForm = Callable[[_Printer, Operation, str, str], bool]
 # A form declines (False) an op that does not have its shape; that op is then printed in the
-# generic form with its name in quotes, which is how the parser tells the two apart.
+# generic form with its name in quotes, which is how the parser distinguishes the two.
 CUSTOM_FORMS: dict[str, _CustomForm] = {
     "tt.func": _print_func,
     "arith.constant": _print_constant,

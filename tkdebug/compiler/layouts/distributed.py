@@ -362,4 +362,4 @@ def _expect_rank(what: str, sizes: Sequence[int], rank: int) -> None:
 
 def _expect_order(order: Sequence[int], rank: int) -> None:
     if sorted(order) != list(range(rank)):
-        raise LayoutError(f"order {tuple(order)} is no permutation of {tuple(range(rank))}")
+        raise LayoutError(f"order {tuple(order)} is not a permutation of {tuple(range(rank))}")

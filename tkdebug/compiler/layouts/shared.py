@@ -40,7 +40,7 @@ def shared(
     """
     names = dim_names(len(shape))
     if sorted(order) != list(range(len(shape))):
-        raise LayoutError(f"order {order} is no permutation of {tuple(range(len(shape)))}")
+        raise LayoutError(f"order {order} is not a permutation of {tuple(range(len(shape)))}")
     for what, value in (("vec", vec), ("per_phase", per_phase), ("max_phase", max_phase)):
         bits_of(value, what)
     sizes = {names[d]: shape[d] for d in order}

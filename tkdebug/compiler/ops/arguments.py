@@ -114,5 +114,5 @@ def permutation_argument(order: Sequence[object], rank: int, what: str) -> tuple
     normal = tuple(axis % rank for axis in valid)
     if len(order) != rank or sorted(normal) != list(range(rank)):
         shown = ", ".join(map(as_given, order))
-        raise SemanticError(f"{what}: [{shown}] is no permutation of {rank} axes")
+        raise SemanticError(f"{what}: [{shown}] is not a permutation of {rank} axes")
     return normal

@@ -112,7 +112,7 @@ def _verify_subslice(op: Operation) -> None:
         or len(part.shape) != len(source.shape)
         or len(offsets) != len(part.shape)
     ):
-        raise IRError(f"{op.name}: {part} at {offsets} is no part of one buffer of {source}")
+        raise IRError(f"{op.name}: {part} at {offsets} is not a part of one buffer of {source}")
     kept = MemDescType(part.shape, source.element, source.layout, source.mutable)
     if part != kept:
         raise IRError(f"{op.name}: got {part}, expected {kept}: a part keeps the whole's layout")

@@ -64,7 +64,7 @@ class Slots:
         """The descriptor that `op` uses."""
         descriptor = self.known.get(base)
         if descriptor is None:
-            raise IRError(f"{_where(op)}: operand 0 is no descriptor that is defined before it")
+            raise IRError(f"{_where(op)}: operand 0 is not a descriptor that is defined before it")
         return descriptor
 
     def spread_parameters(self, function: Operation) -> None:

@@ -23,6 +23,7 @@ from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.probes.site_text import site_text
 from tkdebug.compiler.probes.sites import (
+    BOUNDS_KINDS,
     UNWRITTEN,
     ProbeOptions,
     ProbePlan,
@@ -73,7 +74,7 @@ class InsertProbes:
         """Give each site its number."""
         sites = tuple(self._sites(module, rewriter))
         function = tt.Func(module.function)
-        named = {site.tensor: None for site in sites if site.tensor is not None}
+        named = {site.bound: None for site in sites if site.bound is not None}
         function.probe_sites = tuple(map(site_text, sites))
         function.probe_bounds = tuple(named)
         if sites:
@@ -103,7 +104,7 @@ class InsertProbes:
 
 
 def stores_floats(op: Operation) -> bool:
-    """Whether an op stores floats that can be told to be NaN."""
+    """Whether an op stores floats whose NaNs can be seen."""
     if not any(view.matches(op) for view in _STORES):
         return False
     element = element_of(stored(op).type)
@@ -156,13 +157,24 @@ def _site(
         tensor = _tensor(function, pointer)
         needed = (pointer,) if mask is None else (pointer, mask)
         is_recomputed = tensor is not None and is_decided(op, needed, decided)
-        return ProbeSite(number, kind, op.id, tensor, shape, size, mask is not None, is_recomputed)
+        return ProbeSite(
+            number,
+            kind,
+            op.id,
+            tensor,
+            shape,
+            size,
+            mask is not None,
+            is_recomputed,
+            is_loaded=tensor is None and kind in BOUNDS_KINDS,
+        )
     if tt.DescriptorAccess.matches(op):
         descriptor = tt.DescriptorAccess(op).descriptor
         tile = op.result.type if op.results else stored(op).type
         size = element_of(tile).bits // 8
         name = _described(function, descriptor)
-        return ProbeSite(number, kind, op.id, name, shape_of(tile), size, True)
+        is_loaded = name is None and kind in BOUNDS_KINDS
+        return ProbeSite(number, kind, op.id, name, shape_of(tile), size, True, is_loaded=is_loaded)
     condition = tt.Assume(op).condition if tt.Assume.matches(op) else tt.Assert(op).condition
     return ProbeSite(number, kind, op.id, None, shape_of(condition.type), 0, False)
 

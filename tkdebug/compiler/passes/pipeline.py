@@ -43,6 +43,14 @@ class Pass(Protocol):
         ...
 
 
+def other_rounds(pass_: Pass) -> frozenset[str]:
+    """The rules of a pass whose ops belong to other rounds of a loop than those around them."""
+    if isinstance(pass_, ForeignPass):
+        return other_rounds(pass_.pass_)
+    found: frozenset[str] = getattr(pass_, "other_rounds", frozenset())
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class PassRun:
     """What one pass did in one run.

@@ -97,6 +97,7 @@ def _form(reduce: Operation, rewriter: Rewriter) -> None:
     for user in list(reduce.result.uses):
         user.replace_operand(reduce.result, dot)
         rewriter.record_change(user, "form-dot")
+    rewriter.note_replaced(reduce.result, dot)
     rewriter.replace_with_ops(reduce, "form-dot", [maker])
     rewriter.replace_with_ops(product, "form-dot", [maker])
 

@@ -100,6 +100,7 @@ def _add_rest(loop: Operation, middle: Value, rewriter: Rewriter) -> None:
         for user in using:
             user.replace_operand(result, after)
             rewriter.record_change(user, _RULE)
+        rewriter.note_replaced(result, after)
 
 
 def _repeat_body(loop: Operation, factor: int, rewriter: Rewriter) -> None:

@@ -14,6 +14,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes.clock_sites import TimelineOptions, TimelinePlan
+from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.probes.site_text import read_sites
 from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
 from tkdebug.compiler.probes.table import table_bytes
@@ -57,13 +58,13 @@ class ProbeSite:
         number: of its slot in the table.
         kind: of the fault that it reports.
         op_id: the Tile IR op.
-        tensor: the parameter whose tensor an access must stay in; None where that is not known, so
-            that the access is not tested.
+        tensor: the parameter whose tensor an access must stay in; None where it is none.
         shape: of the tile, () of a scalar.
         element_bytes: what the access counts its elements in; 0 of what accesses no memory.
         is_masked: whether it has a mask.
         is_recomputed: whether arguments and program ids alone decide which elements are bad: then
             the kernel only flags the site, and the host finds the elements.
+        is_loaded: whether its pointer is no parameter's: it is tested by the map of memory.
     """
 
     number: int
@@ -74,6 +75,12 @@ class ProbeSite:
     element_bytes: int
     is_masked: bool
     is_recomputed: bool = False
+    is_loaded: bool = False
+
+    @property
+    def bound(self) -> str | None:
+        """What of `ProbePlan.bounds` it is tested by; None of what is not tested."""
+        return MEMORY if self.is_loaded else self.tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,8 @@ class ProbePlan:
 
     Attributes:
         sites: by number.
-        bounds: the parameters whose tensors' bounds the kernel takes, in that order.
+        bounds: the parameters whose tensors' bounds the kernel takes, in that order; `MEMORY` for
+            the map of memory.
         module: the Tile IR, whose ops carry the numbers of their sites.
         watches: values that are looked at, by number.
         watch_bytes: memory for what is kept of them in one launch.
@@ -112,6 +120,11 @@ class ProbePlan:
     def takes_table(self) -> bool:
         """Whether the kernel takes the table's address."""
         return bool(self.sites) or self.timeline is not None
+
+    @property
+    def takes_map(self) -> bool:
+        """Whether the kernel takes the map of memory."""
+        return MEMORY in self.bounds
 
     @property
     def watch_places(self) -> tuple[int, int]:

@@ -31,7 +31,9 @@ BAD: Final = 40
 # Elements, then, that the mask leaves out: of all threads where COMPLETE is not 0.
 MASKED: Final = 44
 COMPLETE: Final = 48
-_SLOT: Final = struct.Struct("<QQQIIQIII12x")
+# Of a pointer that was loaded: what the tile's pointers are offsets from; 0 where they differ.
+ORIGIN: Final = 56
+_SLOT: Final = struct.Struct("<QQQIIQIII4xQ")
 assert _SLOT.size == SLOT_BYTES
 
 
@@ -49,6 +51,7 @@ class Report:
         bad: bad elements of that program at that time.
         masked: elements that the mask left out, of the threads that reported.
         is_complete: whether these were all of the block.
+        origin: of a pointer that was loaded, what the tile's pointers are offsets from, or 0.
     """
 
     site: int
@@ -60,6 +63,7 @@ class Report:
     bad: int
     masked: int = 0
     is_complete: bool = False
+    origin: int = 0
 
     @staticmethod
     def flagged(site: int) -> Report:
@@ -78,6 +82,7 @@ class Report:
             self.bad,
             self.masked,
             self.is_complete,
+            self.origin,
         )
 
 
@@ -95,8 +100,17 @@ def reports(table: bytes) -> Iterator[Report]:
     if len(table) % SLOT_BYTES:
         raise ValueError(f"a table of {len(table)} bytes, expected a multiple of {SLOT_BYTES}")
     for site, slot in enumerate(_SLOT.iter_unpack(table)):
-        count, program, time, element, _, payload, bad, masked, complete = slot
+        count, program, time, element, _, payload, bad, masked, complete, origin = slot
         if count:
             yield Report(
-                site, count, program - 1, time, element, payload, bad, masked, bool(complete)
+                site,
+                count,
+                program - 1,
+                time,
+                element,
+                payload,
+                bad,
+                masked,
+                bool(complete),
+                origin,
             )

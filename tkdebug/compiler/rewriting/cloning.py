@@ -37,6 +37,7 @@ def clone_before(
             regions=[clone_region(region, known, rewriter, rule) for region in op.regions],
         )
         rewriter.record_new(clone, rule)
+        rewriter.note_copied(op, clone, known)
         _match(op.results, clone.results, known)
         clones.append(clone)
     return clones
@@ -68,6 +69,7 @@ def _clone(op: Operation, known: dict[Value, Value], rewriter: Rewriter, rule: s
         rewriter.module.new_id(),
     )
     rewriter.record_new(clone, rule)
+    rewriter.note_copied(op, clone, known)
     _match(op.results, clone.results, known)
     return clone
 

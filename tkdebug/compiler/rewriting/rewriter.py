@@ -178,7 +178,7 @@ class Rewriter:
         """
         self._rebuild(block)
         for argument, value in zip(block.arguments, arguments, strict=True):
-            argument.replace_all_uses_with(value)
+            self.replace_value(argument, value)
         self._replace_uses(op, block.terminator.operands)
         for inner in block.operations[:-1]:
             self._move(inner, op)
@@ -238,6 +238,21 @@ class Rewriter:
         """Record an op that was built beside what is there (a conversion, a copy)."""
         self._record(rule, (), (op.id,))
 
+    def replace_value(self, old: Value, new: Value) -> None:
+        """Let every user of `old` use `new`."""
+        old.replace_all_uses_with(new)
+        self.note_replaced(old, new)
+
+    def note_replaced(self, old: Value, new: Value) -> None:
+        """Say that `new` is what `old` was, where users were changed one by one."""
+        if self.module.follower is not None:
+            self.module.follower.replaced(old, new)
+
+    def note_copied(self, op: Operation, copy: Operation, known: Mapping[Value, Value]) -> None:
+        """Say that `copy` was made of `op`, with `known` in place of the values that it used."""
+        if self.module.follower is not None:
+            self.module.follower.copied(op, copy, known)
+
     def take_built(self) -> list[Operation]:
         """The ops built since this was last asked."""
         built, self._built = self._built, []
@@ -278,7 +293,7 @@ class Rewriter:
 
     def _replace_uses(self, op: Operation, values: Sequence[Value]) -> None:
         for result, value in zip(op.results, values, strict=True):
-            result.replace_all_uses_with(value)
+            self.replace_value(result, value)
 
     def _drop(self, op: Operation, rule: str, new: tuple[int, ...] = ()) -> None:
         """Detach `op` and log everything inside it as erased."""

@@ -71,7 +71,7 @@ class _Verifier:
         self.identity(op)
         spec = OPS.get(op.name)
         if spec is None:
-            raise _error(op, "is no op of the table")
+            raise _error(op, "is not in the op table")
         for index, value in enumerate(op.operands):
             if value not in self.visible:
                 raise _error(op, f"operand {index} ({_shown(value)}) is not defined before this op")

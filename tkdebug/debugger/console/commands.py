@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from tkdebug.debugger.console import breakpoint_commands as breaks
+from tkdebug.debugger.console import ir_commands as irs
 from tkdebug.debugger.console import looking_commands as looks
 from tkdebug.debugger.console import moving_commands as moves
 from tkdebug.debugger.console import why_commands as whys
@@ -85,6 +86,12 @@ COMMANDS: tuple[Command, ...] = (
     _C(("down", "d"), "", "look at the called function again", looks.down),
     _C(("list", "l"), "[FIRST[, LAST]]", "source around this line", looks.list_lines),
     _C(("longlist", "ll"), "", "source of this function", looks.list_function),
+    _C(("stage",), "[STAGE]", irs.STAGE_HELP, irs.stage, False),
+    _C(("ir",), "[N]", "the IR around the op that is about to run", irs.list_ir),
+    _C(("layout",), "X", "which thread holds which element of a tile", irs.layout),
+    _C(("holder",), "X[I, J]", "who holds an element: warp, lane, register", irs.holder),
+    _C(("registers", "regs"), "X WARP LANE", "what a thread holds of a tile", irs.registers),
+    _C(("shared",), "[%BUFFER]", "shared memory, and copies on their way to it", irs.shared),
     _C(("pid",), "[X[,Y[,Z]] … | all | EXPRESSION]", looks.PID_HELP, looks.select, False),
     _C(("programs",), "", "where all programs are", looks.programs),
     _C(("help", "h", "?"), "[COMMAND]", "this list, or what a command does", help_text),
@@ -125,4 +132,6 @@ def _refuse_nonsense(line: str) -> None:
         word = line.split()[0]
         near = difflib.get_close_matches(word, list(_BY_NAME), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"{line}: no command and no Python; {hint}`help` lists commands") from None
+        raise UsageError(
+            f"{line}: neither a command nor Python; {hint}`help` lists commands"
+        ) from None

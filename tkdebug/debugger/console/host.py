@@ -121,7 +121,7 @@ class HostDebugger(pdb.Pdb):
         if word in _ABOUT_BREAKPOINTS and self._is_number_of_kernels(rest):
             self._console.run_line(line)
             return False
-        if word == "rwatch":
+        if word in ("rwatch", "stage"):
             self._console.run_line(line)
             return False
         if word in ("restart", "run"):
@@ -132,7 +132,7 @@ class HostDebugger(pdb.Pdb):
         return bool(super().onecmd(line))
 
     def default(self, line: str) -> None:
-        """A line that is no command of pdb's: Python, or a command for kernels."""
+        """A line that is not a command of pdb's: Python, or a command for kernels."""
         word, _, rest = line.strip().partition(" ")
         if is_command(word) and not rest.lstrip().startswith("=") and not self._has(word):
             self.error(f"{word}: no kernel is stopped; `s` at a launch stops in it")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.console.source import listing
 from tkdebug.debugger.goals import Continue, Quit, Resume, Step
+from tkdebug.debugger.ir_text import op_text
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.stops import Reason, Stop
 from tkdebug.errors import TkError, UsageError
@@ -207,6 +208,8 @@ class Console:
                     "breakpoints": list(stop.breakpoints),
                     "detail": [*stop.detail, *stop.notes],
                     "is_return": stop.is_return,
+                    "stage": str(inspection.code.stage),
+                    "op": self.op_text(stop),
                     "programs": [program_text(p, census.grid) for p in inspection.programs[:64]],
                     "census": census.text(),
                 }
@@ -220,6 +223,9 @@ class Console:
         selection = inspection.selection
         selected = "" if selection.programs is None else f"{selection.text(census.grid)}; "
         self.write(self.styled(self.position(stop), "bold"))
+        op = self.op_text(stop)
+        if op:
+            self.write(f"   {inspection.code.stage}: {visible(op)}")
         self.write(self.styled(f"   launch {stop.launch}, {selected}{census.text()}", "dim"))
         if stop.is_return:
             self.say_return()
@@ -231,6 +237,17 @@ class Console:
         function = frames[len(frames) - 1 - self.frame].function
         text = listing(file, line, line, line)[0].partition("\t")[2].strip()
         return f"> {short(file)}({line}){function}()\n-> {text}"
+
+    def op_text(self, stop: Stop) -> str:
+        """The op that is about to run, where it is stepped by ops or by another IR's lines."""
+        inspection = self.debugger.at_stop
+        here = inspection.here
+        if here is None:
+            return ""
+        is_line = here.mark is not None or stop.reason is Reason.WATCH
+        if is_line and inspection.code.stage.is_front_end:
+            return ""
+        return op_text(inspection.code, here.op)
 
     def say_return(self) -> None:
         """What a function is about to return."""

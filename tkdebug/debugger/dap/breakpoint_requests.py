@@ -76,7 +76,7 @@ class BreakpointRequests:
         name = required(arguments, "name", str)
         place = self._place_named(optional(arguments, "variablesReference", 0), name)
         if place is None:
-            return {"dataId": None, "description": f"{name} is no variable and no element"}
+            return {"dataId": None, "description": f"{name} is neither a variable nor an element"}
         variable, indices = place
         if not indices:
             return {

@@ -9,7 +9,15 @@ from typing import Any
 from torch import Tensor
 
 from tkdebug.debugger.value_text import kind_text, number_text, reading_text, value_text
-from tkdebug.debugger.values import Constant, Described, Pointers, Reading, Tile, Unavailable
+from tkdebug.debugger.values import (
+    Buffer,
+    Constant,
+    Described,
+    Pointers,
+    Reading,
+    Tile,
+    Unavailable,
+)
 from tkdebug.errors import UsageError
 
 # What one answer lists at most where the client does not ask for a part.
@@ -129,6 +137,8 @@ def of_reading(name: str, reading: Reading, program: int, grid: tuple[int, int, 
                 shown.length,
                 place=place,
             )
+        case Buffer():
+            return of_tensor(name, reading.data[0], text, "")
         case Pointers():
             parts = [of_tensor("offsets", reading.offsets[0], None, "")]
             if reading.tensor is not None:

@@ -128,5 +128,5 @@ def _request(body: bytes) -> Request:
     number, command = message.get("seq"), message.get("command")
     arguments = message.get("arguments")
     if message.get("type") != "request" or type(number) is not int or not isinstance(command, str):
-        raise ProtocolError("debug adapter: got a message that is no request with seq and command")
+        raise ProtocolError("debug adapter: got a message, expected a request with seq and command")
     return Request(number, command, arguments if isinstance(arguments, dict) else {})

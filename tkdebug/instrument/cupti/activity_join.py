@@ -89,7 +89,7 @@ class ActivityJoin:
         layout: how CUPTI's records lie in memory.
         names: gives the texts at addresses in that process.
         measured: called with each launch that ran, or of which it is known that no record comes.
-        told: called with records for the session.
+        on_record: called with records for the session.
         spans: what others' kernels are launched from, where that is asked for.
 
     Attributes:
@@ -101,14 +101,14 @@ class ActivityJoin:
         layout: Layout,
         names: Callable[[list[int]], Mapping[int, str]],
         measured: Callable[[Measured], None],
-        told: Callable[[object], None],
+        on_record: Callable[[object], None],
         spans: OpSpans | None = None,
     ) -> None:
         self._spans = spans
         self._layout = layout
         self._names = names
         self._measured = measured
-        self._told = told
+        self._on_record = on_record
         self._made: deque[Made] = deque()
         self.made = self._made.append
         self._joiner = CallJoiner()
@@ -155,7 +155,7 @@ class ActivityJoin:
         if self._spans is not None:
             self._spans.forget()
         if taken.dropped:
-            self._told(LostActivities(taken.dropped, "CUPTI had no room for them"))
+            self._on_record(LostActivities(taken.dropped, "CUPTI had no room for them"))
         return {
             device
             for records in read
@@ -210,7 +210,7 @@ class ActivityJoin:
                 places = np.flatnonzero(kept & ~is_ours)
                 packed["origin"][places] = self._spans.origins_of(calls[places])
             if kept.any():
-                self._told(make_batch(packed[kept], texts))
+                self._on_record(make_batch(packed[kept], texts))
             if not kept.all():
                 kernels = records[CONCURRENT_KERNEL]
                 is_left = np.isin(kernels["correlationId"], calls[~kept])

@@ -55,7 +55,7 @@ class DeviceRecording:
     Args:
         collection: CUPTI.
         taker: who joins what it recorded.
-        told: called with records for the session.
+        on_record: called with records for the session.
         each_round: called in each round with the devices that ran something since the one before.
         failed: called where recording ends before `stop`.
 
@@ -69,13 +69,13 @@ class DeviceRecording:
         self,
         collection: Collection,
         taker: Taker,
-        told: Callable[[object], None],
+        on_record: Callable[[object], None],
         each_round: Callable[[set[int]], None],
         failed: Callable[[], None],
     ) -> None:
         self._collection = collection
         self._taker = taker
-        self._told = told
+        self._on_record = on_record
         self._each_round = each_round
         self._failed = failed
         self._lock = threading.RLock()
@@ -164,7 +164,7 @@ class DeviceRecording:
         if not self._ended.is_set():
             then = "launches are timed by CUDA events from here on"
         tell(f"GPU times: {reason}; {then}")
-        self._told(LostActivities(0, reason))
+        self._on_record(LostActivities(0, reason))
         self._collection.stop()
         self._taker.give_up()
 

@@ -178,9 +178,9 @@ class Profiler:
         self._under_way[record.id] = launch
         wanted = self.metadata_wanted
         if wanted is not None and record.user_metadata is not None and wanted(record.kernel):
-            told = _metadata_of(record.kernel, record.user_metadata)
-            launch.name = str(told.get("name", record.kernel))
-            metrics = {n: v for n, v in told.items() if n not in _NOT_METRICS and is_number(v)}
+            metadata = _metadata_of(record.kernel, record.user_metadata)
+            launch.name = str(metadata.get("name", record.kernel))
+            metrics = {n: v for n, v in metadata.items() if n not in _NOT_METRICS and is_number(v)}
             launch.metrics = kept(metrics)
 
     def _on_exit(self, kernel: object, record: LaunchRecord) -> None:

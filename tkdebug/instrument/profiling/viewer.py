@@ -90,7 +90,7 @@ def read_profile(path: str) -> ViewedProfile:
     """The profile in the file `path`, its inclusive metrics summed up.
 
     Raises:
-        ProfileError: it cannot be read, or is no profile.
+        ProfileError: it cannot be read, or is not a profile.
     """
     root, devices = read_places(path)
     inclusive = list(root.values)
@@ -104,7 +104,7 @@ def read_places(path: str) -> tuple[ViewedPlace, Devices]:
     """The places of the profile in the file `path` as they stand there, and its devices.
 
     Raises:
-        ProfileError: it cannot be read, or is no profile.
+        ProfileError: it cannot be read, or is not a profile.
     """
     try:
         database = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -114,7 +114,7 @@ def read_places(path: str) -> tuple[ViewedPlace, Devices]:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ProfileError(
-            f"{path}: is no profile ({type(error).__name__}: {error}); expected a .hatchet file"
+            f"{path}: is not a profile ({type(error).__name__}: {error}); expected a .hatchet file"
         ) from error
     if root is None:
         raise ProfileError(f"{path}: nothing was measured")

@@ -200,7 +200,7 @@ class Arrivals:
             layout = layout_of(self._version)
             assert layout is not None
             self._join = ActivityJoin(
-                layout, self._known_names, self._measured, self._told, self._spans
+                layout, self._known_names, self._measured, self._on_record, self._spans
             )
         return self._join
 
@@ -245,13 +245,13 @@ class Arrivals:
             source = "none" if duration_ns is None else "cupti"
             self._ends.append(LaunchEnded(launch, duration_ns, None, source, *place))
 
-    def _told(self, event: object) -> None:
+    def _on_record(self, event: object) -> None:
         self._events.append(Stamped(event, time.time_ns()))
 
     def lost(self, count: int) -> list[Event]:
         """Slots of which no launch came."""
         if count:
-            self._told(LostActivities(0, f"{count} {_INTERRUPTED}"))
+            self._on_record(LostActivities(0, f"{count} {_INTERRUPTED}"))
         return self._taken()
 
     def left(self, is_killed: bool) -> list[Event]:

@@ -47,17 +47,17 @@ class EventEncoder:
             return Stamped(replace(plain, artifacts=dict(kernel.artifacts)), event.time_ns)
         return self._row(event)
 
-    def _row(self, told: Stamped) -> EncodedRow | None:
-        kind = type(told.event)
+    def _row(self, stamped: Stamped) -> EncodedRow | None:
+        kind = type(stamped.event)
         try:
             table = self._tables.known(kind)
-            row = table.stamped_row(told.event, *self._stamp, told.time_ns)
+            row = table.stamped_row(stamped.event, *self._stamp, stamped.time_ns)
         except NOT_A_RECORD as error:
             # A mistake in a plugin's record must not end the recording.
             if self._tables.refuse(kind):
                 tell(f"{kind.__qualname__}: cannot be recorded: {error} (shown once)")
             return None
-        files = {f.file for name in table.chains for f in getattr(told.event, name)}
+        files = {f.file for name in table.chains for f in getattr(stamped.event, name)}
         return EncodedRow(table.name, table.statements, table.insert, tuple(row), tuple(files))
 
 

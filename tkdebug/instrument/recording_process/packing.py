@@ -85,7 +85,7 @@ class LaunchPacker:
         odd: called with a kernel and what `note` was, of a launch that no slot can hold.
         watcher: whose scopes are recorded.
         state: has the flags of launches that are made now.
-        time_of: what tells the time of a launch on the device.
+        time_of: what measures a launch on the device.
 
     Attributes:
         notes: by kernel, the function to call after each of its launches with its number, grid,
@@ -222,9 +222,9 @@ class LaunchPacker:
 
 
 def _looks_text(kinds: Sequence[str], packed: Sequence[int], values: str) -> str:
-    """What tells the arguments of a launch from others that are described in other words."""
+    """A key of a launch's arguments; it differs where they are described differently."""
     if "other" in kinds:
-        # A tuple or descriptor: no short look tells all of it, and a key is held on to.
+        # A tuple or descriptor: it takes more than a short look, and a key is held on to.
         return f"infos(({values})),"
     texts = []
     for place, kind in enumerate(kinds):

@@ -35,10 +35,10 @@ _HOLE_S = 1.0
 
 assert _SLOT.size == SLOT_BYTES
 
-# In the place of a variant: the slot tells how the launch ended. `start_ns` is how long it took on
+# In the place of a variant: the slot says how the launch ended. `start_ns` is how long it took on
 # the device, `flags` how that was obtained, as an index of `TIME_SOURCES`.
 ENDED = 0xFFFFFFFF
-# The slot tells of an operation of torch: its thread, start and end, and as `facts` its origin.
+# The slot is an operation of torch's: its thread, start and end, and as `facts` its origin.
 OPERATION = 0xFFFFFFFE
 TIME_SOURCES = ("events", "events-at-most", "host")
 

@@ -72,12 +72,12 @@ def _launch_events(
         if launch.process not in processes:
             processes.add(launch.process)
             yield _process_name(run, launch)
-        told = first_faults.get((launch.process, launch.id), [])
+        launch_faults = first_faults.get((launch.process, launch.id), [])
         if launch.device_start_ns is not None:
             starts_ns[launch.process, launch.id] = launch.device_start_ns
             start_ns = launch.device_start_ns - run.start_ns
             arrow = f"0x{launch.seq:x}"
-            event = _event(launch, start_ns, told, texts)
+            event = _event(launch, start_ns, launch_faults, texts)
             event.update(bind_id=arrow, flow_in=True)
             yield from streams.events(launch, launch.device_start_ns, event)
             host = _host_event(launch, run, arrow)
@@ -87,7 +87,7 @@ def _launch_events(
         stream = (launch.process, launch.stream)
         start_ns = max(launch.start_ns, free_ns.get(stream, 0))
         free_ns[stream] = start_ns + (launch.duration_ns or 0)
-        event = _event(launch, start_ns - run.start_ns, told, texts)
+        event = _event(launch, start_ns - run.start_ns, launch_faults, texts)
         yield from streams.tracks.put(*stream, f"stream {launch.stream}", event)
 
 

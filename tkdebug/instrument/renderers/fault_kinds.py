@@ -13,7 +13,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "between-elements": "An access falls between the elements of a strided view.",
     "race": "Two programs of a launch access the same element in no certain order.",
     "nan": "A kernel stores a NaN that it made itself.",
-    "inf": "A kernel stores an Inf, or what became of it, that it made of finite values.",
+    "inf": "A kernel stores an Inf, or a NaN made from one, that it computed from finite values.",
     "padding": "Elements that a load masks off change what a reduction gives.",
     "narrowing": "A conversion to a narrower type loses the value that it was given.",
     "uninitialised-read": "A kernel reads memory that nothing has written.",

@@ -227,7 +227,7 @@ def _tuning(recorded: Recorded[AutotuneChoice]) -> dict[str, object]:
 
 
 def fault_object(group: FaultGroup) -> dict[str, object]:
-    """A fault as JSON tells it."""
+    """A fault as JSON."""
     fault = group.fault
     return {
         "kind": fault.kind,

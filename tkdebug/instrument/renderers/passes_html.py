@@ -18,7 +18,7 @@ from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, te
 from tkdebug.instrument.pass_query import KernelReport
 from tkdebug.instrument.pass_summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
-from tkdebug.instrument.variants import telling_parts
+from tkdebug.instrument.variants import differing_parts
 from tkdebug.terminal_text import visible
 
 MAX_CHANGES = 2_000
@@ -67,25 +67,25 @@ def render(reports: Sequence[KernelReport]) -> Iterator[str]:
         f"<title>Compiler passes</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         "<h1>Compiler passes</h1>\n"
     )
-    told = telling_parts([report.passes.kernel for report in reports])
+    parts = differing_parts([report.passes.kernel for report in reports])
     if len(reports) > 1:
         links = (
             f'<li><a href="#k{number}">{_text(report.passes.kernel.name)}</a> '
-            f"<b>{_text(told[report.passes.kernel.hash])}</b> "
+            f"<b>{_text(parts[report.passes.kernel.hash])}</b> "
             f'<span class="muted mono">{_text(report.passes.kernel.signature)}</span></li>\n'
             for number, report in enumerate(reports)
         )
         yield "<ul>\n" + "".join(links) + "</ul>\n"
     for number, report in enumerate(reports):
-        yield from _kernel(number, report, told[report.passes.kernel.hash])
+        yield from _kernel(number, report, parts[report.passes.kernel.hash])
     yield "</body>\n</html>\n"
 
 
-def _kernel(number: int, report: KernelReport, told: str) -> Iterator[str]:
+def _kernel(number: int, report: KernelReport, parts: str) -> Iterator[str]:
     kernel = report.passes.kernel
     arch = kernel.options.get("arch")
     for_arch = f" for {_text(arch)}" if arch else ""
-    apart = f' <span class="muted">{_text(told)}</span>' if told else ""
+    apart = f' <span class="muted">{_text(parts)}</span>' if parts else ""
     yield f'<h2 id="k{number}">{_text(kernel.name)}{for_arch}{apart}</h2>\n'
     yield f'<p class="mono">{_text(kernel.signature)}<br>{_text(kernel.file)}:{kernel.line}, '
     passes = counted(len(report.passes.diffs), "pass")

@@ -68,17 +68,17 @@ def _driver(run: RunInfo, kinds: Sequence[str]) -> dict[str, object]:
 
 
 def _invocation(run: RunInfo) -> dict[str, object]:
-    told: dict[str, object] = {
+    data: dict[str, object] = {
         "executionSuccessful": run.exit_status == 0,
         "arguments": [run.script, *run.argv],
         "startTimeUtc": _utc(run.start_ns),
         "machine": run.host,
     }
     if run.end_ns is not None:
-        told["endTimeUtc"] = _utc(run.end_ns)
+        data["endTimeUtc"] = _utc(run.end_ns)
     if run.exit_status is not None:
-        told["exitCode"] = run.exit_status
-    return told
+        data["exitCode"] = run.exit_status
+    return data
 
 
 def _utc(time_ns: int) -> str:
@@ -170,5 +170,5 @@ def _artifact(file: str) -> dict[str, str]:
 def _fingerprint(fault: Fault, source: str | None) -> str:
     """Stays when lines above it come or go: the line's text stands for its number."""
     file = shown_path(fault.file or "")
-    told = json.dumps([fault.kind, fault.kernel, file, fault.tensor, (source or "").strip()])
-    return hashlib.sha256(told.encode()).hexdigest()
+    data = json.dumps([fault.kind, fault.kernel, file, fault.tensor, (source or "").strip()])
+    return hashlib.sha256(data.encode()).hexdigest()

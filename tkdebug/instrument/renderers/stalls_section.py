@@ -67,7 +67,7 @@ def _percent(part: int, of: int) -> str:
 
 
 def kernel_object(kernel: KernelStalls) -> dict[str, object]:
-    """One kernel's samples as JSON tells them."""
+    """One kernel's samples as JSON."""
     return {
         "kernel": kernel.kernel,
         "kernel_hash": kernel.kernel_hash,

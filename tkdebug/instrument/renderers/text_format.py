@@ -51,7 +51,7 @@ def render(
         for line in _kernel_table(summaries, view.width):
             yield visible(line) + "\n"
         if "interpret" in session.run().mode:
-            yield "times of interpreted kernels are the CPU's and say nothing of a GPU's\n"
+            yield "times of interpreted kernels are the CPU's and say nothing about a GPU's\n"
         for line in _source_lines(session):
             yield line + "\n"
     else:

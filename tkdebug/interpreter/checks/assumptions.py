@@ -1,9 +1,9 @@
 """What a kernel lets the compiler assume, checked: `tl.assume`, `tl.multiple_of` and its kin.
 
 Native code is generated as if each assumption held, so one that does not makes it read and write
-elsewhere, though the same kernel is right under interpret. Only what would mislead is told: a row
-of offsets that begins again at 0, as `% M` and `tl.where(offs < M, offs, 0)` give, is what kernels
-mean by a contiguous row.
+elsewhere, though the same kernel is right under interpret. Only what would mislead is reported: a
+row of offsets that begins again at 0, as `% M` and `tl.where(offs < M, offs, 0)` give, is what
+kernels mean by a contiguous row.
 """
 
 from __future__ import annotations

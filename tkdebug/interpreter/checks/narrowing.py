@@ -266,7 +266,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             at = origin.place_of(program, tuple(lane))
             offender = Offender(self._ev.program_at(program), at[1:], None)
             message = (
-                f"{_told(origin, at)}; the result is the address accessed at "
+                f"{_narrowing_text(origin, at)}; the result is the address accessed at "
                 f"{place_of(op, origin.op)}"
             )
             text = FaultText("narrowing", message, hint=_hint(origin.op))
@@ -309,7 +309,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         self._faults.value_fault(
             origin.op,
             "narrowing",
-            f"{_told(origin, at, is_unsigned)}; the result is stored",
+            f"{_narrowing_text(origin, at, is_unsigned)}; the result is stored",
             Offender(stored.program_id, at[1:], stored.index),
             count,
             severity="warning" if origin.op.name in _TO_FLOAT else "error",
@@ -346,7 +346,7 @@ def _is_within(tile: TileValue, low: float, high: float) -> bool:
     return bool(least >= low) and bool(most < high)
 
 
-def _told(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = False) -> str:
+def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = False) -> str:
     """What was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
     op = origin.op
     value = element_at(origin.operands[0], at).item()
@@ -354,10 +354,10 @@ def _told(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = False) -> s
     if op.name in _TO_FLOAT:
         if arith.UIToFP.matches(op) and value < 0:
             value += 1 << _bits(Cast(op).source)
-        told = f"{value:g}" if isinstance(value, float) else str(value)
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
         name = str(ir.element_of(op.result.type))
         name = f"fp{bits}" if name == f"f{bits}" else name
-        return f"{told} is too large for {name}, and becomes inf"
+        return f"{shown} is too large for {name}, and becomes inf"
     half = 1 << (bits - 1)
     if arith.FPToUI.matches(op) or is_unsigned:
         target = f"uint{bits} (0 to {2 * half - 1})"

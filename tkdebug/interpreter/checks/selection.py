@@ -33,7 +33,7 @@ def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
     if KNOBS.only_kernels and not is_checked(faults.kernel):
         return []
     checks = checks_in_force()
-    if faults.is_told:
+    if faults.is_reported:
         current = (checks, HOOKS.recorders_version)
         if module.derived.get(_NOTED) != current:
             module.derived[_NOTED] = current

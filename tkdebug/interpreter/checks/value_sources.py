@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
+from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, traced
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
@@ -71,13 +71,10 @@ class ValueSources(ForwardAnalysis[Sources]):
 
 def terms(value: Value) -> Iterator[Value]:
     """What `value` is a sum of."""
+    value = traced(value, _RESHAPING)
     op = value.defining_op
-    if op is None:
-        yield value
-    elif arith.AddI.matches(op) or tt.AddPtr.matches(op):
+    if op is not None and (arith.AddI.matches(op) or tt.AddPtr.matches(op)):
         for operand in op.operands:
             yield from terms(operand)
-    elif op.name in _RESHAPING:
-        yield from terms(op.operands[0])
     else:
         yield value

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.interpreter import (
-    addresses,
     atomics,
     descriptor_blocks,
     descriptor_creation,
     descriptors,
     memory,
+    pointers,
 )
 from tkdebug.interpreter.rules.types import Rules, one
 
 RULES: Rules = {
-    tt.AddPtr: one(memory.add_pointer),
-    tt.Load: one(addresses.load),
-    tt.Store: addresses.store,
+    tt.AddPtr: one(pointers.add_pointer),
+    tt.Load: one(memory.load),
+    tt.Store: memory.store,
     tt.MakeTensorDescriptor: one(descriptor_creation.make_descriptor),
     tt.DescriptorLoad: one(descriptor_blocks.descriptor_load),
     tt.DescriptorStore: descriptor_blocks.descriptor_store,

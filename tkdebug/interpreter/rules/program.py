@@ -38,7 +38,7 @@ RULES: Rules = {
     # What they assume is looked at by `checks.assumptions`.
     tt.Assume: nothing,
     tt.Hint: unchanged,
-    # Whoever watches looks on (`watching`).
+    # Watches are observers (`watching`).
     tt.Watch: nothing,
     tt.Visit: one(visit),
 }

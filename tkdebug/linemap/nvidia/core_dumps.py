@@ -184,7 +184,7 @@ class CoreDump:
         grids: what was running.
         stops: what an exception stopped; by block, those without a block last.
         warps: what was on the GPU, in no certain order.
-        multiprocessors: how many the dump tells of.
+        multiprocessors: how many the dump has.
         images: (module handle, relocated cubin) of the loaded modules.
         time_s: when it was made, in seconds since 1970; None where it does not tell.
     """
@@ -365,7 +365,7 @@ class _Reader:
             index: [_sm_exception(row) for row in self._rows(index, _SM_ROW.size)]
             for index, _ in self._of_type(_SMS)
         }
-        told: set[tuple[int, int]] = set()
+        with_exception: set[tuple[int, int]] = set()
         count = 0
         for index, section in self._of_type(_WARPS):
             parent = self._parent(section, _BLOCKS)
@@ -379,14 +379,14 @@ class _Reader:
                 stop = self._stop(row, at, sm, block, grids, images)
                 if stop is None:
                     continue
-                told.add((parent.link, parent.info))
+                with_exception.add((parent.link, parent.info))
                 yield stop
                 count += 1
                 if count >= _MAX_STOPS:
                     return
         for index, rows in exceptions.items():
             for number, (sm_id, exception, pc) in enumerate(rows):
-                if exception and (index, number) not in told:
+                if exception and (index, number) not in with_exception:
                     yield Stop(*_said(exception), pc=pc, sm=sm_id)
 
     def _warps(self, grids: Mapping[int, Grid]) -> Iterator[Warp]:

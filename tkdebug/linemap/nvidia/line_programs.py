@@ -268,7 +268,7 @@ class _Machine:
                 self.address += steps * self.header.minimum_instruction_bytes
             case 9:  # DW_LNS_fixed_advance_pc
                 self.address += reader.number(2)
-            case _:  # column, statement flags, or unknown: the header tells how many operands
+            case _:  # column, statement flags, or unknown: the header says how many operands
                 for _ in range(self.header.operand_counts[opcode - 1]):
                     reader.uleb()
 

@@ -236,7 +236,7 @@ class _Places:
         return f"{text}, function_name $L__info_string{label}, inlined_at {outer}"
 
     def _position(self, chain: tuple[Frame, ...]) -> tuple[int, int, int]:
-        # The column tells chains apart that end on one line; it does not reach the cubin.
+        # The column distinguishes chains that end on one line; it does not reach the cubin.
         if chain not in self.chains:
             place = self._file(chain[-1].file), max(1, chain[-1].line)
             column = self.columns[place] = self.columns.get(place, -1) + 1

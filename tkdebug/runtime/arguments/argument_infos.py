@@ -61,11 +61,11 @@ class ArgumentInfos:
 
 
 class _UnlikeOthers(Exception):
-    """An argument of which no short look tells all: a tuple, a descriptor, an object."""
+    """An argument that takes more than a short look: a tuple, a descriptor, an object."""
 
 
 def _look(value: Any) -> Hashable:
-    """What tells `value` from others that are described in other words."""
+    """A key of `value`; it differs where values are described differently."""
     if value.__class__ in _SCALARS:
         return constant_key(value)
     if hasattr(value, "untyped_storage"):

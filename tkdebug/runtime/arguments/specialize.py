@@ -86,7 +86,7 @@ def is_tensor_like(value: object) -> bool:
 
 
 def constant_key(value: Any) -> Hashable:
-    """A key of a compile-time constant that tells 1, 1.0 and True apart, and 0.0 from -0.0."""
+    """A key of a compile-time constant; those of 1, 1.0 and True differ, and of 0.0 and -0.0."""
     kind = value.__class__
     if kind is int or value is None:
         return value  # type: ignore[no-any-return]

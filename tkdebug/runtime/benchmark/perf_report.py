@@ -26,7 +26,7 @@ class Benchmark:
     Attributes:
         x_names: arguments that vary along x.
         x_vals: their values: a scalar for all of them, or a sequence with one for each.
-        line_arg: the argument that tells the lines apart.
+        line_arg: the argument that differs from line to line.
         line_vals: its values.
         line_names: labels of the lines.
         plot_name: title, and name of the files written.

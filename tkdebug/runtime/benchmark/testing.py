@@ -64,7 +64,7 @@ _RETURN_MODES: dict[str, Callable[[list[float]], Any]] = {
 }
 _ESTIMATE_CALLS = 5
 _GRAPH_REPLAYS = 10
-# No clock tells less than this apart; keeps the counts finite for empty functions.
+# No clock resolves less than this; keeps the counts finite for empty functions.
 _SHORTEST_MS = 1e-3
 
 

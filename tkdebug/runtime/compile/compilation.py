@@ -1,6 +1,6 @@
 """What every compile of a kernel has: front end, pass pipeline, artifacts.
 
-Responsible for the order of the stages, for telling hooks what came out, and for the knobs that
+Responsible for the order of the stages, for handing the result to hooks, and for the knobs that
 write stages to a directory or take edited ones from it. Snapshots are taken only when somebody
 wants them.
 """
@@ -22,6 +22,7 @@ from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability, driver
@@ -61,7 +62,8 @@ def snapshot_recorder() -> SnapshotRecorder | None:
     from tkdebug.compiler.artifacts import SnapshotRecorder
 
     load_what_launches_import()  # the hooks of plugins are there from then on
-    return SnapshotRecorder() if HOOKS.wants_compiled() else None
+    is_wanted = HOOKS.wants_compiled() or COMPILE_HOOKS.listener is not None
+    return SnapshotRecorder() if is_wanted else None
 
 
 def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
@@ -74,21 +76,13 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     Raises:
         CompileError: the kernel's source is wrong or not available.
     """
-    from tkdebug.compiler.ops.descriptors import MAPPABLE
-
     started_ns = time.perf_counter_ns()
     front_end = _compile_source(src)
     override = StageOverride.of(src)
     # An edited file replaces what the front end made, before any pass.
     module = (None if override is None else override.tile_ir()) or front_end
     front_end_ns = time.perf_counter_ns() - started_ns
-    if src.arg_divisibility is not None:
-        # Only the compiler of a kernel imports the dialects.
-        from tkdebug.compiler.dialects import tt
-
-        tt.Func(module.function).arg_divisibility = src.arg_divisibility
-    if src.mappable:
-        module.function.attributes[MAPPABLE] = src.mappable
+    note_arguments(src, module)
     if recorder is not None:
         recorder.take(module, front_end_ns)
     _run_passes(src, module, recorder)
@@ -97,6 +91,18 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
         record_operands(module, names, architecture(src), src.options.num_warps)
     used_globals = tuple(front_end.used_globals.values())
     return TileStage(module, used_globals, front_end.breakpoints)
+
+
+def note_arguments(src: Specialization, module: Module) -> None:
+    """Say in the front end's module what is known of its arguments."""
+    # Only the compiler of a kernel imports the dialects.
+    from tkdebug.compiler.dialects import tt
+    from tkdebug.compiler.ops.descriptors import MAPPABLE
+
+    if src.arg_divisibility is not None:
+        tt.Func(module.function).arg_divisibility = src.arg_divisibility
+    if src.mappable:
+        module.function.attributes[MAPPABLE] = src.mappable
 
 
 def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> TileModule:
@@ -212,16 +218,17 @@ def announce(
     """
     if recorder is not None:
         event = _event(kernel.src, recorder, compile_ns)
-        HOOKS.compiled(
-            replace(
-                event,
-                artifacts={**event.artifacts, **texts},
-                op_lines={**event.op_lines, **lines},
-                cache_hit=cache_hit,
-                line_table=line_table,
-                image=image,
-            )
+        event = replace(
+            event,
+            artifacts={**event.artifacts, **texts},
+            op_lines={**event.op_lines, **lines},
+            cache_hit=cache_hit,
+            line_table=line_table,
+            image=image,
         )
+        HOOKS.compiled(event)
+        if COMPILE_HOOKS.listener is not None:
+            COMPILE_HOOKS.listener(kernel, event)
 
 
 def tell_failure(

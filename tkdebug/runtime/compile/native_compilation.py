@@ -1,6 +1,6 @@
 """Compiles a kernel to machine code for one specialisation and one architecture.
 
-Responsible for what stands around code generation: options it cannot honour, its steps, telling
+Responsible for what is around code generation: options it cannot honour, its steps, telling
 hooks. The front end's part is `compilation`'s, code generation is the
 backend's (`compiler.targets`).
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from tkdebug.compiler.analysis.pointer_origins import hands_out_addresses
 from tkdebug.compiler.targets.backend import NativeOptions, backend_of, target_of
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
@@ -173,6 +174,10 @@ class NativeCompilation:
         tile = compile_tile_ir(self._src, self._recorder)
         ignore_breakpoints(tile.breakpoints, "this kernel runs on the GPU")
         _tell_summarised_prints(tile.module)
+        if hands_out_addresses(tile.module):
+            from tkdebug.interpreter.registry import ADDRESSES  # with torch, which is there by now
+
+            ADDRESSES.are_stored_by_kernels = True
         # Before GPU passes turn the module into GPU IR.
         tile_ir = print_module(tile.module)
         tile_ops = None if self._recorder is None else op_places(tile.module)

@@ -96,7 +96,7 @@ class StageOverride:
             return None
         if not directory.is_dir():
             raise UsageError(
-                f"TKDEBUG_OVERRIDE: {directory} is no directory; copy the folders of kernels "
+                f"TKDEBUG_OVERRIDE: {directory} is not a directory; copy the folders of kernels "
                 "there that TKDEBUG_DUMP wrote, and edit them"
             )
         return StageOverride(src.fn.__name__, _folder(directory, src))

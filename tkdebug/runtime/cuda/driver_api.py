@@ -13,7 +13,7 @@ from typing import Any
 
 from tkdebug.runtime.errors import CudaError
 
-# CUresult values (cuda.h) that the launch path tells apart.
+# CUresult values (cuda.h) that the launch path distinguishes.
 SUCCESS = 0
 INVALID_VALUE = 1
 NOT_INITIALIZED = 3
@@ -24,7 +24,7 @@ _HINTS = {
     200: "the compiled kernel does not suit this GPU or driver; delete the cache of compiled "
     "kernels (TKDEBUG_CACHE_DIR), or update the driver",
     209: "the kernel was compiled for another architecture; check the option `arch`",
-    218: "the driver could not read the PTX; `tkdebug doctor` tells the versions",
+    218: "the driver could not read the PTX; `tkdebug doctor` shows the versions",
     222: "the driver is older than the PTX version; update the driver",
     700: "an earlier kernel accessed memory out of bounds (kernels run asynchronously); "
     "find it with --mode interpret, or with CUDA_LAUNCH_BLOCKING=1",

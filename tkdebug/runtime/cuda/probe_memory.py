@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 from tkdebug.errors import TkError
 from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.cuda.allocator_blocks import torchs_allocations
 from tkdebug.runtime.cuda.device import Device
-from tkdebug.runtime.device.platform import ProbeRecords, ProbeTable
+from tkdebug.runtime.device.platform import Allocations, ProbeRecords, ProbeTable
 
 MOST_TABLES = 256
 _SMALLEST_BYTES = 1 << 12
+_ALIGNMENT = 16
 # Made together, as the driver takes a while for each piece of memory.
 _MADE_TOGETHER = 32
 _NO_TIMING = 2
@@ -40,6 +42,7 @@ class _Calls(NamedTuple):
 
     is_capturing: Callable[..., int]
     zero: Callable[..., int]
+    fill: Callable[..., int]
     copy: Callable[..., int]
     record: Callable[..., int]
     query: Callable[..., int]
@@ -54,6 +57,7 @@ def _calls() -> _Calls:
     return _Calls(
         found("cuStreamIsCapturing", handle, handle),
         found("cuMemsetD8Async", handle, ctypes.c_ubyte, size, handle),
+        found("cuMemcpyHtoDAsync", handle, handle, size, handle),
         found("cuMemcpyDtoHAsync", handle, handle, size, handle),
         found("cuEventRecord", handle, handle),
         found("cuEventQuery", handle),
@@ -70,15 +74,16 @@ class _Table:
         size_bytes: what of it is used now.
         host: address of its copy.
         event: recorded behind the copy.
+        behind: address of what the launch reads, behind the table.
         capacity_bytes: of both.
     """
 
-    __slots__ = ("address", "capacity_bytes", "event", "host", "size_bytes")
+    __slots__ = ("address", "behind", "capacity_bytes", "event", "host", "size_bytes")
 
     def __init__(self, address: int, host: int, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
         self.size_bytes = 0
-        self.address = address
+        self.address = self.behind = address
         self.host = host
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
 
@@ -121,12 +126,19 @@ class CudaProbeMemory:
         self._free_records: list[_Records] = []
         self._used_records = 0
 
-    def begin(self, size_bytes: int, stream: int) -> ProbeTable | None:
+    def begin(self, size_bytes: int, stream: int, behind: bytes = b"") -> ProbeTable | None:
         """A table of zeros, for what is launched next on `stream`; None while none is free."""
-        table = self._take(size_bytes)
-        if table is not None:
-            table.size_bytes = size_bytes
-            self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, size_bytes, stream)
+        offset = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+        table = self._take(offset + len(behind))
+        if table is None:
+            return None
+        table.size_bytes, table.behind = size_bytes, table.address + offset
+        self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, size_bytes, stream)
+        if behind:
+            # Nobody writes there before the table is read, which the launch's end comes before.
+            host = table.host + offset
+            ctypes.memmove(host, behind, len(behind))
+            self._do("cuMemcpyHtoDAsync", self._calls.fill, table.behind, host, len(behind), stream)
         return table
 
     def _take(self, size_bytes: int) -> _Table | None:
@@ -230,6 +242,10 @@ class CudaProbeMemory:
         with self._lock:
             self._used_records -= 1
             self._free_records.append(records)
+
+    def allocations(self) -> Allocations:
+        """What torch's allocator has given out of the device's memory."""
+        return torchs_allocations(self._device.index)
 
     def is_capturing(self, stream: int) -> bool:
         """Whether launches on `stream` become part of a graph."""

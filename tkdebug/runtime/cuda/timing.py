@@ -1,6 +1,6 @@
 """Device time of launches by CUDA events, read when they have passed and never waited for.
 
-Only launches that somebody times come here, each on its way to the GPU, so the driver is called
+Only launches that are timed come here, each on its way to the GPU, so the driver is called
 without the bindings. Invariants: nothing here synchronises unless asked to wait; no call that may
 wait for another thread keeps the GIL; no event is recorded into a CUDA graph that is captured.
 """

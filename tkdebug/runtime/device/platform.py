@@ -6,7 +6,7 @@ A platform launches what the backend it names compiles (`compiler/targets/backen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.probes.live_memory import AddressRange
     from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.runtime.device.crash_dumps import CrashDumps
     from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -81,6 +82,24 @@ class ProbeTable(Protocol):
         """Of its first byte, a multiple of 16."""
         ...
 
+    @property
+    def behind(self) -> int:
+        """Where what was put behind it begins, a multiple of 16."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """What is known of a device's memory.
+
+    Attributes:
+        live: allocations that are in use; they do not overlap.
+        gone: memory of the same allocator that none has.
+    """
+
+    live: Sequence[AddressRange] = ()
+    gone: Sequence[AddressRange] = ()
+
 
 class ProbeRecords(Protocol):
     """Memory of the host that kernels write records into."""
@@ -98,8 +117,13 @@ class ProbeRecords(Protocol):
 class ProbeMemory(Protocol):
     """The tables of a device's checked launches; nothing waits unless it says so."""
 
-    def begin(self, size_bytes: int, stream: int) -> ProbeTable | None:
+    def begin(self, size_bytes: int, stream: int, behind: bytes = b"") -> ProbeTable | None:
         """A table of zeros, for what is launched next on `stream`; None while none is free.
+
+        Args:
+            size_bytes: of it.
+            stream: handle of the stream.
+            behind: what the launch reads, put behind the table.
 
         Raises:
             TkError: the device has no memory for it.
@@ -132,6 +156,10 @@ class ProbeMemory(Protocol):
 
     def end_records(self, records: ProbeRecords) -> None:
         """Give back what was read."""
+        ...
+
+    def allocations(self) -> Allocations:
+        """What the script's allocator has given out of the device's memory."""
         ...
 
     def is_capturing(self, stream: int) -> bool:

@@ -2,7 +2,7 @@
 
 Found by reading the AST, without compiling: names that the function does not bind itself, looked
 up in its closure and its module. Not responsible for noticing that a global changed after a
-compile: the front end tells which ones it really used.
+compile: the front end says which ones it really used.
 """
 
 from __future__ import annotations

@@ -108,21 +108,21 @@ class InterpretedKernel(CompiledKernel):
             self._compilation = self.cross_compile(self.src, values, self._cross_compiled)
         capture = capture_in_force()
         if capture is None:
-            self._launch(grid, values, is_told=True)
+            self._launch(grid, values, is_reported=True)
         else:
             with capture.recording(self, grid, values):
                 # A GPU would run nothing yet: what is wrong is reported when the graph is replayed.
-                self._launch(grid, values, is_told=False)
+                self._launch(grid, values, is_reported=False)
 
-    def _launch(self, grid: Grid, values: tuple[Any, ...], is_told: bool) -> None:
+    def _launch(self, grid: Grid, values: tuple[Any, ...], is_reported: bool) -> None:
         if not HOOKS.launch:
-            self._execute(grid, values, None, is_told)
+            self._execute(grid, values, None, is_reported)
             return
         record = self.launch_record(next_launch_id(), grid, 0, values, time.time_ns())
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
         try:
-            self._execute(grid, values, record, is_told)
+            self._execute(grid, values, record, is_reported)
         except BaseException as error:
             record.error = f"{type(error).__name__}: {error}"
             raise
@@ -143,7 +143,7 @@ class InterpretedKernel(CompiledKernel):
         return stored_tensors(self.module, runtime_values(self.src.specs, values))
 
     def _execute(
-        self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_told: bool
+        self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_reported: bool
     ) -> None:
         from tkdebug.interpreter import run_module
         from tkdebug.runtime.arguments.tensor_places import (
@@ -153,7 +153,7 @@ class InterpretedKernel(CompiledKernel):
 
         refuse_without_memory(self.name, self.src.fn.arg_names, values)
         refuse_mixed_places(self.name, self.src.fn.arg_names, values)
-        if (HOOKS.debugger is not None or self.breakpoints) and is_told:
+        if (HOOKS.debugger is not None or self.breakpoints) and is_reported:
             debugger = HOOKS.debugger or debugger_of_breakpoints(self.breakpoints)
             if debugger is not None and debugger.launch(self, grid, values, record):
                 return
@@ -162,7 +162,7 @@ class InterpretedKernel(CompiledKernel):
         profile = self._profile(grid, values)
         launch_id = 0 if record is None else record.id
         watcher = None
-        if self.src.probes is not None and is_told:
+        if self.src.probes is not None and is_reported:
             watcher = launch_watcher(self.module, self.src.probes, self.name, launch_id, grid)
         run_module(
             self.module,
@@ -170,7 +170,7 @@ class InterpretedKernel(CompiledKernel):
             grid,
             record,
             self.name,
-            is_told=is_told,
+            is_reported=is_reported,
             arguments=arguments,
             observers=[one for one in (profile, watcher) if one is not None],
         )

@@ -6,7 +6,7 @@ looks the compiled kernel up, and hands the arguments over. Each step that a lau
 is left out of the text. Whatever is rare (a first launch, an unusual argument, another mode) goes
 through a call to `NativePath`.
 
-Invariant: the key tells apart whatever `specialize.argument_spec` and `specialize.alignment_key`
+Invariant: the key differs wherever `specialize.argument_spec` and `specialize.alignment_key`
 tell apart, as equal keys share a kernel.
 """
 

@@ -1,4 +1,4 @@
-"""Launches that somebody times, which therefore run as they are: unchecked."""
+"""Launches that the script times, which therefore run as they are: unchecked."""
 
 from __future__ import annotations
 

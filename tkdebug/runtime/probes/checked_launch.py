@@ -14,6 +14,7 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
 from tkdebug.runtime.probes.closer_looks import may_need_closer_look
 from tkdebug.runtime.probes.held_arguments import HeldArguments
+from tkdebug.runtime.probes.memory_maps import LaunchMemory, launch_memory
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
@@ -36,6 +37,7 @@ class CheckedLaunch:
         arguments: what was passed.
         table: all zero.
         records: for values that are watched; None where none is.
+        known: of memory; None where the kernel loads no pointers.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class CheckedLaunch:
         arguments: PassedArguments,
         table: ProbeTable,
         records: ProbeRecords | None,
+        known: LaunchMemory | None,
     ) -> None:
         self._kernel = kernel
         self._memory = memory
@@ -55,6 +58,7 @@ class CheckedLaunch:
         self._arguments = arguments
         self._table = table
         self._records = records
+        self._known = known
         self._launch_id = 0
         self._held: HeldArguments | None = None
 
@@ -79,12 +83,14 @@ class CheckedLaunch:
             records = _or_wait(lambda: memory.begin_records(WORD_BYTES * words))
             if records is None:
                 return None
-        table = _or_wait(lambda: memory.begin(plan.table_bytes, stream))
+        known = launch_memory(memory, arguments) if plan.takes_map else None
+        behind = b"" if known is None else known.packed
+        table = _or_wait(lambda: memory.begin(plan.table_bytes, stream, behind))
         if table is None:
             if records is not None:
                 memory.end_records(records)
             return None
-        return CheckedLaunch(kernel, memory, grid, stream, arguments, table, records)
+        return CheckedLaunch(kernel, memory, grid, stream, arguments, table, records, known)
 
     def launch(self, values: tuple[Any, ...], passed: tuple[Any, ...]) -> None:
         """Make the launch, with hooks around it where there are any.
@@ -119,7 +125,9 @@ class CheckedLaunch:
     def _submit(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel | None:
         plan = self._kernel.binary.probes
         assert plan is not None
-        probes = (self._table.address, *self._arguments.bounds(plan.bounds))
+        size_bytes = 0 if self._known is None else len(self._known.packed)
+        there = self._table.behind, self._table.behind + size_bytes
+        probes = (self._table.address, *self._arguments.bounds(plan.bounds, there))
         if self._records is not None:
             counters = self._table.address + table_bytes(len(plan.sites))
             probes = (*probes, counters, self._records.address)
@@ -144,6 +152,7 @@ class CheckedLaunch:
             copy_context(),
             self._held,
             self._records,
+            self._known,
         )
         CHECKED.add(pending)
         return ran

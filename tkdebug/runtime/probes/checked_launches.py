@@ -15,7 +15,7 @@ import struct
 import threading
 from collections import deque
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.instrumentation.measuring import Kernel
     from tkdebug.runtime.probes.held_arguments import HeldArguments
+    from tkdebug.runtime.probes.memory_maps import LaunchMemory
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 
@@ -54,6 +55,7 @@ class PendingTable:
         context: of the launch: what is known there of a fault's place.
         held: for a closer look at what it found; None where there can be none.
         records: of watched values; None where none is.
+        known: what was known of memory; None where the kernel loads no pointers.
     """
 
     memory: ProbeMemory
@@ -66,6 +68,7 @@ class PendingTable:
     context: Context
     held: HeldArguments | None = None
     records: ProbeRecords | None = None
+    known: LaunchMemory | None = None
 
 
 class CheckedLaunches:
@@ -82,7 +85,7 @@ class CheckedLaunches:
         self._reading = threading.Lock()
         self._counting = threading.Lock()
         self._checked = self._captured = self._lost = 0
-        self._told = LaunchCounts(0, 0)
+        self._recorded = LaunchCounts(0, 0)
         # Builds that were launched: how their accesses are tested is recorded once.
         self._plans: dict[int, ProbePlan] = {}
         self._tests = AccessTests()
@@ -143,9 +146,9 @@ class CheckedLaunches:
         """Wait for all launches, report them, and say how many there were."""
         self._read(waits=len(self._pending))
         counts = LaunchCounts(self._checked, self._captured)
-        if counts != self._told:
-            HOOKS.record(counts.since(self._told))
-            self._told = counts
+        if counts != self._recorded:
+            HOOKS.record(counts.since(self._recorded))
+            self._recorded = counts
         if self._tests.text:
             HOOKS.record(self._tests)
             self._tests = AccessTests()
@@ -235,6 +238,9 @@ class CheckedLaunches:
         launch = CheckedLaunch(
             pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
         )
+        if pending.known is not None:
+            known = pending.known
+            launch = replace(launch, known=known.tensors, freed_at=known.freed_at)
         faults = faults_of(pending.plan, table, launch)
         failure = None
         try:

@@ -38,7 +38,7 @@ class CloserLooks:
         self._looks: dict[str, int] = {}
         self._fruitless: dict[str, int] = {}
         self._left_s = ALL_LOOKS_S
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def faults(
         self, pending: PendingTable, table: bytes, launch: CheckedLaunch, faults: list[Fault]
@@ -49,7 +49,7 @@ class CloserLooks:
             pending: the launch.
             table: what it left there.
             launch: what its faults name.
-            faults: those that its table tells.
+            faults: those in its table.
         """
         # The interpreter, which most launches do not need.
         from tkdebug.interpreter.closer_look import look_closer
@@ -80,9 +80,9 @@ class CloserLooks:
 
         seen = symptoms(pending.plan, table)
         kind = next((kind for kind in ("nan", "inf") if kind in seen), None)
-        if kind is None or pending.kernel in self._told:
+        if kind is None or pending.kernel in self._reported:
             return
-        self._told.add(pending.kernel)
+        self._reported.add(pending.kernel)
         x, y, _ = launch.grid
         first = seen[kind]
         program = (first % x, first // x % y, first // (x * y))

@@ -25,6 +25,8 @@ def depends_on_data(module: Module) -> bool:
     values_matter = {"nan", "inf"}.intersection(tt.Func(module.function).probe_symptoms)
     return any(
         (OpView(op).probe is not None and _comes_of_loads(_tested(op)))
+        # Whether memory was written may differ in each launch.
+        or OpView(op).value_probe is not None
         or (values_matter and stores_floats(op) and _comes_of_loads((stored(op),)))
         for op in module.walk()
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.tensor import unwrap
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
@@ -55,12 +56,17 @@ class PassedArguments:
                 self._bounds[place] = byte_bounds(tensor)
         self.has_gaps = any(tensor.has_gaps for tensor in self.tensors.values())
 
-    def bounds(self, names: Sequence[str]) -> tuple[int, ...]:
+    def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
         """First and end byte of each of these, one after the other.
 
         Of what has no known extent, such as an address with a type, everything is legal.
+
+        Args:
+            names: as `ProbePlan.bounds` has them.
+            memory: of the map of memory.
         """
-        return tuple(place for name in names for place in self._bounds.get(name, (0, _NO_END)))
+        known = {**self._bounds, MEMORY: memory}
+        return tuple(place for name in names for place in known.get(name, (0, _NO_END)))
 
 
 def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:

@@ -1,6 +1,6 @@
 """`@autotune`: a kernel whose configuration is chosen at the launch.
 
-Responsible for the choice: which configurations are candidates, trying each, telling of it.
+Responsible for the choice: which configurations are candidates, trying each, reporting it.
 Benchmarking itself is `testing.do_bench`'s, compiling candidates is
 `compile_in_parallel`'s.
 Under interpret nothing is timed, since interpreted time says nothing of the GPU's: the first
@@ -108,7 +108,7 @@ class Autotuner(KernelInterface):
         self.num_reps = rep
         self.use_cuda_graph = use_cuda_graph
         self._do_bench = do_bench
-        self._told = False
+        self._reported = False
         if warmup is not None or rep is not None or use_cuda_graph:
             self._take_deprecated_timing(warmup, rep, use_cuda_graph)
 
@@ -193,8 +193,8 @@ class Autotuner(KernelInterface):
                 self.cache[key] = candidates[0]
             elif current_mode(self.base_fn.__name__) == "interpret":
                 self._refuse_in_captures()
-                self.cache[key] = candidates[0]
-                self._tell_untimed(candidates[0])
+                self.cache[key] = self._first_that_compiles(args, kwargs, candidates)
+                self._tell_untimed(self.cache[key], candidates)
             else:
                 self.cache[key] = self._benchmark(args, kwargs, candidates)
             chosen = self.cache[key]
@@ -204,6 +204,32 @@ class Autotuner(KernelInterface):
             self.pre_hook({**self._positional(), **kwargs, **chosen.all_kwargs()}, reset_only=True)
             self._announce(key, chosen)
         return self.cache[key]
+
+    def _first_that_compiles(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
+    ) -> Config:
+        """What an interpreted kernel runs with: timing would leave out what does not compile, too.
+
+        Returns:
+            The first of `candidates` where none compiles, so that the launch says why.
+        """
+        if _plain_kernel(self.fn) is None:
+            return candidates[0]
+        for config in candidates:
+            self._refuse_conflicts(config, kwargs)
+            current = {**kwargs, **config.all_kwargs(), "warmup": True}
+            if config.pre_hook is not None:
+                config.pre_hook({**self._positional(), **current})
+            token = TRYING.set(True)
+            try:
+                self.fn.run(*args, **current)
+                return config
+            except CompileError as error:
+                if KNOBS.print_autotuning:
+                    print(f"Autotuning failed with {error}")
+            finally:
+                TRYING.reset(token)
+        return candidates[0]
 
     def _positional(self) -> dict[str, Any]:
         return self.nargs or {}
@@ -357,16 +383,17 @@ class Autotuner(KernelInterface):
                 "launch it once before the capture",
             )
 
-    def _tell_untimed(self, config: Config) -> None:
+    def _tell_untimed(self, config: Config, candidates: Sequence[Config]) -> None:
         if not KNOBS.quick:
+            compiles = " and compiles" if config is not candidates[0] else ""
             self._tell_once(
                 "interpreted, so nothing is timed; taking the first of "
-                f"{len(self.configs)} configs that survives pruning ({config})"
+                f"{len(self.configs)} configs that survives pruning{compiles} ({config})"
             )
 
     def _tell_once(self, text: str) -> None:
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             tell(f"autotune of {self.base_fn.__name__}: {text}")
 
     def _announce(self, key: tuple[object, ...], config: Config) -> None:

@@ -1,6 +1,6 @@
 """The picture of a stop: source and answers, variables and a map of one, programs, lines passed.
 
-It keeps what the user looks at, and tells when that is another thing.
+It keeps what the user looks at, and posts a message when that changes.
 """
 
 from __future__ import annotations

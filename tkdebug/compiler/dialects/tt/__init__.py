@@ -29,6 +29,7 @@ from tkdebug.compiler.dialects.tt.memory import (
     Load,
     MakeTensorDescriptor,
     Store,
+    is_exchange,
 )
 from tkdebug.compiler.dialects.tt.program import (
     Assert,
@@ -138,4 +139,5 @@ __all__ = [
     "Unsplat",
     "Visit",
     "Watch",
+    "is_exchange",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, OneResult, PointerAccess
+from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.op_view import (
     CONDITIONS,
     DESCRIPTORS,
@@ -150,6 +151,11 @@ class AtomicRmw(Atomic, MaskedAccess):
     value = operand_def(NUMBERS)
     mask = optional_operand_def(CONDITIONS)
     kind = attribute_def("kind", str)
+
+
+def is_exchange(op: Operation) -> bool:
+    """Whether an op gives memory another value without computing with the old one."""
+    return AtomicRmw.matches(op) and AtomicRmw(op).kind == "xchg"
 
 
 class AtomicCas(Atomic):

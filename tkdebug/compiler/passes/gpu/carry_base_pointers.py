@@ -122,7 +122,7 @@ class _Carried:
         tile = build.op(_BROADCAST if self.kept else _SPLAT, (base,), type_)
         for offset in offsets:
             tile = build.op(_ADD, (tile, offset))
-        argument.replace_all_uses_with(tile)
+        rewriter.replace_value(argument, tile)
         terminator = body.terminator
         build = OpBuilder(rewriter, terminator, "split-pointers", _location(self.carried))
         following = base

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tkdebug.compiler.dialects import arith, scf, ttg
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import fuse
@@ -221,7 +221,8 @@ class LoopPipeline:
             for load in self.bulk
         ]
         coordinates = [
-            [clones.get(value, value) for value in load.op.operands[1:]] for load in self.bulk
+            [clones.get(value, value) for value in tt.DescriptorLoad(load.op).offsets]
+            for load in self.bulk
         ]
         copies = self.mbarriers.copy(anchor, rule, slot, places, coordinates, comes)
         for load, copy in zip(self.bulk, copies, strict=True):
@@ -313,7 +314,7 @@ class LoopPipeline:
             if load.op.result.uses:
                 read_by_threads |= load.is_bulk
                 value = build.op(ttg.LocalLoad, (buffer,), load.op.result.type)
-                load.op.result.replace_all_uses_with(value)
+                self.rewriter.replace_value(load.op.result, value)
         return read_by_threads
 
     def _copy_ahead(

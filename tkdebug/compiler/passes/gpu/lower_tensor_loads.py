@@ -54,5 +54,5 @@ def _lower(op: Operation, rewriter: Rewriter) -> None:
     if op.result.uses:
         value = build.op(ttg.LocalLoad, (buffer,), block)
         value.name = op.result.name
-        op.result.replace_all_uses_with(value)
+        rewriter.replace_value(op.result, value)
     rewriter.replace_with_ops(op, _RULE, copies)

@@ -66,6 +66,9 @@ class PipelineLoops:
     scratch_bytes: ScratchBytes = _no_scratch
     obstacle: str = ""
     name: ClassVar[str] = "pipeline-loops"
+    other_rounds: ClassVar[frozenset[str]] = frozenset(
+        ("fill-pipeline", "copy-ahead", "look-up-ahead")
+    )
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Pipeline every innermost loop that loads."""

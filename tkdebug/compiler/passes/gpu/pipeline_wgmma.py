@@ -271,3 +271,4 @@ def _use_waited(value: Value, waited: Value, rewriter: Rewriter) -> None:
         if user is not waited.owner:
             user.replace_operand(value, waited)
             rewriter.record_change(user, "use-waited")
+    rewriter.note_replaced(value, waited)

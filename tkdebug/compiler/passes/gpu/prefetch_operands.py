@@ -75,6 +75,7 @@ class PrefetchOperands:
     """Reads the first slice of a pipelined loop's dot an iteration ahead."""
 
     name: ClassVar[str] = "prefetch-operands"
+    other_rounds: ClassVar[frozenset[str]] = frozenset(("read-ahead",))
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every pipelined loop."""

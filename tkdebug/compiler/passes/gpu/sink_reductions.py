@@ -215,6 +215,7 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
     for user in users:
         user.replace_operand(result, total)
         rewriter.record_change(user, _RULE)
+    rewriter.note_replaced(result, total)
     operands = [tt.Reduce(term.reduce).sources[0] for term in found.terms]
     new_ops = [part.defining_op for part in parts if part not in operands]
     new_ops += made

@@ -126,7 +126,7 @@ def _emit(
         raise CodegenError(
             kernel,
             "emit",
-            f"{name} is called, but is no intrinsic of this LLVM and in no library",
+            f"{name} is called, but is neither an intrinsic of this LLVM nor in a library",
             diagnosis.op_of_text(llvm_ir, f"@{name}("),
             locations,
         )

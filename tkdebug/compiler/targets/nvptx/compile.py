@@ -25,6 +25,7 @@ from tkdebug.compiler.targets.backend import (
     ResourceCallback,
     StageCallback,
 )
+from tkdebug.compiler.targets.function_options import note_options
 from tkdebug.compiler.targets.nvptx.binary import Binary
 from tkdebug.compiler.targets.nvptx.codegen import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
@@ -205,14 +206,7 @@ def lower_to_llvm(
         CompileError: an op is not supported.
     """
     function = tt.Func(module.function)
-    function.num_warps = options.num_warps
-    function.target = target.name
-    if target.threads_per_warp != function.threads_per_warp:
-        function.threads_per_warp = target.threads_per_warp
-    if not options.fp_fusion:
-        function.fp_fusion = False
-    if not options.flush_subnormals:
-        function.flush_subnormals = False
+    note_options(module, options, target)
     probed: tuple[PassRun, ...] = ()
     probes: ProbePlan | None = None
     timeline = None if options.probes is None else options.probes.timeline

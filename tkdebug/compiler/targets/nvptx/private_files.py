@@ -77,7 +77,7 @@ def _opened(path: Path, flags: int, folder: int | None) -> Iterator[int]:
 
 def _check(path: Path, status: os.stat_result) -> None:
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise NotPrivateError(path, "it is no regular file")
+        raise NotPrivateError(path, "it is not a regular file")
     if status.st_uid not in (os.geteuid(), _ROOT):
         raise NotPrivateError(path, f"its owner is user {status.st_uid}")
     if status.st_mode & _WRITABLE_BY_OTHERS:

@@ -1,7 +1,7 @@
 """PTX lines of wgmma instructions, which ptxas does not tell.
 
 WARPGROUP.ARRIVE, which `wgmma.fence` becomes, has a row in ptxas's tables, and no wgmma moves over
-it; between two of them they stay in order. So a fence's row tells where in the PTX its wgmma are.
+it; between two of them they stay in order. So a fence's row shows where in the PTX its wgmma are.
 """
 
 from __future__ import annotations

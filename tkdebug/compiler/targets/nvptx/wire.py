@@ -47,7 +47,7 @@ def read(read_exactly: Callable[[int], bytes]) -> tuple[Header, bytes]:
     try:
         header = json.loads(read_exactly(header_bytes))
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"header is no JSON: {error}") from None
+        raise FrameError(f"header is not JSON: {error}") from None
     if not isinstance(header, dict):
         raise FrameError(f"header: got {type(header).__name__}, expected an object")
     return header, read_exactly(body_bytes) if body_bytes else b""

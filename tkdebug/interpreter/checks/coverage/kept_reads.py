@@ -43,7 +43,7 @@ class Read:
 
     @property
     def is_exact(self) -> bool:
-        """Whether `ranges` tells no more than was read."""
+        """Whether `ranges` has no more than was read."""
         return self.mask is not None
 
     def ranges(self, dims: Dimensions) -> Ranges | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
@@ -250,11 +251,7 @@ class _Ends:
 
 def _root(value: Value) -> Value:
     """The value that one repeats in another shape."""
-    op = value.defining_op
-    while op is not None and op.name in _THROUGH:
-        value = op.operands[0]
-        op = value.defining_op
-    return value
+    return traced(value, _THROUGH)
 
 
 def _end(bound: Value) -> tuple[Value | None, int]:

@@ -1,7 +1,7 @@
 """What a launch left unread, or read twice, of its inputs: the rules, over what it read.
 
 Each rule wants two witnesses that know nothing of each other: the elements that were read, and
-something in the kernel that tells how many it means, such as a mask's bound or the number of
+something in the kernel that says how many it means, such as a mask's bound or the number of
 elements as an argument. A gap is only reported where both agree.
 """
 
@@ -65,14 +65,14 @@ class Gaps:
 
     def find(self) -> Iterator[Gap]:
         """At most one for each tensor."""
-        told = set(self._reading.unknown)
+        known = set(self._reading.unknown)
         for op, reads in self._reading.reads.items():
             keys = {read.buffer.storage_key for read in reads}
-            if len(keys) > 1 or not keys.isdisjoint(told):
+            if len(keys) > 1 or not keys.isdisjoint(known):
                 continue
             found = self._of_load(self._loads[op], reads)
             if found is not None:
-                told |= keys
+                known |= keys
                 yield found
 
     def _of_load(self, facts: LoadFacts, reads: list[Read]) -> Gap | None:

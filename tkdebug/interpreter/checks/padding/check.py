@@ -450,7 +450,7 @@ class PaddingTracker(ShadowValues[Origin]):
         """Run ops beside the kernel: over no memory of its values, and without their faults."""
         ev = self._ev
         saved = ev.fusion, ev.faults
-        ev.fusion, ev.faults = Fusion(), FaultLog("", 0, ev.grid, is_told=False)
+        ev.fusion, ev.faults = Fusion(), FaultLog("", 0, ev.grid, is_reported=False)
         self._is_apart = True
         try:
             yield

@@ -92,7 +92,7 @@ def differs(real: Tensor, clean: Tensor) -> bool:
 def different(real: Tensor, clean: Tensor) -> Tensor:
     """Where two tiles differ by more than rounding explains.
 
-    What would not be finite without the padding tells nothing.
+    What would not be finite without the padding shows nothing.
     """
     if not real.is_floating_point():
         return real != clean

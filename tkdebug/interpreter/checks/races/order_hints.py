@@ -42,9 +42,9 @@ def _missing_order(
     order: HappensBefore, meanings: Mapping[Operation, Meaning], earlier: Side, later: Side
 ) -> str | None:
     """Why what the programs do does not put `earlier` before `later`; None if that is unknown."""
-    told = [event for event in order.events(earlier.program) if event.segment >= earlier.segment]
+    events = [event for event in order.events(earlier.program) if event.segment >= earlier.segment]
     asked = [event for event in order.events(later.program) if event.segment < later.segment]
-    met = _meeting(told, asked)
+    met = _meeting(events, asked)
     weakness = None if met is None else _weakness(meanings, *met)
     if weakness is not None:
         return weakness
@@ -83,10 +83,10 @@ def _line(op: Operation) -> int:
     return op.location.primary.line
 
 
-def _meeting(told: list[Event], asked: list[Event]) -> tuple[Event, Event] | None:
+def _meeting(events: list[Event], asked: list[Event]) -> tuple[Event, Event] | None:
     """The last event of one program that precedes one of another at the same place."""
     for late in reversed(asked):
-        for early in told:
+        for early in events:
             follows = early.is_written and early.time < late.time
             if follows and set(early.places) & set(late.places):
                 return early, late

@@ -138,7 +138,7 @@ class UndefinedValues(Observer):
 
     Args:
         module: what is launched.
-        faults: where it tells.
+        faults: where it reports.
         of_loads: whether what a load gives where its mask is false is undefined, too.
     """
 
@@ -277,9 +277,10 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
 
     def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
         """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
-        if not self._of_loads or (isinstance(mask, int) and mask):
+        given = mask_of(op)
+        if not self._of_loads or given is None or (isinstance(mask, int) and mask):
             return None
-        bad = self.of_active(~self._ev.dense(mask, op.operands[1].type).bool())
+        bad = self.of_active(~self._ev.dense(mask, given.type).bool())
         return bad if bool(bad.any()) else None
 
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
@@ -297,7 +298,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                     return None
             elif low <= least and most <= high:
                 return None
-        values = self._ev.dense(right, op.operands[1].type)
+        values = self._ev.dense(right, arith.Binary(op).rhs.type)
         bad = (values < 0) | (values >= bits) if shifts else values == 0
         bad = self.of_active(bad)
         return bad if bool(bad.any()) else None
@@ -370,10 +371,10 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 used = shadow if value is mask else shadow & allowed
                 if origin.kind == "remainder":
                     used = used & self._before_tensor(op, operands[0])
-                told = use
+                how = use
                 if origin.kind != "undefined" and isinstance(operands[0], PointerTile):
-                    told = "leads"
-                self._tell(op, origin, self.of_active(used), told, operands[0])
+                    how = "leads"
+                self._tell(op, origin, self.of_active(used), how, operands[0])
 
     def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
         """Where an access goes by an offset below 0."""

@@ -33,7 +33,7 @@ class Gap:
     storage: weakref.ref[torch.UntypedStorage]
     view: tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
     is_used: bool = False
-    is_told: bool = False
+    is_reported: bool = False
 
     def tensor(self) -> Tensor | None:
         """The tensor, while it is there."""
@@ -70,7 +70,7 @@ class HeldGaps:
         """A copy of a tensor has its gaps."""
         for gap in self._of(source):
             gap.is_used = True
-            if not gap.is_told and copy.numel() and _has_gap(copy):
+            if not gap.is_reported and copy.numel() and _has_gap(copy):
                 self._add_copy(gap, copy)
 
     def _add_copy(self, gap: Gap, copy: Tensor) -> None:
@@ -126,11 +126,11 @@ class HeldGaps:
         return gaps
 
     def _tell(self, gap: Gap) -> None:
-        if gap.is_told:
+        if gap.is_reported:
             return
         # Copies share the fault.
         for other in self._with_fault(gap.fault):
-            other.is_told = True
+            other.is_reported = True
         report(gap.fault)
 
     def _with_fault(self, fault: Fault) -> Iterator[Gap]:

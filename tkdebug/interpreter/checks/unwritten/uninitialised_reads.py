@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.buffers import Buffer
@@ -48,7 +49,7 @@ class UninitialisedReads(Observer):
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: all but an exchange compute with what is there."""
         mark = _mark_of(access.buffer)
-        if mark is not None and access.op.attributes.get("kind") != "xchg":
+        if mark is not None and not tt.is_exchange(access.op):
             self._look_for_marks(access, mark)
 
     def _look_for_marks(self, access: ObservedAccess, mark: int) -> None:

@@ -88,7 +88,7 @@ class UnwrittenOutputs(Observer):
             count = int(where.sum())
             first = int(where.reshape(-1).to(bits_type(1)).argmax())
             # Whether it is a fault shows when something reads the gaps.
-            if self._faults.is_told:
+            if self._faults.is_reported:
                 text = self._text(buffer, first, count)
                 has_to_be_read = not no_programs and count == where.numel()
                 fault = self._faults.fault(op, text, None, count)
@@ -130,7 +130,7 @@ class UnwrittenOutputs(Observer):
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: all but an exchange compute with what is there."""
-        if access.op.attributes.get("kind") != "xchg":
+        if not tt.is_exchange(access.op):
             self._look_for_gaps(access)
 
     def _look_for_gaps(self, access: ObservedAccess) -> None:

@@ -216,7 +216,7 @@ def lower_commit_group(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequ
 
 
 def lower_async_wait(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
-    """All groups but the last `num` have landed, for this thread; a barrier tells the others."""
+    """All groups but the last `num` have landed for this thread; for others, after a barrier."""
     count = ttg.AsyncWait(op).num
     ctx.emit.asm(f"cp.async.wait_group {count};", "~{memory}", "void", ())
     return ([],)

@@ -95,6 +95,8 @@ class Lowering:
         self.emit.set_op(op.id)
         for result, registers in zip(op.results, results, strict=True):
             self.values[result] = registers
+        if self.probes is not None:
+            self.probes.pointers.look_at(op)
         if self.symptoms is not None:
             self.symptoms.look_at(op)
 

@@ -139,7 +139,7 @@ class _TwoWays:
                 near(group)
             text.put("bra DONE;", "FAR:")
         text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
-        first, end_of_tensor = map(text.use, self._probes.ends(access.site))
+        first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
         text.put(f"sub.s64 size, {end_of_tensor}, {first};")
         text.put(*self._limited("lim", 1))
         if access.group > 1:

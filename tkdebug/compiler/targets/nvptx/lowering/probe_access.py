@@ -49,6 +49,7 @@ class TestedAccess:
         group: registers of one instruction.
         order: that of the elements that are reported; None where they are only flagged, or where
             threads have them in different orders.
+        is_searched: whether each pointer is looked up in the map of memory.
     """
 
     site: ProbeSite
@@ -57,10 +58,13 @@ class TestedAccess:
     mask: Registers | None
     group: int
     order: PlaceOrder | None
+    is_searched: bool = False
 
     @property
     def is_short(self) -> bool:
         """Whether it can be written as one piece of PTX."""
+        if self.is_searched:
+            return False
         return self.site.is_recomputed or self.order is not None
 
     @property
@@ -82,8 +86,10 @@ def tested_access(
     site = None if ctx.probes is None else ctx.probes.tested(op)
     if site is None:
         return None
+    assert ctx.probes is not None
     order = None if site.is_recomputed else PlaceOrder.of(ctx, PointerAccess(op).pointer)
-    return TestedAccess(site, op, pointers, mask, group, order)
+    is_searched = site.is_loaded and not ctx.probes.pointers.are_related(op)
+    return TestedAccess(site, op, pointers, mask, group, order, is_searched)
 
 
 def either_way(
@@ -105,9 +111,11 @@ def either_way(
         emit.new_block(stem) for stem in ("probe.astray", "probe.inside", "probe.after")
     )
     whole = tile_is_whole(ctx, access)
-    outside = None
+    outside, good = None, None
     if whole is None:
-        outside = _any_outside(ctx, access)
+        if access.is_searched:
+            good = _good_elements(ctx, access)
+        outside = _any_outside(ctx, access, good)
         emit.branch_rarely(outside, far, near)
     else:
         emit.branch_rarely(emit.xor(whole, 1), far, near)
@@ -116,9 +124,10 @@ def either_way(
     ends.append((usual(), emit.block))
     emit.branch(after)
     emit.start(far)
-    good = _good_elements(ctx, access)
+    if good is None:
+        good = _good_elements(ctx, access)
     if outside is None:
-        outside = _any_outside(ctx, access)
+        outside = _any_outside(ctx, access, good)
     _tell(ctx, access, good, outside, of_tile=whole is not None)
     ends.append((astray(good), emit.block))
     emit.branch(after)
@@ -138,8 +147,10 @@ def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
 def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     """i1: whether all of the tile is the tensor's; None where only elements can tell."""
     assert ctx.probes is not None
-    pointer, (first, end) = PointerAccess(access.op).pointer, ctx.probes.ends(access.site)
-    test = tile_is_inside(ctx, access.op, pointer, access.site.element_bytes, first, end)
+    test = None
+    if not access.is_searched:
+        pointer, ends = PointerAccess(access.op).pointer, ctx.probes.ends(access.site, access.op)
+        test = tile_is_inside(ctx, access.op, pointer, access.site.element_bytes, *ends)
     if test is None:
         ctx.probes.note_test(access.site, "element")
         return None
@@ -147,14 +158,24 @@ def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     return test.inside
 
 
-def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
-    """i1: whether this thread has bad elements."""
+def _any_outside(ctx: Lowering, access: TestedAccess, good: Good | None) -> LLVMValue:
+    """i1: whether this thread has bad elements; `good` is known where memory's map tells."""
     emit, probes = ctx.emit, ctx.probes
     assert probes is not None
     found = integer("i1", 0)
-    limit = probes.limit(access.site, access.group * access.site.element_bytes)
+    if access.is_searched:
+        assert good is not None
+        for first, count in zip(access.firsts, good, strict=True):
+            outside = emit.icmp("ne", count, access.group)
+            if access.mask is not None:
+                outside = emit.bit_and(outside, access.mask[first])
+            found = emit.binary("or", found, outside)
+        return found
+    limit = probes.limit(access.site, access.op, access.group * access.site.element_bytes)
     for first in access.firsts:
-        outside = emit.icmp("uge", probes.offset(access.site, access.pointers[first]), limit)
+        outside = emit.icmp(
+            "uge", probes.offset(access.site, access.op, access.pointers[first]), limit
+        )
         if access.mask is not None:
             outside = emit.bit_and(outside, access.mask[first])
         found = emit.binary("or", found, outside)
@@ -164,10 +185,18 @@ def _any_outside(ctx: Lowering, access: TestedAccess) -> LLVMValue:
 def _good_elements(ctx: Lowering, access: TestedAccess) -> Good:
     emit, probes, site = ctx.emit, ctx.probes, access.site
     assert probes is not None
+    if access.is_searched:
+        found = [probes.pointers.may_access(access.pointers[first]) for first in access.firsts]
+        if access.mask is not None:
+            masks = [access.mask[first] for first in access.firsts]
+            found = [emit.bit_and(*pair) for pair in zip(found, masks, strict=True)]
+        # A vector lies within 16 bytes, and so does what is mapped.
+        group = integer("i32", access.group)
+        return [emit.select(one, group, integer("i32", 0)) for one in found]
     good = []
-    limit = probes.limit(site, site.element_bytes)
+    limit = probes.limit(site, access.op, site.element_bytes)
     for first in access.firsts:
-        offset = probes.offset(site, access.pointers[first])
+        offset = probes.offset(site, access.op, access.pointers[first])
         inside = emit.icmp("ult", offset, limit)
         if access.mask is not None:
             inside = emit.bit_and(inside, access.mask[first])
@@ -229,7 +258,7 @@ def report_bits(
     if acting is not None:
         reports = emit.bit_and(reports, acting)
     tally = Tally(count, least, address, masked)
-    report(ctx, access.site, tally, reports, is_complete or not access.site.shape)
+    _report(ctx, access, tally, reports, is_complete)
     emit.branch(after)
     emit.start(after)
 
@@ -254,7 +283,16 @@ def _tell(
     acting = acting_thread(ctx, pointer)
     if acting is not None:
         reports = emit.bit_and(reports, acting)
-    report(ctx, access.site, tally, reports, is_complete or not access.site.shape)
+    _report(ctx, access, tally, reports, is_complete)
+
+
+def _report(
+    ctx: Lowering, access: TestedAccess, tally: Tally, reports: LLVMValue, is_complete: bool
+) -> None:
+    assert ctx.probes is not None
+    site = access.site
+    origin = ctx.probes.pointers.origin(access.op) if site.is_loaded else None
+    report(ctx, site, tally, reports, is_complete or not site.shape, origin)
 
 
 def _tally(ctx: Lowering, access: TestedAccess, good: Good) -> Tally:

@@ -15,6 +15,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_routine import (
     FLAG,
     REPORT,
     REPORT_WITHOUT_REDUX,
+    with_origin,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 from tkdebug.compiler.targets.target import REDUX
@@ -53,7 +54,12 @@ def flag(ctx: Lowering, site: ProbeSite, is_bad: LLVMValue) -> None:
 
 
 def report(
-    ctx: Lowering, site: ProbeSite, tally: Tally, reports: LLVMValue, is_complete: bool
+    ctx: Lowering,
+    site: ProbeSite,
+    tally: Tally,
+    reports: LLVMValue,
+    is_complete: bool,
+    origin: LLVMValue | None = None,
 ) -> None:
     """Report what threads have found, where `reports` holds in them.
 
@@ -63,6 +69,7 @@ def report(
         tally: what was found.
         reports: i1.
         is_complete: whether all threads report where one of them has bad elements.
+        origin: of a loaded pointer, i64: what the tile's pointers are offsets from.
     """
     probes, emit = ctx.probes, ctx.emit
     assert probes is not None
@@ -72,9 +79,13 @@ def report(
     slot = emit.cast("ptrtoint", probes.slot(site), "i64")
     complete = integer("i32", int(is_complete))
     found = (tally.count, tally.least, tally.masked, tally.payload)
-    arguments = (slot, complete, probes.time(), *found)
+    arguments: tuple[LLVMValue, ...] = (slot, complete, probes.time(), *found)
     text = REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX
-    emit.asm(text, "l,r,l,r,r,r,l,~{memory}", "void", arguments)
+    constraints = "l,r,l,r,r,r,l"
+    if origin is not None:
+        text, arguments = with_origin(text), (*arguments, origin)
+        constraints += ",l"
+    emit.asm(text, f"{constraints},~{{memory}}", "void", arguments)
     emit.branch(after)
     emit.start(after)
 

@@ -137,6 +137,16 @@ setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
 
 REPORT_WITHOUT_REDUX: Final = REPORT.replace(_SUMS, _SUMS_BY_LANE)
 
+_PAYLOAD: Final = f"@same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], $6;"
+
+
+def with_origin(text: str) -> str:
+    """A report that also says what the tile's pointers are offsets from, $7."""
+    assert _PAYLOAD in text
+    origin = f"@same st.relaxed.gpu.global.u64 [$0+{table.ORIGIN}], $7;"
+    return text.replace(_PAYLOAD, f"{_PAYLOAD}\n{origin}")
+
+
 # $0 slot, $1 whether this thread has bad elements.
 FLAG: Final = f"""{{
 .reg .b64 one;

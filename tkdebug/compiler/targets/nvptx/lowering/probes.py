@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
+from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.probes.sites import (
     BOUNDS_KINDS,
     TESTS,
@@ -20,12 +21,13 @@ from tkdebug.compiler.probes.sites import (
 )
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.loaded_pointers import LoadedPointers
 from tkdebug.compiler.targets.nvptx.lowering.probe_reaches import CarriedReach
 
 # The table's address, and the bounds of a tensor.
 TABLE_PARAMETER = "ptr addrspace(1) align 64"
 BOUND_PARAMETER = "i64"
-# Copies of sites that one clock tick tells apart.
+# Copies of sites that differ by a clock tick.
 _COPY_BITS = 16
 
 
@@ -63,6 +65,7 @@ class Probes:
         self._clock: LLVMValue | None = None
         self._copies = 0
         self._tests: dict[int, str] = {}
+        self.pointers = LoadedPointers(function, ctx, self)
         # Of tiles that loops carry.
         self.carried: dict[Value, CarriedReach] = {}
 
@@ -79,39 +82,51 @@ class Probes:
     def tested(self, op: Operation) -> ProbeSite | None:
         """The site of an access that is to be tested; None of any other op."""
         site = self.site_of(op)
-        return None if site is None or site.tensor is None else site
+        return None if site is None or site.bound is None else site
 
-    def offset(self, site: ProbeSite, pointer: LLVMValue) -> LLVMValue:
+    @property
+    def memory_map(self) -> LLVMValue:
+        """The address of the map of memory, i64."""
+        return self._ends[MEMORY][0]
+
+    def offset(self, site: ProbeSite, op: Operation, pointer: LLVMValue) -> LLVMValue:
         """How far behind the tensor's first byte a pointer is, i64; before it: very far."""
-        emit = self._ctx.emit
-        return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), self.bounds(site).first)
+        emit, first = self._ctx.emit, self.bounds(site, op).first
+        return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), first)
 
-    def ends(self, site: ProbeSite) -> tuple[LLVMValue, LLVMValue]:
-        """Addresses of the first byte of the tensor that an access must stay in, and of its end."""
-        assert site.tensor is not None
+    def ends(self, site: ProbeSite, op: Operation) -> tuple[LLVMValue, LLVMValue]:
+        """Addresses of the first byte of the tensor that access `op` must stay in, and its end."""
+        if site.tensor is None:
+            return self.pointers.ends(op)
         return self._ends[site.tensor]
 
-    def bounds(self, site: ProbeSite) -> Bounds:
-        """Of the tensor that a site's access must stay in."""
-        assert site.tensor is not None
+    def bounds(self, site: ProbeSite, op: Operation) -> Bounds:
+        """Of the tensor that access `op` of a site must stay in."""
+        if site.tensor is None:
+            first, end = self.pointers.ends(op)
+            return Bounds(first, self._ctx.emit.binary("sub", end, first))
         if site.tensor not in self._bounds:
-            first, end = self.ends(site)
+            first, end = self._ends[site.tensor]
             with self._ctx.emit.in_entry():
                 size = self._ctx.emit.binary("sub", end, first)
             self._bounds[site.tensor] = Bounds(first, size)
         return self._bounds[site.tensor]
 
-    def limit(self, site: ProbeSite, size_bytes: int) -> LLVMValue:
+    def limit(self, site: ProbeSite, op: Operation, size_bytes: int) -> LLVMValue:
         """Below which offset so many bytes may begin; 0 where the tensor has fewer."""
-        assert site.tensor is not None
+        if site.tensor is None:
+            return self._limit(self.bounds(site, op).size, size_bytes)
         key = site.tensor, size_bytes
         if key not in self._limits:
-            size, emit = self.bounds(site).size, self._ctx.emit
-            with emit.in_entry():
-                places = emit.binary("sub", size, integer("i64", size_bytes - 1))
-                is_any = emit.icmp("sgt", places, 0)
-                self._limits[key] = emit.select(is_any, places, integer("i64", 0))
+            size = self.bounds(site, op).size
+            with self._ctx.emit.in_entry():
+                self._limits[key] = self._limit(size, size_bytes)
         return self._limits[key]
+
+    def _limit(self, size: LLVMValue, size_bytes: int) -> LLVMValue:
+        emit = self._ctx.emit
+        places = emit.binary("sub", size, integer("i64", size_bytes - 1))
+        return emit.select(emit.icmp("sgt", places, 0), places, integer("i64", 0))
 
     def slot(self, site: ProbeSite) -> LLVMValue:
         """Where a site reports to."""

@@ -55,7 +55,7 @@ def lower_broadcast(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Regi
 
 
 def lower_join(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Sequence[Registers]:
-    """Register bit 0 tells the two tiles apart."""
+    """Register bit 0 selects one of the two tiles."""
     return ([value for pair in zip(a, b, strict=True) for value in pair],)
 
 
@@ -65,7 +65,7 @@ def lower_split(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Register
 
 
 def lower_cat(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Sequence[Registers]:
-    """The highest register bit tells the two tiles apart."""
+    """The highest register bit selects one of the two tiles."""
     return ([*a, *b],)
 
 

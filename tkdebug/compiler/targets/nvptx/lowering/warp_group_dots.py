@@ -76,7 +76,7 @@ def _matrix(op: Operation, value: Value, k_dim: int) -> _Matrix:
         width *= 2
     row_bytes = width * element_bytes
     if row_bytes not in _SWIZZLE_MODES or width < chunk:
-        raise LoweringError.at(op, f"{op.name}: a buffer of {type_} is no wgmma operand")
+        raise LoweringError.at(op, f"{op.name}: a buffer of {type_} is not a wgmma operand")
     is_transposed = contiguous != k_dim
     rows = layout.shape[1 - contiguous]
     # Between groups of 8 rows, and between columns of tiles.

@@ -1,0 +1,99 @@
+"""Stops in the IR after passes: each variable is what it is before any pass, or has none."""
+
+import pytest
+import torch
+from fronts import Repeated, debugging
+from test_variables import CASES
+
+from tkdebug.debugger.goals import Step, StepKind
+from tkdebug.debugger.programs import Selection
+from tkdebug.debugger.values import Constant, Pointers, Tile, Unavailable
+
+INTO = Step(StepKind.INTO)
+
+
+def visits(case, example, stage):
+    """What all variables are at each line that a program passes: function, line, values."""
+    torch.manual_seed(0)
+    make, program = CASES[case]
+    kernel, grid, named, tensors = make(example(case))
+    while not hasattr(kernel, "kernel_source"):
+        kernel = kernel.fn
+    seen = []
+
+    def look(debugger, stop):
+        inspection = debugger.at_stop
+        if not seen:
+            debugger.select(Selection.of([program], grid))
+        if stop.frames and inspection.programs and not stop.is_return:
+            place = (stop.place.function, stop.place.line)
+            seen.append((place, inspection.variables()))
+
+    with debugging(Repeated(look, INTO)) as debugger:
+        debugger.choose_stage(stage)
+        debugger.stop_at_next_launch()
+        kernel[grid](*tensors, **named)
+    return seen, tensors
+
+
+def same(got, want):
+    match got, want:
+        case Tile(), Tile():
+            a, b = got.data.double(), want.data.double()
+            return a.shape == b.shape and torch.allclose(a, b, rtol=2e-2, atol=2e-2, equal_nan=True)
+        case Pointers(), Pointers():
+            return got.name == want.name and torch.equal(got.offsets, want.offsets)
+        case Constant(), Constant():
+            return got.value == want.value
+        case _:
+            return type(got) is type(want)
+
+
+def unlike(values, want):
+    return [
+        name
+        for name, got in values.items()
+        if not isinstance(got, Unavailable) and (name not in want or not same(got, want[name]))
+    ]
+
+
+def is_of_a_round_that_does_not_come(values, there):
+    """Whether it is a copy, masked off, for a round behind the last one."""
+    start = values.get("start")
+    last = (
+        max(want["start"].data.item() for want in there if isinstance(want.get("start"), Tile))
+        if isinstance(start, Tile)
+        else None
+    )
+    return last is not None and start.data.item() > last
+
+
+# Each pass that copies, moves or replaces what names are bound to is behind one of these.
+AFTER = [
+    ("softmax", "tile-ir:eliminate-dead-code"),
+    ("layer_norm", "gpu-ir"),
+    ("matmul", "tile-ir:eliminate-dead-code"),
+    ("matmul", "gpu-ir"),
+    ("attention", "gpu-ir:assign-layouts"),
+    ("attention", "gpu-ir:pipeline-loops"),
+    ("attention", "gpu-ir"),
+]
+
+
+@pytest.mark.parametrize(("case", "stage"), AFTER)
+def test_variables_after_passes_are_those_of_one_visit_of_the_line(case, stage, example):
+    before, wanted = visits(case, example, "tile-ir")
+    after, stored = visits(case, example, stage)
+    for got, want in zip(stored, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+    given = missing = 0
+    for place, values in after:
+        there = [want for at, want in before if at == place]
+        assert there, place
+        if is_of_a_round_that_does_not_come(values, there):
+            continue
+        wrong = min((unlike(values, want) for want in there), key=len)
+        assert not wrong, (stage, place, wrong)
+        missing += sum(isinstance(each, Unavailable) for each in values.values())
+        given += len(values)
+    assert given - missing > 0.6 * given

@@ -1,0 +1,67 @@
+"""`tkdebug run --mode native`, from the command line to the report, on an interpreting device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from interpreting_device import InterpretingDevice
+from schedule_backend import ScheduleBackend
+
+from tkdebug.cli import main
+from tkdebug.compiler.targets import register_backend
+from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.runtime.device.platform import platform
+from tkdebug.runtime.probes.checked_launches import CHECKED
+
+_UNWRITTEN = """
+import torch, triton, triton.language as tl
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+x = torch.empty(500)
+x[:400] = 1
+double[(5,)](x, torch.empty(500), 500, BLOCK=128)
+"""
+_UNWRITTEN_LATER = _UNWRITTEN.replace(
+    "double[",
+    """for x in [
+    torch.ones(500, dtype=torch.int32), torch.empty(500, dtype=torch.int32)]:
+    double[""",
+).replace("torch.empty(500), 500", "torch.zeros_like(x), 500")
+
+
+@pytest.fixture
+def device():
+    register_backend(ScheduleBackend())
+    found = InterpretingDevice()
+    CHECKED.renew_locks()
+    try:
+        with platform(found):
+            yield found
+    finally:
+        forget_backend("schedule")
+        CHECKED.renew_locks()
+
+
+def run(script: str, folder: Path, *options: str) -> int:
+    path = folder / "script.py"
+    path.write_text(script, "utf-8")
+    return main(["run", "--no-tui", "--mode", "native", *options, str(path)])
+
+
+def test_reads_of_what_nothing_has_written_are_told(device, tmp_path, capsys):
+    status = run(_UNWRITTEN, tmp_path, "--check", "uninitialised-read", "--no-coredump")
+    told = capsys.readouterr().err
+    assert "uninitialised-read in double: load reads offset 400 of `x`" in told
+    assert "100 times" in told
+    assert status == 3
+    assert device.is_checked == [True]
+
+
+def test_read_in_a_launch_like_one_that_was_right(device, tmp_path, capsys):
+    options = ("--check", "uninitialised-read", "--no-coredump", "--ignore", "nan")
+    assert run(_UNWRITTEN_LATER, tmp_path, *options) == 3
+    assert "uninitialised-read in double" in capsys.readouterr().err
+    assert device.is_checked == [True, True]

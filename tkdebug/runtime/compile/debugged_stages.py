@@ -1,0 +1,108 @@
+"""A kernel's IR as its passes leave it, one pass after the other, for a debugger.
+
+The passes and their order are those of a compile; nothing is lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.targets.backend import NativeOptions, backend_of
+from tkdebug.compiler.targets.function_options import note_options
+from tkdebug.errors import UsageError
+from tkdebug.runtime.arguments.specialize import alignment_key
+from tkdebug.runtime.compile.compilation import note_arguments
+from tkdebug.runtime.compile.native_compilation import native_options, target_for
+from tkdebug.runtime.device.platform import platform_in_force
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.passes.pipeline import Pass, PassRun
+    from tkdebug.compiler.targets.target import Target
+    from tkdebug.runtime.compile.specialization import Specialization
+
+
+# As `tkdebug passes` has it.
+_USUAL_TARGET = "sm_90a"
+
+
+def source_for_gpu(
+    src: Specialization, target: str | None, values: Sequence[Any]
+) -> Specialization:
+    """What is compiled for an architecture, of a kernel that is interpreted.
+
+    Args:
+        src: of the interpreted kernel.
+        target: the architecture, where the launch asks for none; None for the usual one.
+        values: of the launch, of which GPU code knows the alignment.
+    """
+    options = src.options
+    target = target or usual_target()
+    if target is not None and not options.arch:
+        options = replace(options, arch=target)
+    return replace(src, alignment=alignment_key(src.fn.params, values), options=options)
+
+
+def usual_target() -> str | None:
+    """The architecture that GPU IR is for where nothing else is said; None for the GPU's here."""
+    return None if platform_in_force().obstacle() is None else _USUAL_TARGET
+
+
+def tile_passes() -> tuple[Pass, ...]:
+    """The passes over Tile IR, in order."""
+    from tkdebug.compiler.passes import TILE_PIPELINE, with_plugins
+
+    return with_plugins(TILE_PIPELINE, "tile")
+
+
+def gpu_passes(target: Target, options: NativeOptions) -> tuple[Pass, ...]:
+    """The passes from Tile IR to GPU IR, in order."""
+    from tkdebug.compiler.passes import with_plugins
+
+    return with_plugins(backend_of(target).pipeline(target, options), "gpu")
+
+
+def run_to_stage(
+    src: Specialization, module: Module, stage: str, pass_name: str, run: int
+) -> Iterator[tuple[PassRun, frozenset[str]]]:
+    """Run passes on the front end's module up to one of them, which is the last.
+
+    Args:
+        src: what is compiled.
+        module: changed.
+        stage: "tile-ir" or "gpu-ir".
+        pass_name: the last pass; "" for all.
+        run: which of its runs.
+
+    Yields:
+        What each pass did, and its rules whose ops belong to other rounds of a loop.
+
+    Raises:
+        TkError: a pass refuses the kernel.
+    """
+    from tkdebug.compiler.passes.pipeline import PassManager, other_rounds
+
+    note_arguments(src, module)
+    left = run
+    for is_gpu, pass_ in _passes(src, module, stage):
+        (done,) = PassManager((pass_,), verify_each=False, print_after=()).run(module)
+        yield done, other_rounds(pass_)
+        if is_gpu == (stage == "gpu-ir") and pass_.name == pass_name:
+            left -= 1
+            if not left:
+                return
+    if pass_name:
+        times = "not" if left == run else "once" if run - left == 1 else f"{run - left} times"
+        raise UsageError(f"{pass_name} runs {times} with the options of this kernel, got run {run}")
+
+
+def _passes(src: Specialization, module: Module, stage: str) -> Iterator[tuple[bool, Pass]]:
+    for pass_ in tile_passes():
+        yield False, pass_
+    if stage == "gpu-ir":
+        target, options = target_for(src.options), native_options(src)
+        note_options(module, options, target)
+        for pass_ in gpu_passes(target, options):
+            yield True, pass_
