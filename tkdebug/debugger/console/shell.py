@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
 
 PROMPT = "(tkdebug) "
+_LONGEST_OP = 110
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -247,7 +248,9 @@ class Console:
         is_line = here.mark is not None or stop.reason is Reason.WATCH
         if is_line and inspection.code.stage.is_front_end:
             return ""
-        return op_text(inspection.code, here.op)
+        text = op_text(inspection.code, here.op)
+        text = text if len(text) <= _LONGEST_OP or self.is_json else f"{text[:_LONGEST_OP]} …"
+        return f"{text}  (for another round)" if here.op in inspection.code.ahead else text
 
     def say_return(self) -> None:
         """What a function is about to return."""

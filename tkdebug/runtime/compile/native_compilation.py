@@ -14,7 +14,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.pointer_origins import hands_out_addresses
-from tkdebug.compiler.targets.backend import NativeOptions, backend_of, target_of
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import (
