@@ -9,12 +9,16 @@ from fronts import Scripted, debugging
 from tkdebug import TensorDescriptor
 from tkdebug.compiler.dialects import arith
 from tkdebug.debugger.breakpoints import BreakKind
+from tkdebug.debugger.console.commands import find_command
+from tkdebug.debugger.console.completion import completions
+from tkdebug.debugger.console.shell import Console
 from tkdebug.debugger.goals import ChangeStage, Continue, Step, StepKind
 from tkdebug.debugger.ir_text import held_by, holders, layout_of, lines_around
 from tkdebug.debugger.shared_memory import buffers
 from tkdebug.debugger.stages import Stage, all_stages, parse_stage
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.values import Unavailable
+from tkdebug.debugger.why import why, why_not_written
 from tkdebug.errors import UsageError
 
 TILE, GPU = ["fold", "sweep"], ["sweep", "lay-out", "sweep"]
@@ -233,6 +237,19 @@ def test_a_breakpoint_stops_at_the_op_of_a_value():
     assert where == ["arith.select"]
 
 
+def test_the_tab_key_offers_stages_and_values():
+    offered = []
+
+    def look(debugger):
+        console = Console(find_command)
+        console.attach(debugger)
+        offered.append(completions(console, "stage gpu-ir:pipeline-l", "l"))
+        offered.append("acc" in completions(console, "p %ac", "ac"))
+
+    multiplied([look])
+    assert offered == [["loops"], True]
+
+
 def test_time_runs_back_in_gpu_ir():
     moments = []
 
@@ -242,6 +259,19 @@ def test_time_runs_back_in_gpu_ir():
     back = Step(StepKind.OP, backwards=True)
     multiplied([OP, look, OP, OP, look, back, back, look])
     assert moments[0] == moments[2] != moments[1]
+
+
+def test_what_cannot_be_asked_after_passes_is_refused():
+    def look(debugger):
+        with pytest.raises(UsageError, match="`acc` cannot be assigned at gpu-ir: passes may have"):
+            debugger.assign("acc", "0")
+        with pytest.raises(UsageError, match="why: values are not followed through shared memory"):
+            why(debugger.at_stop, "out_ptr[0, 0]")
+        with pytest.raises(UsageError, match="why-not-written: values are not followed"):
+            why_not_written(debugger.at_stop, "out_ptr[0, 0]")
+
+    front = multiplied([look])
+    assert front.stops
 
 
 def test_a_name_whose_value_is_gone_says_which_pass_dropped_it():
@@ -280,9 +310,10 @@ def test_a_kernel_that_does_not_compile_to_a_stage_is_run_at_tile_ir_and_said_so
     front = Scripted([])
     with debugging(front, target="sm_89") as debugger:
         debugger.choose_stage("gpu-ir")
-        debugger.stop_at_next_launch()
-        kernels.twice_called[(1,)](x, out, BLOCK=4)
-    assert len(front.stops) == 1
+        for _ in range(2):
+            debugger.stop_at_next_launch()
+            kernels.twice_called[(1,)](x, out, BLOCK=4)
+    assert len(front.stops) == 2
     assert front.logged == [
         "twice_called cannot be run at gpu-ir: kernel.py:7: no layout for a test; "
         "it runs at tile-ir"
