@@ -403,6 +403,28 @@ def test_after_detach_no_kernel_stops_at_its_own_breakpoints(run, tmp_path):
     assert "passed over" not in err
 
 
+def test_stops_compare_with_the_watched_values_of_a_recorded_run(run, rows, tmp_path, capsys):
+    session = tmp_path / "native.tkd"
+    words = ["run", "--no-tui", "--mode", "interpret", "-o", str(session)]
+    assert main([*words, "--watch", f"{rows}:11:two", str(rows)]) == 0
+    capsys.readouterr()
+    _, out, _ = run("--against", session, rows, typed=at_the_store("rn", "q"))
+    assert out.count("native.tkd: two was the same (3 programs)\n") == 1
+    rows.write_text(rows.read_text().replace("dy * 2", "dy * 3"))
+    _, out, _ = run("--against", session, rows, typed=at_the_store())
+    assert "native.tkd: two was different in 3 of 3 programs, by up to 0.33 of its" in out
+
+
+def test_a_run_without_watched_values_is_refused_before_the_script_runs(run, rows, tmp_path):
+    session = tmp_path / "empty.tkd"
+    assert main(["run", "--no-tui", "--mode", "interpret", "-o", str(session), str(rows)]) == 0
+    status, _, err = run("--against", session, rows, typed="q\n")
+    assert status == 2
+    assert "the run recorded no values; record some with --watch" in err
+    status, _, err = run("--against", tmp_path / "none.tkd", rows, typed="q\n")
+    assert status == 2
+
+
 def test_json_has_the_stage_layouts_and_shared_memory(run):
     script = SCRIPTS / "small_examples.py"
     typed = (

@@ -39,7 +39,15 @@ _OPTIONS_WITH_VALUE = (
     "--target",
 )
 
-_DEBUG_OPTIONS_WITH_VALUE = ("-c", "--command", "-x", "--commands", "--stage", "--target")
+_DEBUG_OPTIONS_WITH_VALUE = (
+    "-c",
+    "--command",
+    "-x",
+    "--commands",
+    "--stage",
+    "--target",
+    "--against",
+)
 
 
 _USUAL_ARCH = "sm_90a"
@@ -84,6 +92,7 @@ class Arguments:
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
         stage: the IR in which the debugger runs kernels; None for the front end's.
+        against: a recorded run with whose watched values the debugger compares; None for none.
         port: at which `dap` listens, 0 for any; None for stdin and stdout.
         pane_socket: the descriptor of the socket to the TUI's Debug pane.
         waits_for_pane: whether the pane is asked before the script runs.
@@ -146,6 +155,7 @@ class Arguments:
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
     stage: str | None = None
+    against: Path | None = None
     port: int | None = None
     pane_socket: int | None = None
     waits_for_pane: bool = False
@@ -351,6 +361,7 @@ def _debug_arguments(
         commands=tuple(parsed.commands),
         commands_file=parsed.commands_file,
         stage=parsed.stage,
+        against=parsed.against,
         native_target=parsed.native_target,
         format="json" if parsed.json else "text",
         tui=parsed.tui,

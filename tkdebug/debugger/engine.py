@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
@@ -32,6 +34,7 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.compile.compilation import TRYING
 
 if TYPE_CHECKING:
+    from tkdebug.debugger.recorded_values import RecordedValues
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 _IN_BRACES = re.compile(r"\{([^{}]*)\}")
@@ -62,6 +65,7 @@ class Debugger:
         memory_bytes: what checkpoints of one launch may hold.
         stops_in_trials: whether launches of autotuning and of `do_bench` stop, too.
         target: see below.
+        recorded: values of another run, with which stops compare theirs.
 
     Attributes:
         breakpoints: in the order in which they were made; change them by the methods here.
@@ -80,6 +84,7 @@ class Debugger:
         memory_bytes: int = 1 << 30,
         stops_in_trials: bool = False,
         target: str | None = None,
+        recorded: RecordedValues | None = None,
     ) -> None:
         self.front = front
         self.memory_bytes = memory_bytes
@@ -92,11 +97,13 @@ class Debugger:
         self.is_detached = False
         self.stage = FRONT_END
         self.target = target
-        self._told: set[tuple[int, str]] = set()
+        self._told: set[object] = set()
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
         self._writers = Writers()
+        self._recorded = recorded
+        self._launches_of: Counter[str] = Counter()
 
     def attach(self) -> None:
         """Take over the launches of this process from now on."""
@@ -297,6 +304,7 @@ class Debugger:
         if self.is_detached or (not self.stops_in_trials and _is_trial()):
             return False
         self.launches += 1
+        self._launches_of[kernel.name] += 1
         if self._session is not None:
             return False  # an expression at a stop launches a kernel
         code = self._code_to_stop(kernel, values)
@@ -346,7 +354,10 @@ class Debugger:
         except TkError as error:
             if self.stage.is_front_end:
                 raise
-            self.front.log(f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}")
+            told = f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}"
+            if told not in self._told:
+                self._told.add(told)
+                self.front.log(told)
             code = DebugCode.of(kernel)
         lines, functions = set(code.lines()), code.functions()
         self._tell_lines_without_ops(kernel, code, lines)
@@ -391,7 +402,11 @@ class Debugger:
         for number in stop.breakpoints:
             if any(one.number == number and one.is_temporary for one in self.breakpoints):
                 self.remove(number)
-        self.inspection = session.inspect(here)
+        inspection = self.inspection = session.inspect(here)
+        if self._recorded is not None:
+            number = self._launches_of[inspection.launch.kernel]
+            compared = self._recorded.compared(inspection, number)
+            stop = replace(stop, notes=(*stop.notes, *compared))
         self.stop, self._here = stop, here
         try:
             return self.front.stopped(self, stop)
