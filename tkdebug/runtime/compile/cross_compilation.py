@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.arguments.specialize import alignment_key
+from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.terminal_text import tell
 
