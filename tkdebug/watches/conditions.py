@@ -1,8 +1,8 @@
 """The conditions of watches: a small language over a value's summary, and where the program is.
 
-`condition_reader` reads a condition once, into nodes. It is evaluated by an `Algebra`: as tensors of a batch of
-programs, or as ops of the kernel that is compiled. Both compute in fp64, op by op in the same
-order, so that both modes agree on what a condition says.
+`condition_reader` reads a condition once, into nodes. It is evaluated by an `Algebra`: as tensors
+of a batch of programs, or as ops of the kernel that is compiled. Both compute in fp64, op by op in
+the same order, so that both modes agree on what a condition says.
 """
 
 from __future__ import annotations

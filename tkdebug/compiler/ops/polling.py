@@ -1,4 +1,4 @@
-"""tl.atomic_poll: waits until memory has a value."""
+"""Waiting until memory has a value."""
 
 from __future__ import annotations
 
