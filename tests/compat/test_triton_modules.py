@@ -183,10 +183,7 @@ def test_hooks_without_an_event_are_refused_by_name():
     def hook(**keywords):
         return None
 
-    for group, name in (
-        ("runtime", "add_stages_inspection_hook"),
-        ("compilation", "listener"),
-    ):
+    for group, name in (("runtime", "add_stages_inspection_hook"),):
         assert getattr(getattr(knobs, group), name) is None
         setattr(getattr(knobs, group), name, None)
         with pytest.raises(UnsupportedError, match=rf"triton\.knobs\.{group}\.{name} is not"):

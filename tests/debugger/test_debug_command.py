@@ -289,9 +289,19 @@ def test_log_points_print_summaries(run, rows):
 
 
 def test_variables_that_are_gone_for_one_reason_share_a_line(run, rows):
-    _, out, _ = run(rows, typed=at_the_store("v"))
-    assert len([line for line in out.splitlines() if "not available" in line]) == 2
-    assert "not available: i: it is the variable of the loop at line 8" in out
+    later = "            up = i * j\n            down = up + 1\n            dy += down\n"
+    rows.write_text(GLOBAL.replace("            dy += i * j\n", later))
+    _, out, _ = run(rows, typed="b 10\nc\nv\nc\nv\nq\n")
+    assert [line for line in out.splitlines() if "not available" in line] == [
+        "not available: up, down: the loop at line 9 binds it, later in its body"
+    ]
+    # The second time, Python has them from the round before.
+    assert "up    = 0\ndown  = 1\n" in out
+
+
+def test_variables_of_loops_that_have_ended_have_their_last_values(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("p i, j"))
+    assert "i = 1\nj = 1" in out
 
 
 def test_a_line_beyond_the_file_is_refused_with_its_length(run, rows):

@@ -111,6 +111,7 @@ class KnobGroup:
                 yield
         finally:
             COMPILE_HOOKS.before, COMPILE_HOOKS.after = compile_hooks.before, compile_hooks.after
+            COMPILE_HOOKS.listener = compile_hooks.listener
             TUNE_HOOKS.listener = listener
             profiler.disabled = profiling_disabled
 
@@ -202,7 +203,19 @@ class CompilationKnobs(KnobGroup):
         "instrumentation_mode": "",
         "dump_ir_extract_di_local_variables": False,
     }
-    _hooks = frozenset({"listener"})
+
+    @property
+    def listener(self) -> Callable[..., object] | None:
+        """Function called after each compile, with its stages as files."""
+        from tkdebug.compat.compile_listener import current_listener
+
+        return current_listener()
+
+    @listener.setter
+    def listener(self, value: Callable[..., object] | None) -> None:
+        from tkdebug.compat.compile_listener import set_listener
+
+        set_listener(value, lambda: CacheKnobs().dir)
 
     @property
     def always_compile(self) -> bool:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.frontend.values import flatten
-from tkdebug.compiler.frontend.variables import Mark, MarkKind, VariableRecorder, Variables
+from tkdebug.compiler.frontend.variables import (
+    Activation,
+    Mark,
+    MarkKind,
+    VariableRecorder,
+    Variables,
+)
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.printer import NamedText, print_with_names
@@ -49,6 +55,7 @@ class DebugCode:
             they combine elements, and run once for many.
         outside: the globals of the kernel's module.
         needed: the values that names stand for at each op, and in its callers.
+        kept: values that names stood for which have none at another line of their function.
         stage: which of the kernel's IRs it is.
         rounds_otherwise: whether sums may be rounded otherwise than in the front end's.
     """
@@ -70,6 +77,22 @@ class DebugCode:
         self.needed: dict[Operation, frozenset[Value]] = {}
         self._values: dict[Mark, frozenset[Value]] = {}
         self._walk(module.function.regions[0].block, None)
+        self._marks: dict[Activation, list[Mark]] = {}
+        for mark in variables.marks:
+            self._marks.setdefault(mark.activation, []).append(mark)
+        # Passes move ops away from the line that tells when they ran.
+        self._recallable = {
+            activation: _recallable(marks) if stage.is_front_end else frozenset()
+            for activation, marks in self._marks.items()
+        }
+        self.kept: frozenset[Value] = frozenset(
+            leaf
+            for activation, names in self._recallable.items()
+            for mark in self._marks[activation]
+            for name in names & mark.names.keys()
+            for leaf in flatten(mark.names[name])
+        )
+        self._births: dict[Value, Mark] = {}
 
     @classmethod
     def of(
@@ -141,6 +164,31 @@ class DebugCode:
             found = self._values[mark] = frozenset([*own, *flatten(mark.value)]) | around
         return found
 
+    def recallable(self, activation: Activation) -> frozenset[str]:
+        """The names of a function that have a value at some lines, and none at others."""
+        return self._recallable[activation]
+
+    def first_mark(self, activation: Activation) -> Mark:
+        """Where a call of a function begins; it is passed once in each."""
+        return self._marks[activation][0]
+
+    def births(self, value: Any) -> Iterator[Mark]:
+        """The marks behind which the IR values of a front end's `value` are computed."""
+        for leaf in flatten(value):
+            found = self._births.get(leaf)
+            if found is None:
+                found = self._births[leaf] = self._birth(leaf)
+            yield found
+
+    def _birth(self, value: Value) -> Mark:
+        op = value.owner
+        if isinstance(op, Block):
+            op = op.operations[0]
+            before = self.variables.before.get(op)
+            if before:
+                return before[0]
+        return self.context[op]
+
     def lines(self) -> Iterator[tuple[str, int]]:
         """File and line of each statement; one may come several times."""
         for mark in self.variables.marks:
@@ -160,6 +208,11 @@ class DebugCode:
     def functions(self) -> set[str]:
         """The names of the kernel and of all functions that are inlined into it."""
         return {mark.activation.function for mark in self.variables.marks}
+
+
+def _recallable(marks: Sequence[Mark]) -> frozenset[str]:
+    bound = {name for mark in marks for name in mark.names}
+    return frozenset(bound.intersection(name for mark in marks for name in mark.missing))
 
 
 def pass_names(kernel: InterpretedKernel | None, target: str | None) -> tuple[list[str], list[str]]:

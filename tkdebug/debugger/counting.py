@@ -20,6 +20,8 @@ class CountingObserver(Observer):
 
     needs_intermediates = True
     is_passive = False
+    # The same batches: which op is the n-th depends on them.
+    memory_factor = Execution.memory_factor
 
     def __init__(self, execution: Execution, until: Moment, now: int) -> None:
         self._execution = execution

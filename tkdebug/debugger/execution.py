@@ -8,7 +8,7 @@ execution passes the same moments with the same values, up to the first assignme
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
@@ -351,6 +351,10 @@ class Execution(Observer):
     def needs(self, op: Operation) -> Iterable[Value]:
         """What the names of the line stand for, and those of its callers."""
         return self.code.needed.get(op, ())
+
+    def keeps(self) -> Collection[Value]:
+        """What a name stood for that has no value at another line."""
+        return self.code.kept
 
     def follow(self, run: Evaluator) -> None:
         """See accesses from now on if the finder wants to, which may have changed at a stop."""

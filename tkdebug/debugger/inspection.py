@@ -29,6 +29,7 @@ from tkdebug.debugger.expressions import (
 from tkdebug.debugger.ir_text import spelled, value_named
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id, program_text
+from tkdebug.debugger.recall import recall
 from tkdebug.debugger.values import Constant, Reading, Unavailable, read, read_ir_value
 from tkdebug.errors import Frame, UsageError
 
@@ -155,8 +156,10 @@ class Inspection:
         assert self.here is not None
         positions = self.positions
         found = {name: self._read(value, positions, name) for name, value in mark.names.items()}
-        for name, reason in mark.missing.items():
-            found.setdefault(name, Unavailable(reason))
+        missing = [name for name in mark.missing if name not in found]
+        recalled = recall(self._execution, self.here, mark, missing, positions)
+        for name in missing:
+            found[name] = recalled.get(name) or Unavailable(mark.missing[name])
         return found
 
     def returned(self) -> Reading | None:
@@ -221,7 +224,9 @@ class Inspection:
             if name in mark.names:
                 return self._read(mark.names[name], positions, name)
             if name in mark.missing:
-                return Unavailable(mark.missing[name])
+                assert self.here is not None
+                recalled = recall(self._execution, self.here, mark, (name,), positions)
+                return recalled.get(name) or Unavailable(mark.missing[name])
         argument = argument_named(name, self.launch.arguments)
         if argument is not None:
             return Constant(self.launch.arguments[argument])

@@ -7,7 +7,7 @@ the launch has them, in the thread that runs the program.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, ClassVar
@@ -82,6 +82,10 @@ class Observer:
 
     def needs(self, op: Operation) -> Iterable[Value]:
         """Values that it reads before `op`, which stay until then; asked with `moments`."""
+        return ()
+
+    def keeps(self) -> Collection[Value]:
+        """Values that stay in `run.values` from when they are computed; asked with `moments`."""
         return ()
 
     def launch_begins(self, launch: LaunchContext) -> None:

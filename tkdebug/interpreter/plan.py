@@ -119,6 +119,7 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
     """For each op the values of this block whose last use it is, or the last need of observers."""
     last: dict[Value, int] = {}
     defined: set[Value] = set(block.arguments)
+    kept = [observer.keeps() for observer in observers]
     for place, op in enumerate(block.operations):
         for inner in op.walk():
             for value in inner.operands:
@@ -134,7 +135,7 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
             last.setdefault(result, place)
     dying: list[list[Value]] = [[] for _ in block.operations]
     for value, place in last.items():
-        if value in defined:
+        if value in defined and not any(value in values for values in kept):
             dying[place].append(value)
     return [tuple(values) for values in dying]
 

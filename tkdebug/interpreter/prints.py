@@ -114,4 +114,10 @@ def _shown(value: Any, tile: Tensor, hexadecimal: bool, signed: bool) -> str:
         if hexadecimal:
             return f"0x{value & ((1 << bits) - 1):0{bits // 4}x}"
         return str(value if signed else value & ((1 << bits) - 1))
-    return f"{value:f}"
+    return _as_percent_a(value) if hexadecimal else f"{value:f}"
+
+
+def _as_percent_a(value: float) -> str:
+    """As printf's `%a`: 0x1.8p+1, without the zeros that `float.hex` has at the end."""
+    mantissa, p, exponent = value.hex().partition("p")
+    return (mantissa.rstrip("0").removesuffix(".") if "." in mantissa else mantissa) + p + exponent

@@ -96,6 +96,8 @@ def _visit_branch(
     v.scope = before.copy()
     with v.builder.inside(block):
         outcome = v.run(statements, rest)
+        if v.program.recorder is not None and outcome.flow is Flow.FALLS and statements:
+            v.program.recorder.branch_ends(v, statements[-1])
     return _Branch(statements, block, v.scope, outcome)
 
 

@@ -154,9 +154,12 @@ class VariableRecorder:
         """What follows belongs to a loop's header, before any statement of its body."""
         for name in stored_names(node.body):
             self._calls[-1].later[name] = (
-                f"the loop at line {visitor.locate(node).line} binds it later in its body, and "
-                "hands no value of it to the next round"
+                f"the loop at line {visitor.locate(node).line} binds it, later in its body"
             )
+        self._add(MarkKind.SCOPE, visitor, visitor.locate(node))
+
+    def branch_ends(self, visitor: Visitor, node: ast.stmt) -> None:
+        """A branch of a run-time `if` is over, whose last statement is `node`."""
         self._add(MarkKind.SCOPE, visitor, visitor.locate(node))
 
     def returns(self, visitor: Visitor, node: ast.stmt, value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.frontend.variables import MarkKind
 from tkdebug.debugger.console.shell import reasons, short
 from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
 from tkdebug.debugger.programs import ALL, Selection, program_text
@@ -167,7 +168,8 @@ def _heat(
             return heat_map(name, kind_text(reading), program, data[0], look)
         case Tile():
             everyone, programs = _of_all(inspection, name, frame)
-            assert isinstance(everyone, Tile)
+            if not isinstance(everyone, Tile):  # not all programs that are here have bound it
+                everyone, programs = reading, inspection.programs
             labels = [program_text(each, grid) for each in programs]
             return heat_map(name, kind_text(reading), "", everyone.data, look, labels)
         case Pointers(tensor=Tensor() as tensor) if reading.is_whole_tensor:
@@ -235,7 +237,8 @@ def _differing(inspection: Inspection, name: str, frame: int) -> list[int] | Non
         return None
     reading, programs = _of_all(inspection, name, frame)
     everyone = _elements(reading)
-    assert everyone is not None
+    if everyone is None:  # not all of them have bound it, or not at the same time
+        return []
     differ = (_bits(everyone) != _bits(one)).reshape(len(programs), -1).any(1).tolist()
     return [program for program, other in zip(programs, differ, strict=True) if other]
 
@@ -260,7 +263,8 @@ def _bits(data: Tensor) -> Tensor:
 
 def _timeline(inspection: Inspection, look: Look, shown: int | None) -> Timeline:
     """The lines passed around the one that is asked for."""
-    passed: Sequence[Passed] = inspection.execution.passed
+    log = inspection.execution.passed
+    passed: Sequence[Passed] = [each for each in log if each.mark.kind is not MarkKind.SCOPE]
     moment, total = inspection.moment, len(passed)
     now = total - 1
     for entry in reversed(passed):

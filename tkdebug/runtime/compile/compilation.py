@@ -22,6 +22,7 @@ from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability, driver
@@ -61,7 +62,8 @@ def snapshot_recorder() -> SnapshotRecorder | None:
     from tkdebug.compiler.artifacts import SnapshotRecorder
 
     load_what_launches_import()  # the hooks of plugins are there from then on
-    return SnapshotRecorder() if HOOKS.wants_compiled() else None
+    is_wanted = HOOKS.wants_compiled() or COMPILE_HOOKS.listener is not None
+    return SnapshotRecorder() if is_wanted else None
 
 
 def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
@@ -216,16 +218,17 @@ def announce(
     """
     if recorder is not None:
         event = _event(kernel.src, recorder, compile_ns)
-        HOOKS.compiled(
-            replace(
-                event,
-                artifacts={**event.artifacts, **texts},
-                op_lines={**event.op_lines, **lines},
-                cache_hit=cache_hit,
-                line_table=line_table,
-                image=image,
-            )
+        event = replace(
+            event,
+            artifacts={**event.artifacts, **texts},
+            op_lines={**event.op_lines, **lines},
+            cache_hit=cache_hit,
+            line_table=line_table,
+            image=image,
         )
+        HOOKS.compiled(event)
+        if COMPILE_HOOKS.listener is not None:
+            COMPILE_HOOKS.listener(kernel, event)
 
 
 def tell_failure(

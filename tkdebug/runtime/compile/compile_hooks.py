@@ -1,4 +1,4 @@
-"""Upstream's functions around a compile: `jit_cache_hook` and `jit_post_compile_hook`.
+"""Upstream's functions around a compile: `jit_cache_hook`, `jit_post_compile_hook`, listeners.
 
 Responsible for when they are called and with what; the knobs that set them are `compat`'s.
 """
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tkdebug.runtime.arguments.specialize import constant_key
 
 if TYPE_CHECKING:
+    from tkdebug.events import KernelCompiled
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.jit.function import JITFunction
+    from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 CompileFunction = Callable[..., object]
 _REPR_OPTIONS = (
@@ -39,10 +41,12 @@ class CompileHooks:
         before: called for a specialisation that is not in the cache; when it returns something
             true the compile is skipped and the launch does nothing.
         after: called when the kernel is compiled.
+        listener: called with each compiled kernel and its artifacts.
     """
 
     before: CompileFunction | None = None
     after: CompileFunction | None = None
+    listener: Callable[[CompiledKernel, KernelCompiled], None] | None = None
 
     def skips(self, src: Specialization, key: Hashable, is_warmup: bool) -> bool:
         """Call `before`; whether it takes the compile upon itself."""

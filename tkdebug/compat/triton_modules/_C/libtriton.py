@@ -1,4 +1,7 @@
-"""`triton._C.libtriton`: `nvidia.cublas.CublasLt`, to which benchmarks compare their kernels."""
+"""`triton._C.libtriton`: `nvidia.cublas.CublasLt`, to which benchmarks compare their kernels.
+
+And what tools that hear of compiles ask.
+"""
 
 from __future__ import annotations
 
@@ -8,4 +11,10 @@ from tkdebug.compat.cublas import CublasLt
 
 nvidia = SimpleNamespace(cublas=SimpleNamespace(CublasLt=CublasLt))
 
-__all__ = ["nvidia"]
+
+def get_cache_invalidating_env_vars() -> dict[str, str]:
+    """The variables that upstream's code depends on: here none does."""
+    return {}
+
+
+__all__ = ["get_cache_invalidating_env_vars", "nvidia"]
