@@ -1,4 +1,4 @@
-"""Compiles what is interpreted for an architecture that is not there, for its stages alone.
+"""Compiles interpreted kernels for an architecture as well, to show their stages.
 
 In force where the knob `cross_compile` names an architecture. Nothing compiled so is launched; one
 that does not compile is reported to hooks like any other, and the interpreted launch goes on.
