@@ -293,3 +293,15 @@ def test_the_frames_that_launched_are_above_the_kernel_s(pane):
     pane.view()
     pane.type("d")
     assert pane.view().place == first.place
+
+
+def test_a_launch_begins_again_in_another_ir(pane):
+    x, out = torch.tensor([3.0, -1.0, 4.0, 0.0]), torch.zeros(4)
+    view = stop_at(pane, "negative", kernels.divergent, (4,), x, out)
+    assert not any("tile-ir" in reason for reason in view.reasons)
+    pane.type("stage tile-ir:canonicalize")
+    view = pane.view()
+    assert view.reasons[-1].startswith("tile-ir:canonicalize: %")
+    pane.type("c")
+    assert pane.view().place.line == line("negative")
+    pane.type("c")

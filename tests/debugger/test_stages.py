@@ -9,6 +9,10 @@ from fronts import Scripted, debugging
 from tkdebug import TensorDescriptor
 from tkdebug.compiler.dialects import arith
 from tkdebug.debugger.breakpoints import BreakKind
+from tkdebug.debugger.comparison import Comparison
+from tkdebug.debugger.console.commands import find_command
+from tkdebug.debugger.console.completion import completions
+from tkdebug.debugger.console.shell import Console
 from tkdebug.debugger.goals import ChangeStage, Continue, Step, StepKind
 from tkdebug.debugger.ir_text import held_by, holders, layout_of, lines_around
 from tkdebug.debugger.shared_memory import buffers
@@ -234,6 +238,19 @@ def test_a_breakpoint_stops_at_the_op_of_a_value():
     assert where == ["arith.select"]
 
 
+def test_the_tab_key_offers_stages_and_values():
+    offered = []
+
+    def look(debugger):
+        console = Console(find_command)
+        console.attach(debugger)
+        offered.append(completions(console, "stage gpu-ir:pipeline-l", "l"))
+        offered.append("acc" in completions(console, "p %ac", "ac"))
+
+    multiplied([look])
+    assert offered == [["loops"], True]
+
+
 def test_time_runs_back_in_gpu_ir():
     moments = []
 
@@ -294,9 +311,10 @@ def test_a_kernel_that_does_not_compile_to_a_stage_is_run_at_tile_ir_and_said_so
     front = Scripted([])
     with debugging(front, target="sm_89") as debugger:
         debugger.choose_stage("gpu-ir")
-        debugger.stop_at_next_launch()
-        kernels.twice_called[(1,)](x, out, BLOCK=4)
-    assert len(front.stops) == 1
+        for _ in range(2):
+            debugger.stop_at_next_launch()
+            kernels.twice_called[(1,)](x, out, BLOCK=4)
+    assert len(front.stops) == 2
     assert front.logged == [
         "twice_called cannot be run at gpu-ir: kernel.py:7: no layout for a test; "
         "it runs at tile-ir"
@@ -352,3 +370,32 @@ def test_nothing_is_said_after_an_assignment():
 
     logged, _ = stored(steps=[at_second_call, assign])
     assert logged == []
+
+
+ONES = torch.ones(200)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "got", "is_told"),
+    [
+        (Comparison(0.0, False), ONES.index_fill(0, torch.tensor([3]), 1 + 2**-20), True),
+        (Comparison(1e-3, False), ONES.index_fill(0, torch.tensor([3]), 1.0005), False),
+        (Comparison(1e-3, False), ONES.index_fill(0, torch.tensor([3]), 1.002), True),
+        (Comparison(1e-3, True), ONES.index_fill(0, torch.tensor([3]), 9.0), False),
+        (Comparison(1e-3, True), ONES.index_fill(0, torch.tensor([3, 4]), 9.0), True),
+        (Comparison(1e-3, False), ONES.index_fill(0, torch.tensor([3]), float("nan")), True),
+        (Comparison(None, False), ONES * 5, False),
+        (Comparison(None, False), ONES.index_fill(0, torch.tensor([3]), float("inf")), True),
+    ],
+)
+def test_what_rounding_may_change_is_not_said(comparison, got, is_told):
+    told = comparison.difference({"out": got}, {"out": ONES}, largest=0.0)
+    assert told.startswith("out[") is is_told
+    assert comparison.difference({"out": got}, {"out": got.clone()}, largest=0.0) == ""
+
+
+def test_large_inputs_let_small_differences_be_rounding():
+    got = ONES + 0.5
+    comparison = Comparison(1e-3, False)
+    assert comparison.difference({"out": got}, {"out": ONES}, largest=1000.0) == ""
+    assert comparison.difference({"out": got}, {"out": ONES}, largest=100.0)

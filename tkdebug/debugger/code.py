@@ -27,6 +27,7 @@ from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.debugger.bindings import Bindings
 from tkdebug.debugger.stages import FRONT_END, Stage
+from tkdebug.errors import TkError, UsageError
 from tkdebug.runtime.compile.compilation import compile_for_debugger
 from tkdebug.runtime.compile.debugged_stages import (
     gpu_passes,
@@ -137,9 +138,16 @@ class DebugCode:
         bindings = Bindings(code.context, variables)
         module.follower = bindings
         runs = []
-        for run, rounds in run_to_stage(src, module, stage.ir, stage.pass_name, stage.run):
-            bindings.passed(run, rounds)
-            runs.append(run)
+        try:
+            for run, rounds in run_to_stage(src, module, stage.ir, stage.pass_name, stage.run):
+                bindings.passed(run, rounds)
+                runs.append(run)
+        except TkError:
+            raise
+        except Exception as error:
+            # A mistake of a pass must not end the script, which is not run by what it makes.
+            reason = f"{type(error).__name__}: {error}"
+            raise UsageError(f"mistake in tkdebug: {reason}") from error
         module.follower = None
         variables = bindings.settled(module, str(stage))
         code = cls(module, variables, outside, stage, _sums_anew(runs))

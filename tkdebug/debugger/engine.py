@@ -98,7 +98,7 @@ class Debugger:
         self.is_detached = False
         self.stage = FRONT_END
         self.target = target
-        self._told: set[tuple[int, str]] = set()
+        self._told: set[object] = set()
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
@@ -362,7 +362,10 @@ class Debugger:
         except TkError as error:
             if self.stage.is_front_end:
                 raise
-            self.front.log(f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}")
+            told = f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}"
+            if told not in self._told:
+                self._told.add(told)
+                self.front.log(told)
             code = DebugCode.of(kernel)
         lines, functions = set(code.lines()), code.functions()
         self._tell_lines_without_ops(kernel, code, lines)

@@ -132,7 +132,8 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
                     last[value] = place
         for result in op.results:
             defined.add(result)
-            last.setdefault(result, place)
+            # What an op before it asked for is of no use in the next round of a loop.
+            last[result] = max(last.get(result, place), place)
     dying: list[list[Value]] = [[] for _ in block.operations]
     for value, place in last.items():
         if value in defined and not any(value in values for values in kept):

@@ -1,4 +1,4 @@
-"""What `device_print` prints: a line an element, or one for a large tile."""
+"""What `device_print` prints: a line per element, or one line for a large tile."""
 
 from __future__ import annotations
 
@@ -13,16 +13,11 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import describe_type
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.passes.summarise_prints import (
-    is_summarised,
-    printed_type,
-    summary_template,
-)
+from tkdebug.compiler.print_summaries import is_summarised, printed_type, summary_template
 from tkdebug.errors import shown_path
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
-from tkdebug.interpreter.watch_summaries import Summaries, as_numbers
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
@@ -68,6 +63,9 @@ def _lines(view: tt.Print, tiles: Sequence[Tensor], most: int) -> Iterator[str]:
 
 
 def _summary(value: Value, tile: Tensor, prefix: str, is_signed: bool) -> str:
+    # Few kernels print, and all import this module.
+    from tkdebug.interpreter.watch_summaries import Summaries, as_numbers
+
     type_, element = printed_type(value, is_signed), ir.element_of(value.type)
     assert isinstance(element, ir.ScalarType)
     found = Summaries.of(as_numbers(tile.reshape(1, -1), element.name, not is_signed))

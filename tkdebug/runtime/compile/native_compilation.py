@@ -243,7 +243,7 @@ class _Lowered:
 def _tell_summarised_prints(module: Module) -> None:
     """Say of which prints the kernel will print a summary."""
     from tkdebug.compiler.dialects import tt
-    from tkdebug.compiler.passes.summarise_prints import is_summarised
+    from tkdebug.compiler.print_summaries import is_summarised
 
     most = int(KNOBS.print_elements)
     for op in module.walk():
