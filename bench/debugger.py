@@ -42,6 +42,7 @@ class Row:
         back_ms: the target of a step back.
         breakpoint: file and line in the middle of the launch.
         hit: how often it is passed over.
+        stage: the IR that runs.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Row:
     back_ms: int
     breakpoint: tuple[str, int]
     hit: int
+    stage: str = "tile-ir"
 
 
 class Timed:
@@ -112,6 +114,7 @@ def rows() -> dict[str, Row]:
     small, large = attention(4, 512), attention(32, 2048)
     return {
         "attention": Row("attention forward, 4 heads, N=512", small, 50, scores, 4),
+        "gpu-attention": Row("the same in GPU IR", small, 50, scores, 4, "gpu-ir"),
         "matmul": Row("matmul 512^3 fp32, 32-tiles", matmul(512, 32), 50, product, 8),
         "lock": Row("a spin lock, 64 programs", lock, 200, count, 32),
         "large-attention": Row("attention forward, 32 heads, N=2048", large, 200, scores, 40),
@@ -129,6 +132,7 @@ def measured(row: Row) -> dict[str, float]:
         runs.append((time.process_time() - began) * 1e3)
     front = Timed(row.hit)
     debugger = Debugger(front)
+    debugger.choose_stage(row.stage)
     debugger.add_line(*row.breakpoint)
     debugger.stop_at_next_launch()
     debugger.attach()

@@ -7,7 +7,7 @@ import advised_kernels as corpus
 import pytest
 
 from tkdebug.cli import main
-from tkdebug.compiler.targets.backend import backend_of, target_of
+from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 
 # One for each way in which facts are gathered; `corpus.py` has the others.
 SOME = (

@@ -10,6 +10,7 @@ import pytest
 from cli_scripts import tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
+from tkdebug.cli.arguments import parse
 from tkdebug.cli.kernel_lines import of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.lines_text import render_text
@@ -77,6 +78,19 @@ def session(script: Path) -> Path:
     done = python("-c", code, script, path, timeout=300)
     assert done.returncode == 0, done.stderr
     return path
+
+
+@pytest.mark.parametrize("command", ["lines", "passes"])
+def test_place_of_a_script_is_its_line(command, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("")
+    read = parse([command, f"{script}:24"])
+    asked = read.lines if command == "lines" else read.passes
+    assert (read.target, asked.line) == (str(script), "24")
+    odd = tmp_path / "odd.py:24"
+    odd.write_text("")
+    for words in ([str(odd)], ["--line", "3", f"{script}:24"], ["-m", "a.py:24"]):
+        assert parse([command, *words]).target == words[-1]
 
 
 def test_script_is_run_and_its_source_annotated(script: Path) -> None:
@@ -298,4 +312,4 @@ def test_faults_of_the_run_are_not_passed_over(run_main) -> None:
     example = Path(__file__).parents[2] / "examples" / "missing_mask.py"
     done = tkdebug("lines", "--line", "20", example)
     assert done.returncode == 0
-    assert f"tkdebug: 1 fault in this run; `tkdebug run {example}` tells where" in done.stderr
+    assert f"tkdebug: 1 fault in this run; `tkdebug run {example}` shows where" in done.stderr

@@ -38,17 +38,22 @@ TTGIR = TTIR.replace(
 )
 
 
-def package(folder, files=COMPLETE, version="3.8.0", metadata=None):
+def package(folder, files=COMPLETE, version="3.8.0", metadata=None, library=b"\x7fELF", named=True):
     root = folder / "triton"
     for file in files:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text("")
+        (root / file).write_bytes(library)
     root.mkdir(exist_ok=True)
     (root / "__init__.py").write_text(f"__version__ = '{version}'\n")
-    if metadata is not None:
+    if metadata is not None or named:
+        metadata = metadata or version
         info = folder / f"triton-{metadata}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Name: triton\nVersion: {metadata}\n")
+    if named:
+        (info / "entry_points.txt").write_text(
+            "[triton.backends]\nnvidia = triton.backends.nvidia\n"
+        )
     return root
 
 
@@ -73,6 +78,8 @@ def test_complete_triton_is_taken(here):
         ({"files": COMPLETE[1:]}, "has no compiler .*pip install --force-reinstall triton==3.8.0"),
         ({"files": COMPLETE[:1]}, "has no backend"),
         ({"version": "3.4.0"}, "Triton 3.4.0 is installed; expected 3.6 to 3.9"),
+        ({"library": b"version https://git-lfs"}, "libtriton.so is no shared library; pip install"),
+        ({"named": False}, "no metadata here names the backends of Triton 3.8.0"),
         ({"metadata": "3.6.0"}, "is mixed: its files are 3.8.0, its metadata says 3.6.0"),
     ],
 )

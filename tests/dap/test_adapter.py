@@ -235,7 +235,7 @@ def test_a_variable_that_becomes_nan_is_data_to_stop_at(debugged):
         ("scopes", {"frameId": 99}, "frameId 99 is not of this stop"),
         ("setExceptionBreakpoints", {"filters": ["raised"]}, "filter 'raised' is unknown"),
         ("setBreakpoints", {"source": {"path": FILE}, "breakpoints": [3]}, "is no object"),
-        ("disassemble", {}, "request 'disassemble' is not supported"),
+        ("modules", {}, "request 'modules' is not supported"),
         ("launch", {}, "the script is there already"),
     ],
 )
@@ -280,3 +280,48 @@ def test_a_wrong_token_is_refused(listening):
         with pytest.raises(Refused, match="the token is wrong"):
             client.request("attach", token="guess")
         client.request("disconnect")
+
+
+def test_the_disassembly_view_shows_ops_and_stops_at_them(debugged):
+    def look(client):
+        stop = client.event("stopped")
+        thread = stop["threadId"]
+        frame = client.stack(thread)[0]
+        address = frame["instructionPointerReference"]
+        lines = client.request(
+            "disassemble", memoryReference=address, instructionOffset=-1, instructionCount=4
+        )["instructions"]
+        far = client.request(
+            "disassemble", memoryReference=address, instructionOffset=-900, instructionCount=2
+        )["instructions"]
+        set_ = client.request(
+            "setInstructionBreakpoints",
+            breakpoints=[
+                {"instructionReference": lines[3]["address"]},
+                {"instructionReference": "0x1"},
+            ],
+        )["breakpoints"]
+        client.request("continue", threadId=thread)
+        again = client.event("stopped")
+        at = client.stack(again["threadId"])[0]["instructionPointerReference"]
+        client.request("setInstructionBreakpoints", breakpoints=[])
+        client.request("next", threadId=thread, granularity="instruction")
+        client.event("stopped")
+        then = client.stack(thread)[0]["instructionPointerReference"]
+        client.request("continue", threadId=thread)
+        return address, lines, far, set_, at, then
+
+    _, launch = call_twice()
+    address, lines, far, set_, at, then = debugged(
+        look, launch, breakpoints=at_lines("first call"), stage="gpu-ir"
+    )
+    assert [one["address"] for one in lines] == [
+        hex(int(address, 16) + place) for place in (-1, 0, 1, 2)
+    ]
+    assert "arith.mulf" in lines[1]["instruction"] or "tt." in lines[1]["instruction"]
+    assert lines[1]["line"] in (line("first call"), line("scaled body"))
+    assert [one["presentationHint"] for one in far] == ["invalid"] * 2
+    assert [one["verified"] for one in set_] == [True, False]
+    assert set_[1]["message"] == "no op begins at 0x1"
+    assert at == lines[3]["address"]
+    assert int(then, 16) == int(at, 16) + 1

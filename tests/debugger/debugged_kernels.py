@@ -101,3 +101,11 @@ def product(a_ptr, b_ptr, out_ptr, n, SIZE: tl.constexpr):
         b = tl.load(b_ptr + (k + i[:, None]) * SIZE + i[None, :])
         acc = tl.dot(a, b, acc)  # multiply
     tl.store(out_ptr + i[:, None] * SIZE + i[None, :], acc)
+
+
+@triton.jit
+def described_product(a, b, out_ptr, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    acc = tl.zeros((M, N), tl.float32)
+    for k in range(0, n, K):
+        acc = tl.dot(a.load([0, k]), b.load([k, 0]), acc)
+    tl.store(out_ptr + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :], acc.to(tl.float16))

@@ -401,3 +401,91 @@ def test_after_detach_no_kernel_stops_at_its_own_breakpoints(run, tmp_path):
     assert status == 0
     assert [json.loads(line)["event"] for line in out.splitlines()].count("stop") == 1
     assert "passed over" not in err
+
+
+def test_stops_compare_with_the_watched_values_of_a_recorded_run(run, rows, tmp_path, capsys):
+    session = tmp_path / "native.tkd"
+    words = ["run", "--no-tui", "--mode", "interpret", "-o", str(session)]
+    assert main([*words, "--watch", f"{rows}:11:two", str(rows)]) == 0
+    capsys.readouterr()
+    _, out, _ = run("--against", session, rows, typed=at_the_store("rn", "q"))
+    assert out.count("native.tkd: two was the same (3 programs)\n") == 1
+    rows.write_text(rows.read_text().replace("dy * 2", "dy * 3"))
+    _, out, _ = run("--against", session, rows, typed=at_the_store())
+    assert "native.tkd: two was different in 3 of 3 programs, by up to 0.33 of its" in out
+
+
+def test_a_run_without_watched_values_is_refused_before_the_script_runs(run, rows, tmp_path):
+    session = tmp_path / "empty.tkd"
+    assert main(["run", "--no-tui", "--mode", "interpret", "-o", str(session), str(rows)]) == 0
+    status, _, err = run("--against", session, rows, typed="q\n")
+    assert status == 2
+    assert "the run recorded no values; record some with --watch" in err
+    status, _, err = run("--against", tmp_path / "none.tkd", rows, typed="q\n")
+    assert status == 2
+
+
+def test_json_has_the_stage_layouts_and_shared_memory(run):
+    script = SCRIPTS / "small_examples.py"
+    typed = (
+        "b op ttg.async_wait\nc\nstage\nir 1\nshared\nb examples/attention.py:60\nc\n"
+        "layout weights\nholder weights[3, 17]\nregs new_max 0 4\nq\n"
+    )
+    _, out, _ = run("--json", "--stage", "gpu-ir", "--target", "sm_90a", script, typed=typed)
+    records = [json.loads(line) for line in out.splitlines()]
+    stops = [record for record in records if record["event"] == "stop"]
+    answers = {record["command"]: record for record in records if record["event"] == "answer"}
+    assert stops[0]["stage"] == "gpu-ir"
+    assert "ttg.async_wait" in stops[0]["op"]
+    assert answers["stage"]["stage"] == "gpu-ir"
+    assert "gpu-ir:pipeline-loops" in answers["stage"]["stages"]
+    assert [line["is_current"] for line in answers["ir 1"]["lines"]] == [False, True, False]
+    rings = [one for one in answers["shared"]["buffers"] if len(one["slots"]) == 3]
+    copies = [[len(slot["copies"]) for slot in one["slots"]] for one in rings]
+    assert copies == [[1, 1, 0], [1, 1, 0]]
+    assert rings[0]["slots"][0]["copies"][0]["op"] == "ttg.async_copy_global_to_local"
+    assert answers["layout weights"]["layout"]["shape"] == [64, 32]
+    assert answers["holder weights[3, 17]"]["holders"] == [
+        {"block": 0, "warp": 0, "lane": 12, "register": 9}
+    ]
+    assert [one["element"] for one in answers["regs new_max 0 4"]["registers"]] == [[1], [9]]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--stage", "gpu-ir:pipeline-loop"], "did you mean gpu-ir:pipeline-loops?"),
+        (["--stage", "gpu-ir", "--target", "sm_1"], "--target: got 'sm_1', expected sm_75"),
+    ],
+)
+def test_an_unknown_stage_or_target_is_refused_before_the_script_runs(run, words, problem):
+    status, out, err = run(*words, TWICE)
+    assert status != 0
+    assert problem in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("holder acc", "expected an element of a tile, such as acc[3, 17]"),
+        ("regs product 0", "expected a tile, a warp and a lane"),
+        ("layout", "expected a tile, such as acc"),
+        ("layout factor", "`factor` is no tile and no number of the IR"),
+        ("regs x 9 0", "warp 9: the layout has warps 0 to 3"),
+        ("shared %zz", "%zz: no buffer that is in use here"),
+        ("ir x", "ir: expected a number of lines, got x"),
+        ("p %nothing", "%nothing: gpu-ir has no value of this name"),
+        ("stage gpu-ir:lay", "stage gpu-ir:lay: there is no pass lay"),
+    ],
+)
+def test_mistaken_commands_about_the_ir_say_what_is_expected(run, command, problem):
+    _, out, _ = run("--stage", "gpu-ir", "-c", "b 8", "-c", "c", "-c", command, "-c", "q", TWICE)
+    assert f"*** {problem}" in out
+
+
+def test_a_breakpoint_at_a_line_that_passes_left_no_op_of_says_so(run):
+    _, out, _ = run("--stage", "gpu-ir", "-c", "b 9", "-c", "c", TWICE)
+    assert (
+        "breakpoint 1: at gpu-ir no op is left of line 9; the nearest line with one is 8\n" in out
+    )

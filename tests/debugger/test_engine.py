@@ -248,7 +248,7 @@ def test_goes_back_to_the_last_write_of_an_element():
     front = divergent([*back, look])
     assert front.stops[-1].place.line == line("join")
     assert before == [0.0]
-    with pytest.raises(UsageError, match="no tensor argument"):
+    with pytest.raises(UsageError, match="not a tensor argument"):
         divergent([lambda debugger: LastWrite("y[3]")])
 
 

@@ -165,7 +165,7 @@ def test_expressions_that_raise_and_commands_while_nothing_is_stopped_are_report
     pane.type("1 / 0", "p '\x1b[2J'", "foo bar")
     assert pane.answer() == ["*** 1 / 0: ZeroDivisionError: division by zero"]
     assert pane.answer() == ["'\\x1b[2J' = '\\x1b[2J'"]
-    assert pane.answer()[0].startswith("*** foo bar: no command")
+    assert pane.answer()[0].startswith("*** foo bar: neither a command")
 
 
 def test_breakpoints_are_toggled_at_lines_and_shown(pane):

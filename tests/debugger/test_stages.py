@@ -6,13 +6,19 @@ import torch
 from debugged_kernels import FILE, line
 from fronts import Scripted, debugging
 
+from tkdebug import TensorDescriptor
 from tkdebug.compiler.dialects import arith
+from tkdebug.debugger.breakpoints import BreakKind
+from tkdebug.debugger.console.commands import find_command
+from tkdebug.debugger.console.completion import completions
+from tkdebug.debugger.console.shell import Console
 from tkdebug.debugger.goals import ChangeStage, Continue, Step, StepKind
 from tkdebug.debugger.ir_text import held_by, holders, layout_of, lines_around
 from tkdebug.debugger.shared_memory import buffers
 from tkdebug.debugger.stages import Stage, all_stages, parse_stage
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.values import Unavailable
+from tkdebug.debugger.why import why, why_not_written
 from tkdebug.errors import UsageError
 
 TILE, GPU = ["fold", "sweep"], ["sweep", "lay-out", "sweep"]
@@ -136,6 +142,34 @@ def test_a_copy_is_on_its_way_until_the_wait():
     assert landed == [[(0, False), (1, True), (0, True)]] * 2
 
 
+def test_bulk_copies_land_at_mbarriers():
+    torch.manual_seed(0)
+    a, b = (torch.randint(-4, 5, (64, 64)).half() for _ in range(2))
+    out = torch.zeros(64, 64).half()
+    seen = []
+
+    def look(debugger):
+        here = debugger.at_stop.here
+        found = buffers(here.run, 0)
+        seen.append([slot.mbarrier for one in found for slot in one.slots if slot.mbarrier])
+        seen.append([len(slot.copies) for one in found for slot in one.slots if slot.copies])
+
+    front = Scripted([*until("ttng.wait_barrier"), look, OP, look])
+    with debugging(front, target="sm_90a") as debugger:
+        debugger.choose_stage("gpu-ir")
+        debugger.stop_at_next_launch()
+        described = (
+            TensorDescriptor.from_tensor(a, [64, 32]),
+            TensorDescriptor.from_tensor(b, [32, 64]),
+        )
+        kernels.described_product[(1,)](*described, out, 64, M=64, N=64, K=32)
+    assert torch.equal(out.float(), (a.float() @ b.float()).half().float())
+    waiting, copies, landed, left = seen
+    assert "0 to arrive" in waiting[0] or "1 to arrive" in waiting[0]
+    assert waiting != landed
+    assert sum(copies) == sum(left) + 2
+
+
 def test_values_have_the_names_of_the_text():
     seen = {}
 
@@ -186,6 +220,36 @@ def test_a_launch_begins_again_at_another_stage():
     assert front.logged == []
 
 
+def test_a_breakpoint_stops_at_the_op_of_a_value():
+    where = []
+
+    def find(debugger):
+        inspection = debugger.at_stop
+        names = inspection.code.printed.names
+        (result,) = next(op for op in inspection.code.context if op.name == "arith.select").results
+        debugger.add(BreakKind.OP, f"%{names[result]}")
+        return Continue()
+
+    def look(debugger):
+        where.append(debugger.at_stop.here.op.name)
+
+    multiplied([find, look], at="depth")
+    assert where == ["arith.select"]
+
+
+def test_the_tab_key_offers_stages_and_values():
+    offered = []
+
+    def look(debugger):
+        console = Console(find_command)
+        console.attach(debugger)
+        offered.append(completions(console, "stage gpu-ir:pipeline-l", "l"))
+        offered.append("acc" in completions(console, "p %ac", "ac"))
+
+    multiplied([look])
+    assert offered == [["loops"], True]
+
+
 def test_time_runs_back_in_gpu_ir():
     moments = []
 
@@ -195,6 +259,19 @@ def test_time_runs_back_in_gpu_ir():
     back = Step(StepKind.OP, backwards=True)
     multiplied([OP, look, OP, OP, look, back, back, look])
     assert moments[0] == moments[2] != moments[1]
+
+
+def test_what_cannot_be_asked_after_passes_is_refused():
+    def look(debugger):
+        with pytest.raises(UsageError, match="`acc` cannot be assigned at gpu-ir: passes may have"):
+            debugger.assign("acc", "0")
+        with pytest.raises(UsageError, match="why: values are not followed through shared memory"):
+            why(debugger.at_stop, "out_ptr[0, 0]")
+        with pytest.raises(UsageError, match="why-not-written: values are not followed"):
+            why_not_written(debugger.at_stop, "out_ptr[0, 0]")
+
+    front = multiplied([look])
+    assert front.stops
 
 
 def test_a_name_whose_value_is_gone_says_which_pass_dropped_it():
@@ -218,7 +295,7 @@ def test_stepping_out_ends_in_the_caller_where_passes_left_no_return():
         kernels.twice_called[(2,)](x, out, BLOCK=4)
     inside, outside = front.stops[:2]
     assert inside.place.function == "scaled"
-    assert len(outside.frames) < len(inside.frames) or outside.frames[0] != inside.frames[0]
+    assert (outside.place.function, outside.place.line) == ("twice_called", line("second call"))
 
 
 def test_a_kernel_that_does_not_compile_to_a_stage_is_run_at_tile_ir_and_said_so(monkeypatch):
@@ -233,9 +310,10 @@ def test_a_kernel_that_does_not_compile_to_a_stage_is_run_at_tile_ir_and_said_so
     front = Scripted([])
     with debugging(front, target="sm_89") as debugger:
         debugger.choose_stage("gpu-ir")
-        debugger.stop_at_next_launch()
-        kernels.twice_called[(1,)](x, out, BLOCK=4)
-    assert len(front.stops) == 1
+        for _ in range(2):
+            debugger.stop_at_next_launch()
+            kernels.twice_called[(1,)](x, out, BLOCK=4)
+    assert len(front.stops) == 2
     assert front.logged == [
         "twice_called cannot be run at gpu-ir: kernel.py:7: no layout for a test; "
         "it runs at tile-ir"

@@ -197,7 +197,7 @@ def test_what_is_no_element_is_refused():
             ("out", "expected an element"),
             ("out[i]", "must be numbers"),
             ("out[9]", "outside of"),
-            ("y[1]", "no tensor argument"),
+            ("y[1]", "not a tensor argument"),
             ("1 +", "expected an element"),
         ):
             with pytest.raises(UsageError, match=reason):

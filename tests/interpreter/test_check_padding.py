@@ -525,6 +525,75 @@ def test_scores_that_are_masked_by_an_addend_are_right(budget):
 
 
 @tkdebug.jit
+def sums_of_splits(x_ptr, lengths_ptr, out_ptr, BLOCK: tl.constexpr, SPLIT: tl.constexpr):
+    row, split = tl.program_id(0), tl.program_id(1)
+    begin = split * SPLIT
+    end = tl.minimum(tl.load(lengths_ptr + row), begin + SPLIT)
+    largest = -1e30
+    total = 1.0
+    for start in range(begin, end, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * 64 + cols, mask=cols < end, other=0.0)
+        new = tl.maximum(largest, tl.max(x, 0))
+        total = total * tl.exp(largest - new) + tl.sum(tl.exp(x - new), 0)  # BAD splits
+        largest = new
+    tl.store(out_ptr + row * tl.num_programs(1) + split, tl.maximum(total, 0.5))
+
+
+@BUDGETS
+def test_programs_whose_loop_has_no_round_tell_nothing(budget):
+    x, lengths = torch.randn(3, 64), torch.tensor([5, 37, 64])
+    out = torch.zeros(3, 4)
+    fault = only(run(sums_of_splits, (3, 4), x, lengths, out, BLOCK=8, SPLIT=16, budget=budget))
+    assert (fault.line, fault.program_id) == (line("BAD splits"), (0, 0, 0))
+    assert fault.count == 2  # the last splits of the first two rows
+
+
+@tkdebug.jit
+def scores_of_a_block(q_ptr, k_ptr, lse_ptr, acc_ptr, n, HOW: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, BLOCK)
+    q = tl.load(q_ptr + rows[:, None] * BLOCK + d[None, :], mask=rows[:, None] < n, other=0.0)
+    m = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        k = tl.load(k_ptr + cols[:, None] * BLOCK + d[None, :], mask=cols[:, None] < n, other=0.0)
+        s = tl.dot(q, tl.trans(k))
+        if HOW == "where":
+            s = tl.where((cols < n)[None, :], s, float("-inf"))
+        elif HOW == "addend":
+            s += tl.where(cols < n, 0.0, float("-inf"))[None, :]
+        new = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp(s - new[:, None])
+        alpha = tl.exp(m - new)
+        total = total * alpha + tl.sum(p, 1)  # BAD scores
+        acc = acc * alpha[:, None] + tl.dot(p, k)
+        m = new
+    # The outputs have room for whole blocks of rows.
+    tl.store(lse_ptr + rows, m + tl.log(total))
+    tl.store(acc_ptr + rows[:, None] * BLOCK + d[None, :], acc)
+
+
+@BUDGETS
+@pytest.mark.parametrize("how", ["where", "addend"])
+def test_rows_past_the_end_are_right_in_outputs_that_have_room_for_them(how, budget):
+    q, k = torch.randn(2, 21, 16).unbind()
+    lse, acc = torch.zeros(32), torch.zeros(32, 16)
+    assert not run(scores_of_a_block, (2,), q, k, lse, acc, 21, how, BLOCK=16, budget=budget)
+
+
+@BUDGETS
+def test_rows_before_the_end_are_still_looked_at(budget):
+    q, k = (torch.randn(2, 21, 16) * 0.1).unbind()
+    lse, acc = torch.zeros(32), torch.zeros(32, 16)
+    fault = only(run(scores_of_a_block, (2,), q, k, lse, acc, 21, "", BLOCK=16, budget=budget))
+    assert (fault.line, fault.index) == (line("BAD scores"), 0)
+    assert fault.count == 21
+
+
+@tkdebug.jit
 def lookup(x_ptr, keep_ptr, out_ptr, BLOCK: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     keep = tl.load(keep_ptr + cols) != 0

@@ -49,6 +49,7 @@ def test_sum_of_an_output_with_a_gap(reported, dtype):
     assert (fault.line, fault.tensor) == (line("GAP double"), "out_ptr")
     assert (fault.index, fault.count) == (48, 2)
     assert "2 of the 50 elements of `out_ptr`" in fault.message
+    assert fault.message.endswith("the first at position 48; torch's `sum` reads some of them")
     assert "the grid, (3, 1, 1), too small" in fault.hint
     out.sum()
     assert len(reported) == 1
@@ -92,7 +93,9 @@ def test_partial_sums_whose_rest_is_added_up(reported):
     parts = torch.empty(4, 16)
     kernels.part_sums.interpret[(4,)](ones(50), parts, 50, 13, 16, BLOCK=16)
     kernels.add_parts.interpret[(4,)](parts, out, 50, 13, 16, ALL=True, BLOCK=16)
-    assert (only(reported).line, only(reported).tensor) == (line("GAP part_sums"), "parts_ptr")
+    fault = only(reported)
+    assert (fault.line, fault.tensor) == (line("GAP part_sums"), "parts_ptr")
+    assert f"; add_parts reads some of them at line {line('READ parts')}" in fault.message
 
 
 def test_last_row_left_out(reported):

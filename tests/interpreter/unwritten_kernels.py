@@ -37,7 +37,7 @@ def add_parts(parts_ptr, out_ptr, n, part, width, ALL: tl.constexpr, BLOCK: tl.c
     pid = tl.program_id(0)
     offs = tl.arange(0, BLOCK)
     end = width if ALL else tl.minimum(part, n - pid * part)
-    x = tl.load(parts_ptr + pid * width + offs, mask=offs < end, other=0.0)
+    x = tl.load(parts_ptr + pid * width + offs, mask=offs < end, other=0.0)  # READ parts
     tl.store(out_ptr + pid, tl.sum(x))
 
 

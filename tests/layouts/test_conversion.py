@@ -26,8 +26,8 @@ from tkdebug.compiler.layouts import (
     classify_conversion,
     dot_operand,
     mma_v2,
-    shared,
 )
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.layouts.shuffles import plan_shuffles
 from tkdebug.compiler.targets.nvptx.architectures import BANKS
 

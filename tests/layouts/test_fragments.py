@@ -20,11 +20,11 @@ from tkdebug.compiler.layouts import (
     mma_v2,
     nvmma_shared,
     reshape,
-    shared,
     slice_layout,
     transpose,
     wgmma,
 )
+from tkdebug.compiler.layouts.shared import shared
 
 
 def at(layout: LinearLayout, register: int, lane: int, warp: int = 0) -> tuple[int, ...]:

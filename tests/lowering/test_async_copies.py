@@ -7,7 +7,8 @@ import pytest
 from single_op import Piece
 
 from tkdebug.compiler.ir.layout_text import layout_text
-from tkdebug.compiler.layouts import blocked, shared
+from tkdebug.compiler.layouts import blocked
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 

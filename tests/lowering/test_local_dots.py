@@ -9,7 +9,8 @@ import pytest
 from single_op import Piece
 
 from tkdebug.compiler.ir.layout_text import layout_text
-from tkdebug.compiler.layouts import LANE, REGISTER, blocked, fma_operand, shared, transpose
+from tkdebug.compiler.layouts import LANE, REGISTER, blocked, fma_operand, transpose
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 from tkdebug.compiler.targets.nvptx.lowering import fma_dots

@@ -231,6 +231,7 @@ def test_assert_under_a_mask():
         (["f16"], {"prefix": " x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %f"]),
         (["f8E5M2"], {"prefix": " x: "}, NARROW, ["pid (%u, %u, %u) idx (%3u) x: %f"]),
         (["i64"], {"prefix": " ", "hex": True}, None, ["pid (%u, %u, %u) idx () 0x%016llx"]),
+        (["f16"], {"prefix": " ", "hex": True}, None, ["pid (%u, %u, %u) idx () %a"]),
         ([], {"prefix": " 100%"}, None, ["pid (%u, %u, %u) idx () 100%%"]),
         (
             ["i8", "i1"],

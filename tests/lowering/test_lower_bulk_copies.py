@@ -10,7 +10,8 @@ from single_op import Piece
 from tkdebug.compiler.analysis.tensor_maps import landing_layout, messages, tensor_map
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.ir.types import SCALARS, TensorType
-from tkdebug.compiler.layouts import REGISTER, blocked, shared
+from tkdebug.compiler.layouts import REGISTER, blocked
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import generate
 

@@ -7,7 +7,8 @@ import pytest
 from single_op import Piece
 
 from tkdebug.compiler.ir.layout_text import layout_text
-from tkdebug.compiler.layouts import LANE, REGISTER, WARP, blocked, nvmma_shared, shared, turning
+from tkdebug.compiler.layouts import LANE, REGISTER, WARP, blocked, nvmma_shared, turning
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.lowering.buffer_access import plan_vectors
 
 # element, its bytes, tile (K and the other dimension), bytes of the swizzle

@@ -72,7 +72,7 @@ def require_harmless(launch: Launch, plan: ProbePlan) -> None:
 
 def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault], list[Any]]:
     """The faults that a checked native launch reports, and what it leaves in memory."""
-    from tkdebug.compiler.targets.backend import target_of
+    from tkdebug.compiler.targets.registered_backends import target_of
     from tkdebug.runtime.cuda import driver_api
     from tkdebug.runtime.cuda.device import device
     from tkdebug.runtime.cuda.module import load_kernel

@@ -29,6 +29,19 @@ def prints(x_ptr, n_ptr, B: tl.constexpr, C: tl.constexpr):
     tl.device_print("x 5%", tl.load(x_ptr + at), tl.program_id(0), tl.load(n_ptr + at))
 
 
+@tkdebug.jit
+def prints_hex(x_ptr, B: tl.constexpr):
+    tl.device_print("x", tl.load(x_ptr + tl.arange(0, B)), hex=True)
+
+
+def test_floats_in_hex_are_those_of_printf(capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.tensor([1.5, -0.0, 0.1, float("inf")])
+    with tkdebug.mode("interpret"):
+        prints_hex[(1,)](x, B=4)
+    shown = [line.rpartition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["0x1.8p+0", "-0x0p+0", "0x1.99999ap-4", "inf"]
+
+
 def values() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     x = torch.randn(16, 32)

@@ -11,7 +11,7 @@ ROOMS = ("compiler/targets/nvptx/", "runtime/cuda/", "linemap/")
 MODULES = ("tkdebug.compiler.targets.nvptx", "tkdebug.runtime.cuda", "tkdebug.linemap.nvidia")
 NVIDIA = (*MODULES, "llvmlite", "cuda", "pynvml")
 # Where each is named, to be loaded at first use.
-REGISTRIES = {"compiler/targets/backend.py", "runtime/device/platform.py"}
+REGISTRIES = {"compiler/targets/registered_backends.py", "runtime/device/platform.py"}
 # Hooks ask it for the lines of a cubin, and the recorder knows no backend.
 READERS_OF_CUBINS = {"instrument/kernel_objects.py"}
 

@@ -18,14 +18,14 @@ from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
 from tkdebug.compiler.probes.symptoms import packed_symptoms
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter import closer_look
 from tkdebug.runtime.arguments.specialize import alignment_key
-from tkdebug.runtime.benchmark.testing import do_bench
+from tkdebug.runtime.benchmark.timed_calls import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches

@@ -15,7 +15,7 @@ from tkdebug import knobs
 from tkdebug.compiler.probes.live_memory import GONE, LIVE, UNKNOWN, AddressRange
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter import registry
 from tkdebug.interpreter.registry import AddressRegistry, watch_addresses

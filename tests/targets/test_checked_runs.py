@@ -10,7 +10,7 @@ from schedule_backend import ScheduleBackend
 
 from tkdebug.cli import main
 from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.probes.checked_launches import CHECKED
 

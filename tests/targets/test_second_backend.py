@@ -13,7 +13,8 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compiler.targets import backend_of, register_backend, target_of, targets
-from tkdebug.compiler.targets.backend import Backend, forget_backend
+from tkdebug.compiler.targets.backend import Backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import UnsupportedError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument import add_hook

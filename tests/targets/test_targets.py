@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tkdebug.compiler.targets import target_of
-from tkdebug.compiler.targets.backend import unsupported_gpu
 from tkdebug.compiler.targets.nvptx import ptx_stage
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS, ptx_versions
 from tkdebug.compiler.targets.nvptx.stage_error import StageError
+from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 from tkdebug.errors import UnsupportedError
 
 

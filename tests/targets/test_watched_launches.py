@@ -15,7 +15,7 @@ import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.backend import forget_backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import TkError
 from tkdebug.interpreter.launch import run_module
 from tkdebug.runtime.device.platform import LaunchableKernel, platform

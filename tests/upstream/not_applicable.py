@@ -6,6 +6,7 @@ Tables of (file, test name with its parameters, as a pattern that matches from t
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 _IR_TEXT = "compares the text of libtriton's IR"
 _IR_NAMES = "looks for a name of libtriton's IR in the stages of a kernel"
@@ -20,6 +21,40 @@ _RESOURCES = "exceeds a limit of the GPU; interpretation has none"
 _PRELOAD = "loads a binary that was compiled before"
 
 Table = tuple[tuple[str, str, str], ...]
+
+_LIBTRITON = "calls libtriton, upstream's compiler"
+_INTERNALS = "tests upstream's own build, driver or test runner"
+_BLACKWELL = "wants the instructions of sm_100, or a pipeline of upstream's IR, on a GPU"
+
+# Files of unit/language, unit/runtime and unit/ that are not run at all.
+FILES = {
+    "language/test_clc.py": _BLACKWELL,
+    "language/test_compile_only.py": _LIBTRITON,
+    "language/test_frontend.py": f"{_IR_TEXT}, and defines builtins of upstream's code generator",
+    "language/test_module.py": "an import, which test_decorator.py makes as well",
+    "language/test_mxfp.py": "compares the bits of triton.tools.mxfp, a helper of upstream's tests",
+    "language/test_pipeliner.py": _BLACKWELL,
+    "language/test_reproducer.py": "reads the reproducer that MLIR writes of a crash",
+    "language/test_warp_specialization.py": _BLACKWELL,
+    "runtime/test_bindings.py": _LIBTRITON,
+    "runtime/test_blaslt.py": "calls cuBLASLt through libtriton's bindings",
+    "runtime/test_build.py": _INTERNALS,
+    "runtime/test_compilation_listener.py": "hears of the stages of upstream's compiler",
+    "runtime/test_driver.py": _INTERNALS,
+    "runtime/test_interpreter.py": "calls the C++ half of upstream's interpreter",
+    "runtime/test_no_torch_dispatch.py": "launches without torch, on a GPU",
+    "runtime/test_specialize.py": _LIBTRITON,
+    "runtime/test_subproc.py": _INTERNALS,
+    "test_debug_dump.py": _IR_TEXT,
+    "test_debug_kernels.py": "has no tests",
+    "test_debuginfo.py": "reads the debug variables of LLVM IR",
+    "test_filecheck.py": _IR_TEXT,
+    "test_knobs.py": "compares every default and folder of upstream's own knobs",
+    "test_link.py": _LIBTRITON,
+    "test_perf_warning.py": "compares the remarks of upstream's passes",
+    "test_stages_inspection.py": _LIBTRITON,
+    "test_utils.py": "tests private functions (triton._utils)",
+}
 
 NOT_APPLICABLE: Table = (
     ("test_annotations.py", "test_float_annotation", _IR_TEXT),
@@ -40,6 +75,12 @@ NOT_APPLICABLE: Table = (
     ),
     ("test_compile_errors.py", "test_fp8_support", _FP8),
     ("test_conversions.py", r"test_typeconvert_upcast\[float8e(4b8|5b16)", _FP8),
+    ("test_core.py", "test_math_member_fn_rejects_fp16", _WORDING),
+    (
+        "test_core.py",
+        "test_zero_strided_tensors",
+        "takes the context of an XPU, as the fork's tests do: no torch here knows one",
+    ),
     (
         "test_compile_errors.py",
         "test_err_in_unary_op",
@@ -61,6 +102,7 @@ NOT_APPLICABLE: Table = (
 
 # What does not apply to interpreted kernels.
 INTERPRETED: Table = (
+    ("test_autotune_listener.py", "", "hears what was timed; interpreted kernels are not timed"),
     ("test_autotuner.py", "test_exceed_threads", _RESOURCES),
     ("test_autotuner.py", "test_hooks", _RESOURCES),
     ("test_cache.py", "test_annotation", _ALIGNMENT),
@@ -161,6 +203,17 @@ KNOWN_FAILURES: Table = (
         "edits or hashes the source of a constexpr_function, which has no such attribute here",
     ),
 )
+
+
+def files_of(checkout: Path) -> list[str]:
+    """The test files of a checkout, below unit/."""
+    unit = checkout / "python" / "test" / "unit"
+    there = [
+        unit.glob("test_*.py"),
+        unit.glob("language/test_*.py"),
+        unit.glob("runtime/test_*.py"),
+    ]
+    return sorted(str(path.relative_to(unit)) for paths in there for path in paths)
 
 
 def reason(test_id: str, mode: str) -> str | None:

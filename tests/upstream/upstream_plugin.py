@@ -40,7 +40,7 @@ _LIBTRITON = {
     "triton._filecheck": "compares the text of libtriton's IR",
 }
 
-# Skips for what upstream's interpreter lacks; tkdebug's has it.
+# Skips and expected failures for what upstream's interpreter lacks; tkdebug's has it.
 _WAIVED_SKIPS = re.compile(
     r"not supported in the interpreter$"
     r"|Only test atomic bfloat16/float16 ops on GPU$"
@@ -122,7 +122,7 @@ def adapt(module: ModuleType) -> None:
         vars(module)["InterpreterError"] = triton.CompilationError
 
 
-def fresh_knobs(skipped: Any = None) -> tuple[Callable[[], Any], Callable[[], None]]:
+def fresh_knobs(skipped_attr: Any = None) -> tuple[Callable[[], Any], Callable[[], None]]:
     """Upstream's `_fresh_knobs_impl`, which takes knobs apart by upstream's own classes.
 
     Returns:
@@ -157,6 +157,7 @@ def pytest_load_initial_conftests() -> None:
     if _tkdebug_is_in_place():
         sys.meta_path.insert(0, CheckoutFinder())
         pytest.skip = _skip_unless_waived(pytest.skip)
+        pytest.xfail = _skip_unless_waived(pytest.xfail)
         from triton import knobs
 
         from tkdebug.compiler.targets.nvptx.disassembly import find_nvdisasm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +39,15 @@ _OPTIONS_WITH_VALUE = (
     "--target",
 )
 
-_DEBUG_OPTIONS_WITH_VALUE = ("-c", "--command", "-x", "--commands", "--stage", "--target")
+_DEBUG_OPTIONS_WITH_VALUE = (
+    "-c",
+    "--command",
+    "-x",
+    "--commands",
+    "--stage",
+    "--target",
+    "--against",
+)
 
 
 _USUAL_ARCH = "sm_90a"
@@ -83,6 +92,7 @@ class Arguments:
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
         stage: the IR in which the debugger runs kernels; None for the front end's.
+        against: a recorded run with whose watched values the debugger compares; None for none.
         port: at which `dap` listens, 0 for any; None for stdin and stdout.
         pane_socket: the descriptor of the socket to the TUI's Debug pane.
         waits_for_pane: whether the pane is asked before the script runs.
@@ -146,6 +156,7 @@ class Arguments:
     commands: tuple[str, ...] = ()
     commands_file: Path | None = None
     stage: str | None = None
+    against: Path | None = None
     port: int | None = None
     pane_socket: int | None = None
     waits_for_pane: bool = False
@@ -216,9 +227,10 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
+    target, line = _target_and_line(parsed)
     return Arguments(
         "passes",
-        target=parsed.target,
+        target=target,
         target_argv=tuple(program),
         is_module=parsed.module,
         format=parsed.format,
@@ -230,23 +242,34 @@ def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Argumen
             pass_name=parsed.pass_name,
             only_changed=parsed.only_changed,
             text_diff=parsed.diff,
-            line=parsed.line,
+            line=line,
         ),
     )
 
 
 def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
+    target, line = _target_and_line(parsed)
     return Arguments(
         "lines",
-        target=parsed.target,
+        target=target,
         target_argv=tuple(program),
         is_module=parsed.module,
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
         compiler=parsed.compiler,
-        lines=LinesQuery(parsed.kernel, parsed.line, parsed.ptx, parsed.sass),
+        lines=LinesQuery(parsed.kernel, line, parsed.ptx, parsed.sass),
     )
+
+
+def _target_and_line(parsed: argparse.Namespace) -> tuple[str, str | None]:
+    """`script.py:24`, as messages and editors write a place, is that line of the script."""
+    target: str = parsed.target
+    file, colon, number = target.rpartition(":")
+    is_place = bool(colon) and number.isdecimal() and file.endswith(".py")
+    if parsed.line is None and is_place and not os.path.exists(target) and not parsed.module:
+        return file, number
+    return target, parsed.line
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -331,6 +354,8 @@ def _debug_arguments(
         parser.error("give a script.py or -m module to debug")
     if parsed.json and parsed.tui:
         parser.error("--json: the TUI answers on the screen; leave --tui out")
+    if parsed.native_target is not None and parsed.tui:
+        parser.error("--target: the Debug pane's GPU IR is for the usual one; leave --tui out")
     return Arguments(
         "debug",
         target=words[0],
@@ -339,6 +364,7 @@ def _debug_arguments(
         commands=tuple(parsed.commands),
         commands_file=parsed.commands_file,
         stage=parsed.stage,
+        against=parsed.against,
         native_target=parsed.native_target,
         format="json" if parsed.json else "text",
         tui=parsed.tui,

@@ -26,6 +26,7 @@ from tkdebug.terminal_text import tell
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
     from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.recorded_values import RecordedValues
 
 RC_FILE = "~/.tkdebugrc"
 
@@ -40,6 +41,8 @@ def debug_command(arguments: Arguments) -> int:
     check_variables()
     check_installed()
     commands = _commands(arguments)
+    if arguments.tui and arguments.against is not None:
+        raise UsageError("--against: the Debug pane does not compare with a run; leave out --tui")
     if arguments.tui:
         return _debug_in_tui(arguments, commands)
     import_torch()
@@ -49,7 +52,8 @@ def debug_command(arguments: Arguments) -> int:
     if arguments.native_target is not None:
         check_known("--target", arguments.native_target)
     console = _console(arguments, program, commands)
-    debugger = Debugger(console, target=arguments.native_target)
+    recorded = None if arguments.against is None else _recorded(arguments.against)
+    debugger = Debugger(console, target=arguments.native_target, recorded=recorded)
     console.attach(debugger)
     if arguments.stage is not None:
         debugger.choose_stage(arguments.stage)
@@ -71,11 +75,26 @@ def debug_command(arguments: Arguments) -> int:
         return status
 
 
+def _recorded(path: Path) -> RecordedValues:
+    """The watched values of a recorded run."""
+    from tkdebug.debugger.recorded_values import RecordedValues
+    from tkdebug.instrument.session import Session
+    from tkdebug.instrument.watched_values import recorded_values
+
+    with Session.open(path) as session:
+        found = [((row.rank, row.process), row.event) for row in recorded_values(session)]
+    if not found:
+        raise UsageError(f"{path}: the run recorded no values; record some with --watch")
+    return RecordedValues(path.name, found)
+
+
 def _debug_in_tui(arguments: Arguments, commands: list[str]) -> int:
     """The same as a run in the TUI, whose Debug pane is asked before the script runs."""
     from tkdebug.cli.live import run_in_tui
     from tkdebug.cli.run_checks import check_run, wants_tui
 
+    if arguments.stage is not None:
+        commands = [f"stage {arguments.stage}", *commands]
     asked = replace(arguments, command="run", mode="interpret", waits_for_pane=True)
     wants_tui(asked)
     check_run(asked)

@@ -177,7 +177,7 @@ def _plugin_kind(group: str) -> type | None:
 
 def parts() -> dict[str, Callable[[], MachinePart]]:
     """What is asked, in this order: tkdebug, the platform, the code generators, the rest."""
-    from tkdebug.compiler.targets.backend import backends
+    from tkdebug.compiler.targets.registered_backends import backends
     from tkdebug.runtime.device.platform import platform_in_force
 
     asked: dict[str, Callable[[], MachinePart]] = {

@@ -21,7 +21,8 @@ from tkdebug.cli.kernel_lines import KernelLines, of_image, of_session
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.cli.statuses import ScriptEndedError
-from tkdebug.compiler.targets.backend import Backend, backends
+from tkdebug.compiler.targets.backend import Backend
+from tkdebug.compiler.targets.registered_backends import backends
 from tkdebug.errors import UsageError, instead_of
 
 _HEAD_BYTES = 64

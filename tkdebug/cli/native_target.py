@@ -37,7 +37,7 @@ def check_known(option: str, asked: str, also: str = "") -> None:
 
 def is_unsupported_gpu(asked: str) -> bool:
     """Whether `asked` is a GPU that nothing is compiled for; if so, stderr says it."""
-    from tkdebug.compiler.targets.backend import unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import unsupported_gpu
     from tkdebug.runtime.compile.cross_compilation import tell_unsupported
 
     if unsupported_gpu(asked) is None:
@@ -100,7 +100,7 @@ def tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
         asked: the architecture.
         kept_as: the session file, None when it is a temporary one.
     """
-    from tkdebug.compiler.targets.backend import backend_of, target_of, unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import backend_of, target_of, unsupported_gpu
 
     if unsupported_gpu(asked) is not None:
         return

@@ -277,6 +277,12 @@ def _add_debug(add: AddCommand) -> None:
         "here, without one sm_90a",
     )
     debug.add_argument(
+        "--against",
+        type=Path,
+        metavar="RUN.tkd",
+        help="compare with the values that a run recorded with --watch, such as a native one",
+    )
+    debug.add_argument(
         "--tui",
         action=argparse.BooleanOptionalAction,
         help="in the Debug pane of the TUI, which stops in kernels only; by default at a console",

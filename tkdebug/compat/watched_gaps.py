@@ -90,7 +90,7 @@ def _look(name: str, given: list[Tensor], made: list[Tensor], args: Sequence[Any
         elif name.rstrip("_") in _CHOOSING and not tensor.dtype.is_floating_point:
             HELD_GAPS.use(tensor)
         else:
-            HELD_GAPS.read(tensor, made)
+            HELD_GAPS.read(tensor, made, f"torch's `{name.strip('_')}`")
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -8,13 +8,13 @@ of a loop has none, and the reason names the pass. A wrong value would be worse 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.frontend.values import flatten, rebuild
 from tkdebug.compiler.frontend.variables import Mark, MarkKind, Variables
-from tkdebug.compiler.ir import Block, Module, Operation, SourceLocation, Value
+from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.passes.pipeline import PassRun
@@ -62,10 +62,13 @@ class Bindings:
     def __init__(self, context: Mapping[Operation, Mark], variables: Variables) -> None:
         self._front = variables
         self._origins = {op.id: _Origin(mark) for op, mark in context.items()}
-        self._by_place: dict[SourceLocation, Mark] = {}
+        # For ops that passes have built: the marks of their places, those that ops have first.
+        self._by_place: dict[tuple[Frame, ...], list[Mark]] = {}
         for op, mark in context.items():
             for place in op.location.sources:
-                self._by_place.setdefault(place, mark)
+                self._by_place.setdefault(place.frames, []).append(mark)
+        for mark in variables.marks:
+            self._by_place.setdefault(mark.location.frames, []).append(mark)
         self._types = {
             leaf: (ir.shape_of(leaf.type), ir.element_of(leaf.type))
             for leaf in variables.values(variables.marks)
@@ -78,6 +81,7 @@ class Bindings:
         self._lost: dict[Value, str] = {}
         self._ahead: dict[int, str] = {}
         self._made: dict[tuple[object, ...], Mark] = {}
+        self._began: dict[Mark, Mark] = {}
         self._stage = ""
 
     # As a follower
@@ -174,7 +178,7 @@ class Bindings:
                     if each.kind is MarkKind.BREAK
                 ]
                 if last is None or _statement(last) != _statement(mark):
-                    before[op] = (*breaks, mark)
+                    before[op] = (*breaks, *_calls(mark, last), mark)
                 elif mark is not last or breaks:
                     before[op] = (*breaks, replace(mark, kind=MarkKind.SCOPE))
                 last = mark
@@ -185,11 +189,33 @@ class Bindings:
     def _origin(self, op: Operation) -> _Origin | None:
         found = self._origins.get(op.id)
         if found is None:
-            places = (self._by_place.get(place) for place in op.location.sources)
-            mark = next((one for one in places if one is not None), None)
-            if mark is None:
+            marks = [
+                mark
+                for place in op.location.sources
+                for mark in self._by_place.get(place.frames, ())
+            ]
+            if not marks:
                 return None
+            inside = [one for one in marks if one.block is op.block]
+            mark = self._round_began(inside) if inside else marks[0]
             found = _Origin(mark, ahead=self._ahead.get(op.id, ""))
+        return found
+
+    def _round_began(self, marks: Sequence[Mark]) -> Mark:
+        """The first of marks of one place in one block; of a loop, with its counter bound."""
+        first = min(marks, key=lambda one: one.index)
+        found = self._began.get(first)
+        if found is None:
+            counters = {
+                name: value
+                for mark in marks
+                for name, value in mark.names.items()
+                if flatten(value) and all(leaf.owner is first.block for leaf in flatten(value))
+            }
+            found = first
+            if not counters.keys() <= first.names.keys():
+                found = replace(first, names={**counters, **first.names})
+            self._began[first] = found
         return found
 
     def _mark(self, origin: _Origin, block: Block) -> Mark:
@@ -250,6 +276,20 @@ class Bindings:
 
 def _statement(mark: Mark) -> tuple[object, tuple[Frame, ...]]:
     return mark.activation, mark.location.frames
+
+
+def _calls(mark: Mark, last: Mark | None) -> list[Mark]:
+    """The calls between an op and the one before it, outermost first: lines of the callers."""
+    passed = set()
+    while last is not None:
+        passed.add(_statement(last))
+        last = last.around
+    found = []
+    at = mark.around
+    while at is not None and _statement(at) not in passed:
+        found.append(at)
+        at = at.around
+    return found[::-1]
 
 
 def _without_layout(layout: object) -> str:

@@ -23,9 +23,11 @@ from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.printer import NamedText, print_with_names
 from tkdebug.compiler.passes.pipeline import PassRun
-from tkdebug.compiler.targets.backend import NativeOptions, target_of
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.debugger.bindings import Bindings
 from tkdebug.debugger.stages import FRONT_END, Stage
+from tkdebug.errors import TkError, UsageError
 from tkdebug.runtime.compile.compilation import compile_for_debugger
 from tkdebug.runtime.compile.debugged_stages import (
     gpu_passes,
@@ -56,6 +58,7 @@ class DebugCode:
         needed: the values that names stand for at each op, and in its callers.
         kept: values that names stood for which have none at another line of their function.
         stage: which of the kernel's IRs it is.
+        ahead: ops that passes have made for other rounds of a loop.
         rounds_otherwise: whether sums may be rounded otherwise than in the front end's.
     """
 
@@ -72,6 +75,7 @@ class DebugCode:
         self.variables = variables
         self.stage = stage
         self.rounds_otherwise = rounds_otherwise
+        self.ahead: frozenset[Operation] = frozenset()
         self.context: dict[Operation, Mark] = {}
         self.needed: dict[Operation, frozenset[Value]] = {}
         self._values: dict[Mark, frozenset[Value]] = {}
@@ -134,11 +138,21 @@ class DebugCode:
         bindings = Bindings(code.context, variables)
         module.follower = bindings
         runs = []
-        for run, rounds in run_to_stage(src, module, stage.ir, stage.pass_name, stage.run):
-            bindings.passed(run, rounds)
-            runs.append(run)
+        try:
+            for run, rounds in run_to_stage(src, module, stage.ir, stage.pass_name, stage.run):
+                bindings.passed(run, rounds)
+                runs.append(run)
+        except TkError:
+            raise
+        except Exception as error:
+            # A mistake of a pass must not end the script, which is not run by what it makes.
+            reason = f"{type(error).__name__}: {error}"
+            raise UsageError(f"mistake in tkdebug: {reason}") from error
         module.follower = None
-        return cls(module, bindings.settled(module, str(stage)), outside, stage, _sums_anew(runs))
+        variables = bindings.settled(module, str(stage))
+        code = cls(module, variables, outside, stage, _sums_anew(runs))
+        code.ahead = frozenset(op for op in module.walk() if bindings.is_ahead(op))
+        return code
 
     def _walk(self, block: Block, mark: Mark | None) -> None:
         for op in block.operations:
@@ -203,6 +217,20 @@ class DebugCode:
     def values_by_name(self) -> dict[str, Value]:
         """The values of the text, by name without `%`."""
         return {name: value for value, name in self.printed.names.items()}
+
+    def op_subject(self, kernel: str, place: int) -> str:
+        """What a breakpoint at the op of a line of the text, from 0 on, waits for."""
+        return f"{kernel} at {self.stage}, line {place + 1} of the IR"
+
+    def op_of(self, kernel: str, subject: str) -> Operation | None:
+        """The op that a breakpoint waits for, by its place or as `%value`; None for other ones."""
+        if subject.startswith("%"):
+            value = self.values_by_name.get(subject[1:])
+            return None if value is None else value.defining_op
+        if not subject.startswith(f"{kernel} at {self.stage}, line "):
+            return None
+        places = self.printed.places.items()
+        return next((op for op, at in places if self.op_subject(kernel, at) == subject), None)
 
     def functions(self) -> set[str]:
         """The names of the kernel and of all functions that are inlined into it."""

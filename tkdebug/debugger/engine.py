@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
@@ -32,6 +34,7 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.compile.compilation import TRYING
 
 if TYPE_CHECKING:
+    from tkdebug.debugger.recorded_values import RecordedValues
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
 _IN_BRACES = re.compile(r"\{([^{}]*)\}")
@@ -62,6 +65,7 @@ class Debugger:
         memory_bytes: what checkpoints of one launch may hold.
         stops_in_trials: whether launches of autotuning and of `do_bench` stop, too.
         target: see below.
+        recorded: values of another run, with which stops compare theirs.
 
     Attributes:
         breakpoints: in the order in which they were made; change them by the methods here.
@@ -80,6 +84,7 @@ class Debugger:
         memory_bytes: int = 1 << 30,
         stops_in_trials: bool = False,
         target: str | None = None,
+        recorded: RecordedValues | None = None,
     ) -> None:
         self.front = front
         self.memory_bytes = memory_bytes
@@ -92,10 +97,13 @@ class Debugger:
         self.is_detached = False
         self.stage = FRONT_END
         self.target = target
+        self._told: set[object] = set()
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
         self._writers = Writers()
+        self._recorded = recorded
+        self._launches_of: Counter[str] = Counter()
 
     def attach(self) -> None:
         """Take over the launches of this process from now on."""
@@ -252,6 +260,11 @@ class Debugger:
         inspection, session, here = self.at_stop, self._session, self._here
         if session is None or here is None:
             raise UsageError("the launch has ended: nothing computes with its variables any more")
+        if not session.code.stage.is_front_end:
+            raise UsageError(
+                f"`{name}` cannot be assigned at {session.code.stage}: passes may have made "
+                "several values of it; `stage tile-ir` begins the launch again where it can"
+            )
         session.assign(here, inspection, name, text, frame)
 
     @property
@@ -291,6 +304,7 @@ class Debugger:
         if self.is_detached or (not self.stops_in_trials and _is_trial()):
             return False
         self.launches += 1
+        self._launches_of[kernel.name] += 1
         if self._session is not None:
             return False  # an expression at a stop launches a kernel
         code = self._code_to_stop(kernel, values)
@@ -340,11 +354,15 @@ class Debugger:
         except TkError as error:
             if self.stage.is_front_end:
                 raise
-            self.front.log(f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}")
+            told = f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}"
+            if told not in self._told:
+                self._told.add(told)
+                self.front.log(told)
             code = DebugCode.of(kernel)
+        lines, functions = set(code.lines()), code.functions()
+        self._tell_lines_without_ops(kernel, code, lines)
         if self._stops_at_next or kernel.breakpoints:
             return code
-        lines, functions = set(code.lines()), code.functions()
         for one in enabled:
             match one.kind:
                 case BreakKind.LINE:
@@ -359,12 +377,36 @@ class Debugger:
                 return code
         return None
 
+    def _tell_lines_without_ops(
+        self, kernel: InterpretedKernel, code: DebugCode, lines: set[tuple[str, int]]
+    ) -> None:
+        """Say once of which lines with breakpoints passes have left nothing."""
+        if code.stage.is_front_end:
+            return
+        gone = set(DebugCode.of(kernel).lines()) - lines
+        for one in self.breakpoints:
+            place = next((line for line in gone if one.is_at(*line)), None)
+            told = (one.number, str(code.stage))
+            if one.kind is not BreakKind.LINE or place is None or told in self._told:
+                continue
+            self._told.add(told)
+            others = [line for file, line in lines if file == place[0]]
+            near = min(others, key=lambda line: abs(line - place[1]), default=None)
+            hint = "" if near is None else f"; the nearest line with one is {near}"
+            self.front.log(
+                f"breakpoint {one.number}: at {code.stage} no op is left of line {place[1]}{hint}"
+            )
+
     def ask(self, session: LaunchSession, here: Here | None, stop: Stop) -> Resume:
         """Ask the front. Called by the launch that is stopped."""
         for number in stop.breakpoints:
             if any(one.number == number and one.is_temporary for one in self.breakpoints):
                 self.remove(number)
-        self.inspection = session.inspect(here)
+        inspection = self.inspection = session.inspect(here)
+        if self._recorded is not None:
+            number = self._launches_of[inspection.launch.kernel]
+            compared = self._recorded.compared(inspection, number)
+            stop = replace(stop, notes=(*stop.notes, *compared))
         self.stop, self._here = stop, here
         try:
             return self.front.stopped(self, stop)

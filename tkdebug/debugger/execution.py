@@ -29,6 +29,7 @@ from tkdebug.interpreter import run_debugged
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.values import TileValue
+from tkdebug.runtime.compile.debugged_stages import values_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,9 +206,7 @@ class Execution(Observer):
         """
         while True:
             try:
-                run_debugged(
-                    self.code.module, self._values, self.grid, self.faults, self, self._first
-                )
+                self._run(self.code.module, self.faults, self, self._first)
             except Rewind:
                 continue
             finally:
@@ -216,6 +215,10 @@ class Execution(Observer):
             self._target = None
             if ended():
                 return
+
+    def _run(self, module: Module, faults: FaultLog, observer: Observer, first: int = 0) -> None:
+        values = values_for(module, self._values)
+        run_debugged(module, values, self.grid, faults, observer, first)
 
     def rewind(self, target: Moment, until: Moment | None = None) -> None:
         """Prepare another execution; callers in a program raise `Rewind` then.
@@ -263,9 +266,7 @@ class Execution(Observer):
         with self._checkpoints.put_back():
             self._checkpoints.restore(checkpoint)
             try:
-                run_debugged(
-                    self.code.module, self._values, self.grid, faults, observer, checkpoint.first
-                )
+                self._run(self.code.module, faults, observer, checkpoint.first)
             except Traced:
                 pass
         return observer
@@ -280,7 +281,7 @@ class Execution(Observer):
     def run_beside(self, module: Module) -> None:
         """Run another IR of the kernel with the launch's arguments; nothing is reported."""
         faults = FaultLog(self.faults.kernel, 0, self.grid, False, self.faults.arguments)
-        run_debugged(module, self._values, self.grid, faults, Observer())
+        self._run(module, faults, Observer())
 
     @property
     def has_assignments(self) -> bool:

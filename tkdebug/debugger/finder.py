@@ -112,6 +112,11 @@ class Finder:
             if found:
                 self._by_mark[mark] = found
         self._ops = {one.subject: one for one in enabled if one.kind is BreakKind.OP}
+        self._by_op = {
+            op: one
+            for subject, one in self._ops.items()
+            if (op := self._session.code.op_of(self._session.launch.kernel, subject)) is not None
+        }
         self._faults = [one for one in enabled if one.kind is BreakKind.FAULT]
         self._watched = [one for one in enabled if one.is_watch]
         self._data = [
@@ -252,8 +257,8 @@ class Finder:
         candidates: list[Breakpoint] = []
         if here.mark is None:
             if self._ops:
-                one = self._ops.get(here.op.name)
-                candidates = [] if one is None else [one]
+                found = (self._ops.get(here.op.name), self._by_op.get(here.op))
+                candidates = [one for one in found if one is not None]
         else:
             candidates = self._by_mark.get(here.mark, [])
         hit = self._breakpoint_hit(candidates, here) if candidates else None

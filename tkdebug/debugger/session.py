@@ -72,7 +72,7 @@ class LaunchSession:
         self._left = 1
         self._stays_at_end = False
         self._ended_at: Moment | None = None
-        self._has_stopped = False
+        self._has_stopped = self._shows_op = False
         self._compared: list[DebugCode] = []
         self.finder = Finder(self)
         self.execution = Execution(
@@ -129,6 +129,7 @@ class LaunchSession:
         if programs is not None:
             self.selection = Selection(programs)
         mark = here.mark
+        self._shows_op = mark is not None and not self.code.stage.is_front_end
         stop = Stop(
             reason,
             self.launch.number,
@@ -247,6 +248,8 @@ class LaunchSession:
                 return False
             case Step():
                 self._left = resume.count
+                if resume.kind is StepKind.OP and self._shows_op:
+                    self._left += 1  # the op of the line was shown at the line already
                 self.finder.goal = self._goal(resume, mark)
                 return False
 

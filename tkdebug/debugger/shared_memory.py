@@ -88,6 +88,12 @@ def buffers(run: Evaluator, position: int) -> list[SharedBuffer]:
     return sorted(found, key=lambda one: one.op.id)
 
 
+def is_being_filled(run: Evaluator, view: BufferView, position: int) -> bool:
+    """Whether a copy is on its way to what a view of one buffer shows, for a program."""
+    index = 0 if view.index is None else int(indices(run, view.index)[position])
+    return any(_copies(run, view, index, position))
+
+
 def running(run: Evaluator, position: int) -> list[InFlight]:
     """Dots and copies to memory that were started and not waited for."""
     found = []

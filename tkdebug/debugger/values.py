@@ -16,6 +16,7 @@ from tkdebug.compiler.dtypes import LanguageType, dtype
 from tkdebug.compiler.ir import Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
+from tkdebug.debugger.shared_memory import is_being_filled
 from tkdebug.interpreter.shared_buffers import read_view
 from tkdebug.interpreter.values import (
     AddressTile,
@@ -117,7 +118,8 @@ class Unavailable:
 
 Reading = Tile | Pointers | Described | Constant | Buffer | Unavailable | tuple[Any, ...]
 
-_DEAD = Unavailable("its value is no longer kept")
+_DEAD = Unavailable("its value is not computed yet here, or no longer kept")
+_REFILLED = Unavailable("it was in shared memory, which is being filled for another round")
 _RUNNING = Unavailable(
     "an asynchronous dot is still computing it, until a ttng.warp_group_dot_wait"
 )
@@ -159,6 +161,10 @@ def _read_value(run: Evaluator, value: Value, type_: LanguageType, positions: Te
         return _RUNNING
     if isinstance(found, PointerTile | AddressTile):
         return _pointers(run, found, str(type_), positions, ir.shape_of(value.type))
+    if isinstance(found, BufferView):
+        if any(is_being_filled(run, found, place) for place in positions.tolist()):
+            return _REFILLED
+        return Tile(_of_buffer(run, found, positions), str(type_), True)
     data = _rows(run, found, value, positions)
     element = type_.scalar
     if isinstance(element, dtype) and element.is_int_unsigned() and not element.is_bool():
@@ -177,10 +183,7 @@ def read_ir_value(run: Evaluator, value: Value, positions: Tensor) -> Reading:
     if isinstance(found, Tensor) and found in run.pending:
         return _RUNNING
     if isinstance(found, BufferView):
-        data = read_view(run, found)
-        rows = data.expand(run.programs, *data.shape[1:])[positions.to(data.device)]
-        assert isinstance(type_, ir.MemDescType)
-        return Buffer(rows, f"{ir.element_of(type_)}")
+        return Buffer(_of_buffer(run, found, positions), str(ir.element_of(type_)))
     if isinstance(found, DescriptorTile):
         base = _pointers(run, found.base, "pointer", positions, ())
         assert isinstance(type_, ir.DescriptorType)
@@ -191,6 +194,11 @@ def read_ir_value(run: Evaluator, value: Value, positions: Tensor) -> Reading:
     if isinstance(found, PointerTile | AddressTile):
         return _pointers(run, found, str(ir.element_of(type_)), positions, shape)
     return Tile(_rows(run, found, value, positions), str(ir.element_of(type_)), bool(shape))
+
+
+def _of_buffer(run: Evaluator, view: BufferView, positions: Tensor) -> Tensor:
+    data = read_view(run, view)
+    return data.expand(run.programs, *data.shape[1:])[positions.to(data.device)]
 
 
 def _rows(run: Evaluator, found: TileValue, value: Value, positions: Tensor) -> Tensor:

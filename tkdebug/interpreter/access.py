@@ -13,13 +13,8 @@ import torch
 from torch import Tensor, dtype
 
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.values import (
-    AffineTile,
-    Base,
-    DeferredTile,
-    ProgramPattern,
-    find_sorted_pattern,
-)
+from tkdebug.interpreter.program_bases import Base, ProgramPattern, find_sorted_pattern
+from tkdebug.interpreter.values import AffineTile, DeferredTile
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState

@@ -38,13 +38,9 @@ from tkdebug.interpreter.observed_access import (
     tell_store,
 )
 from tkdebug.interpreter.pointers import affine_of
+from tkdebug.interpreter.program_bases import Base
 from tkdebug.interpreter.registry import ADDRESSES
-from tkdebug.interpreter.values import (
-    AddressTile,
-    AffineTile,
-    Base,
-    TileValue,
-)
+from tkdebug.interpreter.values import AddressTile, AffineTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

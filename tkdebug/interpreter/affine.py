@@ -15,12 +15,8 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.arith import wrap
-from tkdebug.interpreter.values import (
-    AffineTile,
-    Base,
-    IntTile,
-    TileValue,
-)
+from tkdebug.interpreter.program_bases import Base
+from tkdebug.interpreter.values import AffineTile, IntTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState

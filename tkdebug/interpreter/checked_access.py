@@ -19,7 +19,8 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.values import AddressTile, AffineTile, Base, PointerTile, TileValue
+from tkdebug.interpreter.program_bases import Base
+from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

@@ -15,10 +15,10 @@ from tkdebug.interpreter.buffer_access import store_active
 from tkdebug.interpreter.checked_access import Access, loaded_type
 from tkdebug.interpreter.memory import load_pointers
 from tkdebug.interpreter.pointers import affine_of, sum_of
+from tkdebug.interpreter.program_bases import Base
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
-    Base,
     BoxMask,
     DescriptorTile,
     IntTile,

@@ -18,10 +18,10 @@ from tkdebug.interpreter.checked_access import Access
 from tkdebug.interpreter.descriptor_blocks import descriptor_access, tile_scalar
 from tkdebug.interpreter.memory import load_pointers
 from tkdebug.interpreter.pointers import affine_of
+from tkdebug.interpreter.program_bases import Base
 from tkdebug.interpreter.values import (
     AddressTile,
     AffineTile,
-    Base,
     DescriptorTile,
     PointerTile,
     TileValue,

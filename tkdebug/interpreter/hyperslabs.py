@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.interpreter.values import (
-    AffineTile,
-    Base,
-    Bound,
-    Box,
-    BoxMask,
-    ProgramPattern,
-    TileValue,
-    find_sorted_pattern,
-)
+from tkdebug.interpreter.program_bases import Base, ProgramPattern, find_sorted_pattern
+from tkdebug.interpreter.values import AffineTile, Bound, Box, BoxMask, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.checked_access import Access

@@ -14,12 +14,8 @@ from torch import Tensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops.arith import truncated_division, unsigned, wrap
 from tkdebug.interpreter.comparisons import Comparisons
-from tkdebug.interpreter.values import (
-    AffineTile,
-    Base,
-    IntTile,
-    TileValue,
-)
+from tkdebug.interpreter.program_bases import Base
+from tkdebug.interpreter.values import AffineTile, IntTile, TileValue
 
 
 class IndexAlgebra(Comparisons):

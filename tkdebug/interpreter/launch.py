@@ -7,25 +7,26 @@ tkdebug says so once per kernel. Invariant: a launch leaves no reference to its 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import torch
 
-from tkdebug.compiler.dialects import scf, tt
-from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.events import Fault, LaunchProgress, LaunchRecord
-from tkdebug.hook_chain import HOOKS
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Module
+from tkdebug.events import Fault, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.checks.selection import observers_in_force, observers_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.launch_messages import (
+    announce_sequential,
+    progress_reporter,
+    tell_interrupted,
+)
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
@@ -36,14 +37,12 @@ from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.torch_state import apart_from_the_script
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
 
 Grid = tuple[int, int, int]
 # Batches larger than this only fall out of the caches.
 _CACHE_FRIENDLY_BYTES = 64 << 20
 # Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.
 _ONE_THREAD_BYTES = 1 << 20
-_PROGRESS_EVERY_NS = 100_000_000
 
 
 class Prepared:
@@ -113,13 +112,18 @@ def run_module(
     faults = log or FaultLog(name, launch_id, grid, is_reported, arguments)
     with apart_from_the_script(device_of(values)):
         launch = _Launch(
-            module, values, grid, faults, _progress_reporter(record, name, grid), observers
+            module,
+            values,
+            grid,
+            faults,
+            progress_reporter(record, name, math.prod(grid)),
+            observers,
         )
         with _threads_for(launch.batch_bytes):
             try:
                 launch.run()
             except KeyboardInterrupt as error:
-                _tell_interrupted(name, error, launch.scheduler)
+                tell_interrupted(name, error, launch.scheduler)
                 raise
             finally:
                 launch.scheduler = None  # which holds what holds it
@@ -260,8 +264,9 @@ class _Launch:
         self.fusion = _fusion(prepared, self.observers)
         self.scheduler: Scheduler | None = None
         if prepared.spin_loops:
-            if self.total > 1:
-                _announce_sequential(prepared, faults.kernel)
+            if self.total > 1 and not prepared.announced:
+                prepared.announced = True
+                announce_sequential(prepared.spin_loops[0], faults.kernel)
             self.size = 1
             self.scheduler = Scheduler(
                 prepared.spin_loops, self.total, self.run_batch, self.arguments.device
@@ -382,67 +387,3 @@ def _batch_size(prepared: Prepared, grid: Grid, factor: int) -> int:
         if unit > 1 and size >= unit:
             return size // unit * unit
     return size
-
-
-def _announce_sequential(prepared: Prepared, name: str) -> None:
-    if prepared.announced:
-        return
-    prepared.announced = True
-    where = prepared.spin_loops[0].location.primary
-    tell(
-        f"{name}: its programs may wait for each other at {where.file}:{where.line}; "
-        "running them one after the other"
-    )
-
-
-def _tell_interrupted(name: str, error: KeyboardInterrupt, scheduler: Scheduler | None) -> None:
-    """Say which line was running: of a loop that does not end the traceback shows nothing."""
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(trace.tb_frame)
-        trace = trace.tb_next
-    running = _running_ops(frames)
-    if not running and scheduler is not None:
-        # Another thread's, whose innermost frame comes first.
-        frame = scheduler.interrupted
-        frames = []
-        while frame is not None:
-            frames.insert(0, frame)
-            frame = frame.f_back
-        running = _running_ops(frames)
-    if not running:
-        return
-    place = running[-1].location.primary
-    loops = [op.location.primary for op in running if scf.Loop.matches(op)]
-    where = f", in the loop at line {loops[-1].line}" if loops else ""
-    tell(f"{place.file}:{place.line}: {name} was interrupted here{where}")
-
-
-def _running_ops(frames: Sequence[FrameType]) -> list[Operation]:
-    """The ops that are run in `frames`, outermost first."""
-    views = [
-        frame.f_locals.get("view")
-        for frame in frames
-        if frame.f_code is Evaluator.run_block.__code__
-    ]
-    return [view.op for view in views if isinstance(view, OpView)]
-
-
-def _progress_reporter(
-    record: LaunchRecord | None, name: str, grid: Grid
-) -> Callable[[int], None] | None:
-    if record is None or not HOOKS.wants_progress():
-        return None
-    total = math.prod(grid)
-    started_ns = last_ns = time.perf_counter_ns()
-
-    def report(done: int) -> None:
-        nonlocal last_ns
-        now_ns = time.perf_counter_ns()
-        if now_ns - last_ns < _PROGRESS_EVERY_NS and done < total:
-            return
-        last_ns = now_ns
-        HOOKS.progress(LaunchProgress(record.id, name, done, total, now_ns - started_ns))
-
-    return report

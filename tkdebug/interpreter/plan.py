@@ -132,7 +132,8 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
                     last[value] = place
         for result in op.results:
             defined.add(result)
-            last.setdefault(result, place)
+            # What an op before it asked for is of no use in the next round of a loop.
+            last[result] = max(last.get(result, place), place)
     dying: list[list[Value]] = [[] for _ in block.operations]
     for value, place in last.items():
         if value in defined and not any(value in values for values in kept):
@@ -153,7 +154,7 @@ def _counted(rule: Rule) -> Rule:
 
 def _backend(op: Operation) -> Backend:
     """What lowers the function that `op` is in."""
-    from tkdebug.compiler.targets.backend import backend_of, default_backend, target_of
+    from tkdebug.compiler.targets.registered_backends import backend_of, default_backend, target_of
 
     function: Operation = op
     while (block := function.block) is not None and (around := block.parent_op) is not None:

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.values import (
-    AddressTile,
-    AffineTile,
-    Base,
-    PointerTile,
-    TileValue,
-)
+from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.program_bases import Base
+from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
@@ -79,3 +75,13 @@ def byte_addresses(pointer: PointerTile | AddressTile) -> TileValue:
     return AffineTile(
         start + offset.const * size, base, tuple(c * size for c in offset.coefs), offset.shape
     )
+
+
+def itemsize_of(pointer: PointerTile | AddressTile) -> int:
+    """The size of an element that is pointed to, in bytes."""
+    return pointer.buffer.itemsize if isinstance(pointer, PointerTile) else pointer.itemsize
+
+
+def buffers_of(pointer: PointerTile | AddressTile) -> tuple[Buffer, ...]:
+    """The buffers that are known to be pointed into."""
+    return (pointer.buffer,) if isinstance(pointer, PointerTile) else pointer.buffers

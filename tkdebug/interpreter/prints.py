@@ -13,16 +13,11 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import describe_type
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.passes.summarise_prints import (
-    is_summarised,
-    printed_type,
-    summary_template,
-)
+from tkdebug.compiler.print_summaries import is_summarised, printed_type, summary_template
 from tkdebug.errors import shown_path
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
-from tkdebug.interpreter.watch_summaries import Summaries, as_numbers
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
@@ -68,6 +63,9 @@ def _lines(view: tt.Print, tiles: Sequence[Tensor], most: int) -> Iterator[str]:
 
 
 def _summary(value: Value, tile: Tensor, prefix: str, is_signed: bool) -> str:
+    # Few kernels print, and all import this module.
+    from tkdebug.interpreter.watch_summaries import Summaries, as_numbers
+
     type_, element = printed_type(value, is_signed), ir.element_of(value.type)
     assert isinstance(element, ir.ScalarType)
     found = Summaries.of(as_numbers(tile.reshape(1, -1), element.name, not is_signed))
@@ -114,4 +112,10 @@ def _shown(value: Any, tile: Tensor, hexadecimal: bool, signed: bool) -> str:
         if hexadecimal:
             return f"0x{value & ((1 << bits) - 1):0{bits // 4}x}"
         return str(value if signed else value & ((1 << bits) - 1))
-    return f"{value:f}"
+    return _as_percent_a(value) if hexadecimal else f"{value:f}"
+
+
+def _as_percent_a(value: float) -> str:
+    """As printf's `%a`: 0x1.8p+1, without the zeros that `float.hex` has at the end."""
+    mantissa, p, exponent = value.hex().partition("p")
+    return (mantissa.rstrip("0").removesuffix(".") if "." in mantissa else mantissa) + p + exponent

@@ -18,9 +18,9 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.masks import MaskAlgebra
+from tkdebug.interpreter.program_bases import Base
 from tkdebug.interpreter.values import (
     AffineTile,
-    Base,
     BoxMask,
     BoxTile,
     DeferredTile,

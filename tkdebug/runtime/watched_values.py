@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.probes.sites import ProbeOptions
     from tkdebug.compiler.probes.watch_sites import WatchSite
-    from tkdebug.interpreter.watching import LaunchWatcher, Seen, WatchedLaunch
+    from tkdebug.interpreter.watch_records import Seen, WatchedLaunch
+    from tkdebug.interpreter.watching import LaunchWatcher
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.instrumentation.measuring import Kernel
 
@@ -85,7 +86,8 @@ def launch_watcher(
 ) -> LaunchWatcher | None:
     """Who looks at the values of an interpreted launch; None where none is watched."""
     from tkdebug.compiler.probes.watch_sites import watch_sites
-    from tkdebug.interpreter.watching import LaunchWatcher, WatchedLaunch
+    from tkdebug.interpreter.watch_records import WatchedLaunch
+    from tkdebug.interpreter.watching import LaunchWatcher
 
     sites = watch_sites(module.function)
     if not sites:
@@ -112,7 +114,7 @@ def hand_out(seen: Seen, launch: WatchedLaunch, kernel: Callable[[], Kernel]) ->
 
 def architecture(src: Specialization) -> str:
     """The architecture whose GPU IR plugins look at."""
-    from tkdebug.compiler.targets.backend import target_of, unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import target_of, unsupported_gpu
     from tkdebug.runtime.device.driver import driver
     from tkdebug.runtime.device.platform import platform_in_force
     from tkdebug.runtime.instrumentation.layouts import DEFAULT_TARGET

@@ -17,6 +17,7 @@ from tkdebug.errors import UsageError
 FIRST, LAST = (3, 6), (3, 9)
 _VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.M)
 _OPTION = "--compiler triton"
+_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,12 @@ def installed_triton() -> InstalledTriton:
                 f"{_OPTION}: the Triton in {folder} has no {what} ({file} is missing); "
                 f"pip install --force-reinstall triton=={version}"
             )
+    _check_library(folder, version)
     _check_distribution(folder, version)
     if not FIRST <= _release(version) <= LAST:
         known = " to ".join(".".join(map(str, end)) for end in (FIRST, LAST))
         raise UsageError(f"{_OPTION}: Triton {version} is installed; expected {known}")
+    _check_backends(version)
     return InstalledTriton(version, folder)
 
 
@@ -72,6 +75,27 @@ def _version_in(folder: Path) -> str:
             f"{_OPTION}: {folder / '__init__.py'} names no version; pip install triton"
         )
     return found[1]
+
+
+def _check_library(folder: Path, version: str) -> None:
+    """Refuse a compiler that is no library: a download that broke off, a file of Git LFS."""
+    for library in folder.glob("_C/libtriton*.so"):
+        with library.open("rb") as file:
+            if file.read(len(_ELF)) != _ELF:
+                raise UsageError(
+                    f"{_OPTION}: {library} is no shared library; "
+                    f"pip install --force-reinstall triton=={version}"
+                )
+
+
+def _check_backends(version: str) -> None:
+    """Refuse a package whose backends nobody finds: Triton looks for them in its metadata."""
+    in_tree = os.environ.get("TRITON_BACKENDS_IN_TREE") == "1"
+    if not in_tree and not importlib.metadata.entry_points(group="triton.backends"):
+        raise UsageError(
+            f"{_OPTION}: no metadata here names the backends of Triton {version}, which it needs "
+            f"to find them; pip install --force-reinstall triton=={version}"
+        )
 
 
 def _check_distribution(folder: Path, version: str) -> None:

@@ -230,7 +230,7 @@ def _source_of(fn: Any) -> tuple[str, int, str]:
 def _line_table(name: str, cubin: bytes) -> Mapping[str, object]:
     """From lines to SASS, by the cubin's own table."""
     # Reading tables takes nvdisasm, which only who asks waits for.
-    from tkdebug.compiler.targets.backend import default_backend
+    from tkdebug.compiler.targets.registered_backends import default_backend
     from tkdebug.linemap.line_table_data import absent, to_data
 
     try:

@@ -29,7 +29,6 @@ from tkdebug.compiler.frontend.scope import UsedGlobals
 from tkdebug.compiler.frontend.statements import STATEMENTS
 from tkdebug.compiler.frontend.variables import VariableRecorder
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
-from tkdebug.compiler.frontend.watching import Watching
 from tkdebug.compiler.ir import Block, Module, Region, SourceLocation
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
@@ -99,6 +98,9 @@ def compile_to_tile_ir(
         emit, source.name, _EXPRESSIONS, _STATEMENTS, module.used_globals, recorder=recorder
     )
     if watches:
+        # Few compiles have any.
+        from tkdebug.compiler.frontend.watching import Watching
+
         program.watching = Watching(watches)
     program.chain.append((kernel, None))
 

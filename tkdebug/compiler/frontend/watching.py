@@ -60,7 +60,7 @@ class Watching:
     def statement_begins(self, visitor: Visitor, node: ast.stmt) -> None:
         """Show what a statement does not bind itself."""
         for watch in self._at(visitor, node):
-            if watch.name not in _bound(node):
+            if watch.name not in bound_names(node):
                 self._show(visitor, node, watch)
 
     def statement_ended(self, visitor: Visitor, node: ast.stmt) -> None:
@@ -68,13 +68,13 @@ class Watching:
         if isinstance(node, ast.For):
             return
         for watch in self._at(visitor, node):
-            if watch.name in _bound(node):
+            if watch.name in bound_names(node):
                 self._show(visitor, node, watch)
 
     def round_begins(self, visitor: Visitor, node: ast.stmt) -> None:
         """Show the variable of a loop."""
         for watch in self._at(visitor, node):
-            if isinstance(node, ast.For) and watch.name in _bound(node):
+            if isinstance(node, ast.For) and watch.name in bound_names(node):
                 self._show(visitor, node, watch)
 
     def _show(self, visitor: Visitor, node: ast.stmt, watch: Watch) -> None:
@@ -170,7 +170,7 @@ def _lines_of(visitor: Visitor, name: str) -> str:
     return ", ".join(map(str, sorted({n.lineno for n in stores if n.id == name})))
 
 
-def _bound(node: ast.stmt) -> list[str]:
+def bound_names(node: ast.stmt) -> list[str]:
     """The names that a statement itself binds."""
     match node:
         case ast.Assign(targets=targets):

@@ -6,21 +6,11 @@ what shape operations do to a layout, `conversion` how data gets from one layout
 IR, dtypes or targets.
 """
 
-from tkdebug.compiler.layouts.conversion import (
-    Conversion,
-    NoConversion,
-    RegisterMoves,
-    classify_conversion,
-)
-from tkdebug.compiler.layouts.distributed import (
-    Cluster,
-    blocked,
-    dot_operand,
-    fma_operand,
-    mma_v2,
-    turning,
-    wgmma,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from tkdebug.compiler.layouts.linear import (
     BLOCK,
     LANE,
@@ -30,22 +20,89 @@ from tkdebug.compiler.layouts.linear import (
     LayoutError,
     LinearLayout,
 )
-from tkdebug.compiler.layouts.shared import nvmma_shared, shared
-from tkdebug.compiler.layouts.shared_banks import SharedBanks
-from tkdebug.compiler.layouts.shuffles import ShufflePlan, ShuffleRound
-from tkdebug.compiler.layouts.swizzle import SharedTrip, bank_conflicts
-from tkdebug.compiler.layouts.views import (
-    broadcast_source,
-    concatenate,
-    concatenate_source,
-    expand_dims,
-    join,
-    reshape,
-    slice_layout,
-    split,
-    split_source,
-    transpose,
-)
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.layouts.conversion import (
+        Conversion,
+        NoConversion,
+        RegisterMoves,
+        classify_conversion,
+    )
+    from tkdebug.compiler.layouts.distributed import (
+        Cluster,
+        blocked,
+        dot_operand,
+        fma_operand,
+        mma_v2,
+        turning,
+        wgmma,
+    )
+    from tkdebug.compiler.layouts.shared import nvmma_shared
+    from tkdebug.compiler.layouts.shared_banks import SharedBanks
+    from tkdebug.compiler.layouts.shuffles import ShufflePlan, ShuffleRound
+    from tkdebug.compiler.layouts.swizzle import SharedTrip, bank_conflicts
+    from tkdebug.compiler.layouts.views import (
+        broadcast_source,
+        concatenate,
+        concatenate_source,
+        expand_dims,
+        join,
+        reshape,
+        slice_layout,
+        split,
+        split_source,
+        transpose,
+    )
+
+# What loads when it is first asked for: types of values need `linear` alone.
+_HOMES = {
+    "conversion": (
+        "Conversion",
+        "NoConversion",
+        "RegisterMoves",
+        "classify_conversion",
+    ),
+    "distributed": (
+        "Cluster",
+        "blocked",
+        "dot_operand",
+        "fma_operand",
+        "mma_v2",
+        "turning",
+        "wgmma",
+    ),
+    "shared": ("nvmma_shared",),
+    "shared_banks": ("SharedBanks",),
+    "shuffles": (
+        "ShufflePlan",
+        "ShuffleRound",
+    ),
+    "swizzle": (
+        "SharedTrip",
+        "bank_conflicts",
+    ),
+    "views": (
+        "broadcast_source",
+        "concatenate",
+        "concatenate_source",
+        "expand_dims",
+        "join",
+        "reshape",
+        "slice_layout",
+        "split",
+        "split_source",
+        "transpose",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return found
+
 
 __all__ = [
     "BLOCK",
@@ -76,7 +133,6 @@ __all__ = [
     "mma_v2",
     "nvmma_shared",
     "reshape",
-    "shared",
     "slice_layout",
     "split",
     "split_source",

@@ -85,7 +85,7 @@ def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object
     """Print `prefix` and the values of each element: `pid (0, 0, 0) idx (  0) x: 0`.
 
     Of a tile of more than 256 elements (`TKDEBUG_PRINT_ELEMENTS`) a summary is printed in one line,
-    unless `hex` is true.
+    unless `hex` is true. With `hex`, floats are printed as by `%a`: 0x1.8p+1.
     """
     if not isinstance(prefix, str):
         raise SemanticError(f"device_print: the first argument must be a string, got {prefix!r}")

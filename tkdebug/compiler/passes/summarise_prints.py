@@ -11,43 +11,14 @@ from typing import ClassVar
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dtypes import block_type, describe_type
-from tkdebug.compiler.ir.core import Module, Operation, Value
-from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.dtypes import describe_type
+from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.passes.tile_summaries import TileSummary
+from tkdebug.compiler.print_summaries import is_summarised, printed_type, summary_template
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.tensor import tensor
-
-
-def is_summarised(op: Operation, value: Value, most: int) -> bool:
-    """Whether `value`, which `op` prints, is shown as a summary.
-
-    Args:
-        op: a `tt.print`; one that shows bits shows those of all elements.
-        value: one of its operands.
-        most: elements of a tile that are printed one by one.
-    """
-    element, count = element_of(value.type), 1
-    for extent in shape_of(value.type):
-        count *= extent
-    return isinstance(element, ScalarType) and count > most and not tt.Print(op).hex
-
-
-def summary_template(prefix: str, type_: str, is_float: bool) -> str:
-    """What `%` and printf make the line of, after the program: of the numbers of a summary."""
-    prefix, number = prefix.replace("%", "%%"), "%g" if is_float else "%.0f"
-    return f"{prefix}{type_}: min {number}, max {number}, mean %g, %d NaN, %d Inf, %d zeros"
-
-
-def printed_type(value: Value, is_signed: bool) -> dt.LanguageType:
-    """The language's type of a printed value."""
-    element, shape = element_of(value.type), shape_of(value.type)
-    names = dt.dtype.SINT_TYPES if is_signed else dt.dtype.UINT_TYPES
-    known = (dt.dtype(name) for name in (*names, *dt.dtype.FP_TYPES))
-    found = next(one for one in known if one.to_ir() == element)
-    return block_type(found, shape) if shape else found
 
 
 @dataclass(frozen=True, slots=True)

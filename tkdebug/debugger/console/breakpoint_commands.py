@@ -16,6 +16,7 @@ from tkdebug.debugger.console.moving_commands import (
     resolved_file,
 )
 from tkdebug.debugger.elements import parse_element
+from tkdebug.debugger.ir_text import value_named
 from tkdebug.debugger.lines import function_line, loaded_files
 from tkdebug.errors import UsageError
 from tkdebug.events import FaultKind
@@ -55,6 +56,9 @@ def _add(console: Console, rest: str, **options: Any) -> None:
     if word in kinds:
         if word == "op" and not subject:
             raise UsageError("break op: expected the name of an op, such as tt.load")
+        inspection = debugger.inspection
+        if word == "op" and subject.startswith("%") and inspection is not None:
+            value_named(inspection.code, subject[1:].strip())
         made = debugger.add(kinds[word], subject.strip(), **options)
     elif where.isidentifier():
         made = debugger.add(BreakKind.FUNCTION, where, **options)
@@ -68,7 +72,8 @@ def _add(console: Console, rest: str, **options: Any) -> None:
             console.say(f"no module is loaded from {file}: it stops where a kernel has such a file")
     console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
     known = {BreakKind.OP: tuple(OPS), BreakKind.FAULT: get_args(FaultKind)}.get(made.kind, ())
-    if known and made.subject and made.subject not in known:
+    is_value = made.subject.startswith("%")
+    if known and made.subject and made.subject not in known and not is_value:
         near = difflib.get_close_matches(made.subject, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         console.say(f"no {word} of tkdebug's own is called {made.subject}{hint}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tkdebug.debugger.console.commands import COMMANDS
+from tkdebug.debugger.stages import all_stages
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,11 +14,23 @@ if TYPE_CHECKING:
 
 def completions(console: Console, line: str, text: str) -> list[str]:
     """What `text`, the last word of `line`, may become."""
+    if line.lstrip().startswith("stage "):
+        return _stages(console, line, text)
     if line.strip() == text:
         names = [command.names[0] for command in COMMANDS]
+    elif line.removesuffix(text).endswith("%") and console.debugger.inspection is not None:
+        names = list(console.debugger.inspection.code.values_by_name)
     else:
         names = [*_names(console, text)]
     return sorted(name for name in names if name.startswith(text))
+
+
+def _stages(console: Console, line: str, text: str) -> list[str]:
+    """The stages that the word may become, from where `text` begins: colons end words."""
+    word = line.lstrip().removeprefix("stage ").lstrip()
+    begun = len(word) - len(text)
+    found = all_stages(*console.debugger.stages())
+    return sorted({stage[begun:] for stage in found if stage.startswith(word)})
 
 
 def _names(console: Console, text: str) -> list[str]:

@@ -18,8 +18,10 @@ from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.inspection import Inspection
 
 PROMPT = "(tkdebug) "
+_LONGEST_OP = 110
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -209,7 +211,7 @@ class Console:
                     "detail": [*stop.detail, *stop.notes],
                     "is_return": stop.is_return,
                     "stage": str(inspection.code.stage),
-                    "op": self.op_text(stop),
+                    "op": shown_op(inspection, stop),
                     "programs": [program_text(p, census.grid) for p in inspection.programs[:64]],
                     "census": census.text(),
                 }
@@ -223,7 +225,7 @@ class Console:
         selection = inspection.selection
         selected = "" if selection.programs is None else f"{selection.text(census.grid)}; "
         self.write(self.styled(self.position(stop), "bold"))
-        op = self.op_text(stop)
+        op = shown_op(inspection, stop, _LONGEST_OP)
         if op:
             self.write(f"   {inspection.code.stage}: {visible(op)}")
         self.write(self.styled(f"   launch {stop.launch}, {selected}{census.text()}", "dim"))
@@ -237,17 +239,6 @@ class Console:
         function = frames[len(frames) - 1 - self.frame].function
         text = listing(file, line, line, line)[0].partition("\t")[2].strip()
         return f"> {short(file)}({line}){function}()\n-> {text}"
-
-    def op_text(self, stop: Stop) -> str:
-        """The op that is about to run, where it is stepped by ops or by another IR's lines."""
-        inspection = self.debugger.at_stop
-        here = inspection.here
-        if here is None:
-            return ""
-        is_line = here.mark is not None or stop.reason is Reason.WATCH
-        if is_line and inspection.code.stage.is_front_end:
-            return ""
-        return op_text(inspection.code, here.op)
 
     def say_return(self) -> None:
         """What a function is about to return."""
@@ -312,6 +303,26 @@ class Console:
 
     def _emit(self, record: dict[str, Any]) -> None:
         self.write(json.dumps(record))
+
+
+def shown_op(inspection: Inspection, stop: Stop, longest: int = 0) -> str:
+    """The op that is about to run, where it is stepped by ops, or by lines of another IR.
+
+    Args:
+        inspection: of the stop.
+        stop: which.
+        longest: how much of its text is shown; 0 for all.
+    """
+    here = inspection.here
+    if here is None:
+        return ""
+    is_line = here.mark is not None or stop.reason is Reason.WATCH
+    if is_line and inspection.code.stage.is_front_end:
+        return ""
+    text = op_text(inspection.code, here.op)
+    if longest and len(text) > longest:
+        text = f"{text[:longest]} …"
+    return f"{text}  (for another round)" if here.op in inspection.code.ahead else text
 
 
 def reasons(stop: Stop) -> Iterable[str]:

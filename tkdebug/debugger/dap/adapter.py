@@ -9,6 +9,7 @@ from tkdebug.debugger.dap.arguments import optional
 from tkdebug.debugger.dap.breakpoint_requests import BreakpointRequests
 from tkdebug.debugger.dap.capabilities import CAPABILITIES
 from tkdebug.debugger.dap.debuggee import Debuggee
+from tkdebug.debugger.dap.instructions import Instructions
 from tkdebug.debugger.dap.looking import Looking
 from tkdebug.debugger.dap.moving import Moving
 from tkdebug.debugger.dap.wire import Connection, Request
@@ -61,6 +62,7 @@ class Adapter:
             "disconnect": self._disconnect,
             **BreakpointRequests(self._debuggee).requests,
             **Looking(self._debuggee).requests,
+            **Instructions(self._debuggee).requests,
             **Moving(self._debuggee).requests,
         }
         self._done: set[str] = set()
@@ -137,6 +139,8 @@ class Adapter:
         self._debugs = not optional(arguments, "noDebug", False)
         debugger = self._debuggee.debugger
         debugger.stops_in_trials = optional(arguments, "stopsInTrials", False)
+        if stage := optional(arguments, "stage", ""):
+            debugger.choose_stage(stage)
         if optional(arguments, "stopOnEntry", False):
             debugger.stop_at_next_launch()
         return None

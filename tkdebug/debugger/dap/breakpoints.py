@@ -89,7 +89,7 @@ class Breakpoints:
                 line = checked_line(file, line)
             else:
                 raise UsageError("no kernel has this line; a Python debugger stops at it")
-            options = {**_options(asked), "file": file, "line": line}
+            options = {**options_of(asked), "file": file, "line": line}
         except UsageError as error:
             return Wanted([], line, str(error))
         return Wanted([(BreakKind.LINE, "", options)], line)
@@ -97,14 +97,14 @@ class Breakpoints:
     def _function(self, asked: Mapping[str, Any]) -> Wanted:
         name = required(asked, "name", str)
         try:
-            return Wanted([(BreakKind.FUNCTION, name, _options(asked))])
+            return Wanted([(BreakKind.FUNCTION, name, options_of(asked))])
         except UsageError as error:
             return Wanted([], problem=str(error))
 
     def _data(self, asked: Mapping[str, Any]) -> Wanted:
         data = required(asked, "dataId", str)
         try:
-            options = _options(asked)
+            options = options_of(asked)
             if data.startswith(_VARIABLE):
                 return Wanted([(BreakKind.CHANGE, data.removeprefix(_VARIABLE), options)])
             if not data.startswith(_ELEMENT):
@@ -141,7 +141,7 @@ def _decorated(kernels: Mapping[int, str], line: int) -> tuple[int, ...]:
     return (line,) if line + 1 in kernels else ()
 
 
-def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Condition, hits and log text, as the engine has them.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.dap.arguments import optional, required
 from tkdebug.debugger.dap.debuggee import FIRST_PROGRAM_THREAD, SCRIPT_THREAD, At, Debuggee, meaning
+from tkdebug.debugger.dap.instructions import address_of
 from tkdebug.errors import Frame, UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Looking:
         found: list[dict[str, Any]] = []
         for place, frame in enumerate(reversed(inspection.frames)):
             found.append(self._frame(At(program, place), frame, "normal"))
+        if found and (address := address_of(inspection)) is not None:
+            found[0]["instructionPointerReference"] = address
         if not found:
             ended = Frame("", 0, f"{inspection.launch.kernel} (ended)")
             found.append(self._frame(At(program, 0), ended, "label"))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.frontend.variables import MarkKind
-from tkdebug.debugger.console.shell import reasons, short
+from tkdebug.debugger.console.shell import reasons, short, shown_op
 from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
 from tkdebug.debugger.programs import ALL, Selection, program_text
 from tkdebug.debugger.remote.heat import heat_map
@@ -39,6 +39,8 @@ _LINES_AROUND = 200
 # All programs' values of a variable are compared up to so many elements.
 _MOST_COMPARED = 1 << 24
 _MOST_SELECTED = 4096
+# Of the title's line.
+_LONGEST_OP = 60
 
 
 def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
@@ -66,8 +68,10 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
     finally:
         inspection.selection = selection
     census = inspection.census()
+    op = shown_op(inspection, stop, _LONGEST_OP)
+    at_op = [f"{inspection.code.stage}: {op}"] if op else []
     return View(
-        reasons=tuple(short(line) for line in (*stop.notes, *reasons(stop), *stop.detail)),
+        reasons=tuple(short(line) for line in (*stop.notes, *reasons(stop), *stop.detail, *at_op)),
         launch=stop.launch,
         kernel=stop.kernel,
         grid=inspection.launch.grid,

@@ -32,7 +32,8 @@ from tkdebug.interpreter.checks.lane_selections import LaneSelections
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.values import AffineTile, Base, BoxMask, PointerTile, TileValue
+from tkdebug.interpreter.program_bases import Base
+from tkdebug.interpreter.values import AffineTile, BoxMask, PointerTile, TileValue
 
 _MASK_HINT = "mask by the column, cols < n, and not by the offset: the end of a row is not the end"
 _MOST_ROUNDS = 1 << 14

@@ -12,7 +12,7 @@ from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, shape_of
 from tkdebug.compiler.rewriting.rewriter import PassRemark
-from tkdebug.compiler.targets.backend import target_of
+from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.errors import TkError
 from tkdebug.interpreter.launch_profile import LaunchProfile, sectors_of
 from tkdebug.linemap.line_table_data import from_data

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def obstacle(target: str) -> str | None:
     """What keeps this machine from generating code for an architecture, None when it can."""
-    from tkdebug.compiler.targets.backend import backend_of, target_of
+    from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 
     return backend_of(target_of(target)).obstacle()
 
@@ -31,7 +31,7 @@ def obstacle(target: str) -> str | None:
 @cache
 def tell_unsupported(target: str) -> None:
     """Say once of a GPU that nothing is compiled for that kernels are interpreted."""
-    from tkdebug.compiler.targets.backend import unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 
     tell(f"{unsupported_gpu(target)}; kernels are interpreted and not compiled for it")
 
@@ -57,7 +57,7 @@ def cross_compile(
     if target is None or key in seen:
         return seen.get(key)
     seen[key] = None
-    from tkdebug.compiler.targets.backend import target_of, targets, unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import target_of, targets, unsupported_gpu
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
     if unsupported_gpu(target) is not None:

@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.targets.backend import NativeOptions, backend_of
+from tkdebug.compiler.ir import DescriptorType
+from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.function_options import note_options
+from tkdebug.compiler.targets.registered_backends import backend_of
 from tkdebug.errors import UsageError
 from tkdebug.runtime.arguments.specialize import alignment_key
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.compilation import note_arguments
 from tkdebug.runtime.compile.native_compilation import native_options, target_for
 from tkdebug.runtime.device.platform import platform_in_force
@@ -43,6 +46,22 @@ def source_for_gpu(
     if target is not None and not options.arch:
         options = replace(options, arch=target)
     return replace(src, alignment=alignment_key(src.fn.params, values), options=options)
+
+
+def values_for(module: Module, values: Sequence[Any]) -> Sequence[Any]:
+    """The values of a launch's Tile IR, with descriptors spread where a module takes them so."""
+    arguments = module.function.regions[0].block.arguments
+    if len(values) == len(arguments):
+        return values
+    spread: list[Any] = []
+    for value in values:
+        if isinstance(value, TensorDescriptor):
+            # Tensor maps stay descriptors.
+            is_map = isinstance(arguments[len(spread)].type, DescriptorType)
+            spread += [value if is_map else value.base, *value.shape, *value.strides]
+        else:
+            spread.append(value)
+    return spread
 
 
 def usual_target() -> str | None:

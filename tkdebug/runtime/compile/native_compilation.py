@@ -14,7 +14,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.pointer_origins import hands_out_addresses
-from tkdebug.compiler.targets.backend import NativeOptions, backend_of, target_of
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import (
@@ -242,7 +243,7 @@ class _Lowered:
 def _tell_summarised_prints(module: Module) -> None:
     """Say of which prints the kernel will print a summary."""
     from tkdebug.compiler.dialects import tt
-    from tkdebug.compiler.passes.summarise_prints import is_summarised
+    from tkdebug.compiler.print_summaries import is_summarised
 
     most = int(KNOBS.print_elements)
     for op in module.walk():

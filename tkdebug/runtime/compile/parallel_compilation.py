@@ -64,7 +64,7 @@ class ParallelCompilation:
         """Make the calls, and return when code is generated for all that they want."""
         from concurrent.futures import ThreadPoolExecutor, wait
 
-        from tkdebug.compiler.targets.backend import backend_named
+        from tkdebug.compiler.targets.registered_backends import backend_named
 
         stop = threading.Event()
         backend = backend_named(platform_in_force().backend)

@@ -46,7 +46,7 @@ def _await(thread: threading.Thread) -> None:
 
 def _load() -> None:
     with contextlib.suppress(ImportError, OSError, TkError):
-        from tkdebug.compiler.targets.backend import backend_named
+        from tkdebug.compiler.targets.registered_backends import backend_named
 
         platform = platform_in_force()
         backend_named(platform.backend).prestart()

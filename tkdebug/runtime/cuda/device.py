@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.targets.backend import unsupported_gpu
+from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.device.driver import has_real_gpu

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tkdebug.compiler.targets.backend import target_of
+from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.errors import Frame, UnsupportedError
 from tkdebug.events import Fault
 from tkdebug.linemap.nvidia.core_dumps import CoreDump, Grid, Triple, Warp

@@ -182,7 +182,7 @@ def _capability(arch: str | int) -> int | None:
     match = re.fullmatch(r"(?:sm_?)?(\d{2,3})[af]?", str(arch))
     if match is not None:
         return int(match[1])
-    from tkdebug.compiler.targets.backend import backends
+    from tkdebug.compiler.targets.registered_backends import backends
 
     for backend in backends():
         target = backend.find(arch)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.passes.summarise_prints import printed_type
+from tkdebug.compiler.print_summaries import printed_type
 from tkdebug.compiler.probes.site_text import site_text
 from tkdebug.compiler.probes.watch_sites import WatchSite, watch_sites
 from tkdebug.compiler.rewriting.op_builder import OpBuilder

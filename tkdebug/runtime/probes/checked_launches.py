@@ -216,7 +216,7 @@ class CheckedLaunches:
 
     def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
         """Hand out the values that were watched."""
-        from tkdebug.interpreter.watching import WatchedLaunch, seen_natively
+        from tkdebug.interpreter.watch_records import WatchedLaunch, seen_natively
 
         counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
         launch = WatchedLaunch(pending.kernel, pending.launch_id, pending.grid)

@@ -24,10 +24,10 @@ from tkdebug.compiler.layouts import (
     dot_operand,
     fma_operand,
     nvmma_shared,
-    shared,
     transpose,
     turning,
 )
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.passes.gpu.placement import Placement
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 

@@ -212,6 +212,7 @@ class LoopPipeline:
             token = build.op(ttg.AsyncCopyGlobalToLocal, operands, TOKEN, **kept)
             assert token.defining_op is not None
             self.copies[load.op].append(token.defining_op)
+            self.rewriter.note_copied(load.op, token.defining_op, clones)
         if self.mbarriers is None:
             return
         places = [
@@ -227,6 +228,7 @@ class LoopPipeline:
         copies = self.mbarriers.copy(anchor, rule, slot, places, coordinates, comes)
         for load, copy in zip(self.bulk, copies, strict=True):
             self.copies[load.op].append(copy)
+            self.rewriter.note_copied(load.op, copy, clones)
 
     def _commit(self, build: OpBuilder) -> None:
         """Make a group of an iteration's copies; bulk copies are in none."""
@@ -308,6 +310,7 @@ class LoopPipeline:
                         result_types=[load.buffer_type],
                     )
                     make_mutable(new.result)
+                    self.rewriter.note_replaced(load.op.result, new.result)
                 elif ttg.ConvertLayout.matches(user):
                     read_by_threads |= load.is_bulk
                     self.rewriter.replace_with_op(user, "read-ring", ttg.LocalLoad, (buffer,))

@@ -16,7 +16,7 @@ from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import I32, I64, MemDescType, TensorType
-from tkdebug.compiler.layouts import shared
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter

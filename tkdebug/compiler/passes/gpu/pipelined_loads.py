@@ -32,7 +32,8 @@ from tkdebug.compiler.ir.types import (
     encoding_of,
     shape_of,
 )
-from tkdebug.compiler.layouts import OFFSET, LinearLayout, shared
+from tkdebug.compiler.layouts import OFFSET, LinearLayout
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.ops.traits import is_effect_free

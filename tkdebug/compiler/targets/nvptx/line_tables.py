@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.op_facts import op_places
 from tkdebug.compiler.rewriting.rewriter import RewriteRecord
-from tkdebug.compiler.targets.backend import target_of
 from tkdebug.compiler.targets.nvptx.disassembly import DisassemblyError, disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.compiler.targets.nvptx.occupancy import occupancy
+from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable

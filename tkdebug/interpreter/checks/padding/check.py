@@ -24,6 +24,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.padding.cared_for import CaredFor
 from tkdebug.interpreter.checks.padding.combinations import (
     combination,
     name_of,
@@ -38,6 +39,7 @@ from tkdebug.interpreter.checks.padding.facts import (
 )
 from tkdebug.interpreter.checks.padding.flow import (
     is_filled,
+    is_neutral,
     mask_given,
     numbers,
     padding_of_product,
@@ -53,7 +55,7 @@ from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.values import BoxTile, TileValue
+from tkdebug.interpreter.values import TileValue
 
 _SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 _MOST_WORLDS = 8
@@ -90,9 +92,8 @@ class PaddingTracker(ShadowValues[Origin]):
         self._blank: set[Value] = set()
         # Of sums that leave elements out: the extent, which are left out, and the load.
         self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
+        self._cared_for = CaredFor(ev)
         self._is_apart = False
-        # The shadow that was last reduced along an axis, and the result of that.
-        self._last: tuple[Tensor, int, tuple[Tensor, Tensor, Tensor, bool]] | None = None
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run."""
@@ -108,6 +109,8 @@ class PaddingTracker(ShadowValues[Origin]):
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
         """Values die; those that blocks are given are theirs to set anew."""
+        values = tuple(values)
+        self._cared_for.forget(values)
         for value in values:
             if value.defining_op is not None:
                 self.shadows.pop(value, None)
@@ -122,6 +125,7 @@ class PaddingTracker(ShadowValues[Origin]):
         is_attentive = bool(self.shadows or self._worlds or self._counts)
         if not is_attentive:
             self._blank.clear()  # what loops do unseen would not be noted
+            self._cared_for.clear()
         self._ev.attend(self, is_attentive)
 
     def _branch(self, op: Operation) -> None:
@@ -178,6 +182,8 @@ class PaddingTracker(ShadowValues[Origin]):
         cleaned: dict[int, Tensor] = {}
         if source is not None:
             results, cleaned = self._padding(op, operands, each)
+            data = [self._data(value) for value in op.operands]
+            self._cared_for.note(op, operands, each, results, data)
         if cleaned or self._worlds or self._counts:
             self._step_worlds(op, operands, cleaned)
         for value, shadow in zip(op.results, results, strict=True):
@@ -235,7 +241,7 @@ class PaddingTracker(ShadowValues[Origin]):
             return [None] * len(op.results), {}
         axis = tt.Combining(op).axis + 1
         extent = ir.shape_of(tt.Combining(op).sources[0].type)[axis - 1]
-        pad, whole, left_out, has_any = self._along(pad, axis, extent)
+        pad, whole, left_out, has_any = self._cared_for.along(op.operands[0], pad, axis, extent)
         is_scan = tt.Scan.matches(op)
         result = pad if is_scan else whole.squeeze(axis)
         if not has_any:
@@ -244,7 +250,7 @@ class PaddingTracker(ShadowValues[Origin]):
             load = self._source(op.operands)
             if load is not None:
                 self._counts[op.results[0]] = (extent, left_out, load)
-        if self._is_neutral(op, operands[0], left_out, combiner):
+        if is_neutral(self._ev, op, operands[0], left_out, combiner):
             return [result] * len(op.results), {}
         # A sum of which one element is not neutral picks that one, as networks that sort do.
         values = self._ev.full(operands[0], tt.Combining(op).sources[0].type)
@@ -255,51 +261,24 @@ class PaddingTracker(ShadowValues[Origin]):
         cleaned = {0: left_out} if bool(left_out.any()) else {}
         return [result] * len(op.results), cleaned
 
-    def _along(self, pad: Tensor, axis: int, extent: int) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """A shadow along an axis: itself, where it is whole, where it is not, and whether anywhere.
-
-        A softmax reduces along the same shadows twice; an online one, once for each of two sums.
-        """
-        known = self._last
-        if known is not None and known[0] is pad and known[1] == axis:
-            return known[2]
-        wide = pad
-        if pad.shape[axis] != extent:
-            wide = pad.expand(*pad.shape[:axis], extent, *pad.shape[axis + 1 :])
-        whole = wide.all(axis, keepdim=True)
-        left_out = wide & ~whole
-        found = wide, whole, left_out, bool(left_out.any())
-        self._last = pad, axis, found
-        return found
-
-    def _is_neutral(self, op: Operation, tile: TileValue, left_out: Tensor, combiner: str) -> bool:
-        """Whether elements that are left out change nothing where they are."""
-        type_ = tt.Combining(op).sources[0].type
-        axis = tt.Combining(op).axis + 1
-        if isinstance(tile, BoxTile):
-            if is_filled(tile, left_out, neutral_of(combiner, tile.fill.dtype)):
-                return True
-        values = self._ev.full(tile, type_)
-        neutral = neutral_of(combiner, values.dtype)
-        if left_out.numel() == left_out.shape[axis]:
-            places = left_out.reshape(-1).nonzero().reshape(-1)
-            return not bool((values.index_select(axis, places) != neutral).any())
-        return not bool((left_out & (values != neutral)).any())
-
     def _multiplied(
         self, op: Operation, operands: Sequence[TileValue], each: Sequence[Tensor | None]
     ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
         ev, dot = self._ev, tt.Dot(op)
-        result = padding_of_product(ev, op, each)
+        no_data = [
+            None if pad is None else self._cared_for.with_padding(value, pad)
+            for value, pad in zip(op.operands, each, strict=True)
+        ]
+        result = padding_of_product(ev, op, no_data)
         if result is not None and not self._is_blank(dot.accumulator):
             result = None if each[2] is None else result & each[2]
         cleaned: dict[int, Tensor] = {}
         for place, dim in ((0, -1), (1, -2)):
-            shadow = each[place]
-            if shadow is None or is_filled(operands[place], shadow, 0):
+            shadow, whole = each[place], no_data[place]
+            if shadow is None or whole is None or is_filled(operands[place], shadow, 0):
                 continue
-            shadow = ev.full(shadow, dot.factors[place].type)
-            shadow = shadow & ~shadow.all(dim, keepdim=True)
+            type_ = dot.factors[place].type
+            shadow = ev.full(shadow, type_) & ~ev.full(whole, type_).all(dim, keepdim=True)
             values = ev.full(operands[place], dot.factors[place].type)
             if bool((shadow & (numbers(values) != 0)).any()):
                 cleaned[place] = shadow
@@ -497,6 +476,8 @@ class PaddingTracker(ShadowValues[Origin]):
             wrong = different(values, clean)
             if pad is not None:
                 wrong = wrong & ~at_touched(pad, touched, self._ev.first)
+            if world.untold is not None:
+                wrong = wrong & ~world.untold[touched.programs - self._ev.first]
             places = wrong.nonzero().reshape(-1)
             if places.numel():
                 first = int(places[0])

@@ -16,6 +16,7 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checks.padding.combinations import neutral_of
 from tkdebug.interpreter.checks.padding.facts import Axes
 from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _FACTORS = (arith.MulF.name, arith.MulI.name, arith.AndI.name)
 _ADDENDS = (arith.AddF.name, arith.SubF.name)
+# Ops that padding may end at.
+DOES_AWAY = frozenset((*_FACTORS, *_ADDENDS, arith.OrI.name, arith.Select.name))
 # Scores are masked by adding -inf, or -1e4 where that overflows.
 _DROWNING = 1e4
 
@@ -60,13 +63,13 @@ def padding_of_results(
         return [selected_shadows(ev, op, operands, shadows)]
     if not is_elementwise(op):
         return [None] * len(op.results)
-    shadow = _combined(shadows, data)
+    shadow = combined(shadows, data)
     if shadow is not None and len(op.operands) == 2:
         shadow = _without_neutralised(ev, op, operands, shadow, data)
     return [shadow] * len(op.results)
 
 
-def _combined(shadows: Shadows, data: Sequence[Axes]) -> Tensor | None:
+def combined(shadows: Shadows, data: Sequence[Axes]) -> Tensor | None:
     """Padding is what no operand that has data of its own there gives a meaning.
 
     Operands with data along the same axes agree on it; those along others do not matter to each
@@ -155,6 +158,22 @@ def is_filled(tile: TileValue, shadow: Tensor, value: float) -> bool:
         if shadow.dim() > axis and shadow.shape[axis] > 1:
             shadow = shadow.narrow(axis, low, high - low)
     return not bool(shadow.any())
+
+
+def is_neutral(
+    ev: Evaluator, op: Operation, tile: TileValue, left_out: Tensor, combiner: str
+) -> bool:
+    """Whether elements that are left out change nothing where they are, in a reduction or scan."""
+    axis = tt.Combining(op).axis + 1
+    if isinstance(tile, BoxTile):
+        if is_filled(tile, left_out, neutral_of(combiner, tile.fill.dtype)):
+            return True
+    values = ev.full(tile, tt.Combining(op).sources[0].type)
+    neutral = neutral_of(combiner, values.dtype)
+    if left_out.numel() == left_out.shape[axis]:
+        places = left_out.reshape(-1).nonzero().reshape(-1)
+        return not bool((values.index_select(axis, places) != neutral).any())
+    return not bool((left_out & (values != neutral)).any())
 
 
 def numbers(values: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class World:
         what: how messages call it, such as "max".
         hint: what to do about it.
         values: those that differ.
+        untold: programs (P,) that it tells nothing of; None where there are none.
     """
 
     def __init__(self, op: Operation, load: Operation, what: str, hint: str) -> None:
@@ -39,6 +42,7 @@ class World:
         self.what = what
         self.hint = hint
         self.values: dict[Value, TileValue] = {}
+        self.untold: Tensor | None = None
 
     def operands_of(
         self, op: Operation, operands: Sequence[TileValue]
@@ -73,6 +77,12 @@ class World:
                 continue
             new = self.values.get(source, ev.values.get(source))
             old = self.values.get(target, ev.values.get(target))
+            dtype = ev.dtype_of(target.type)
+            if old is None and dtype.is_floating_point:
+                # Programs that are not in the loop keep what they had, which is gone.
+                shape = (1,) * (len(ir.shape_of(target.type)) + 1)
+                old = torch.zeros(shape, dtype=dtype, device=ev.device)
+                self.untold = united(self.untold, ~ev.active)
             if new is None or old is None:
                 return False
             forwards[target] = ev.blend(ev.active, new, old, target.type)

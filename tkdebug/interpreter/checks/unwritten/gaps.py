@@ -10,11 +10,12 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.ir.location import SourceLocation
 from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter.checks.unwritten.patterns import marked
@@ -79,8 +80,8 @@ class HeldGaps:
         held = self._gaps.setdefault(storage.data_ptr(), [])
         held.append(Gap(gap.fault, weakref.ref(storage), view, is_used=True))
 
-    def read(self, tensor: Tensor, made: Sequence[Tensor]) -> None:
-        """Something read `tensor`, perhaps a part of what was left with gaps, and made others.
+    def read(self, tensor: Tensor, made: Sequence[Tensor], reader: str) -> None:
+        """`reader` read `tensor`, perhaps a part of what was left with gaps, and made others.
 
         Where those could show a gap, as NaNs, and do not, it was dropped (`torch.where`, `tril`).
         """
@@ -93,12 +94,15 @@ class HeldGaps:
         for gap in gaps:
             gap.is_used = True
             if matters:
-                self._tell(gap)
+                self._tell(gap, f"{reader} reads some of them")
 
-    def read_gap(self, tensor: Tensor) -> None:
+    def read_gap(self, tensor: Tensor, kernel: str, place: SourceLocation) -> None:
         """A kernel made something of a gap of the allocation that `tensor` is in."""
         for gap in self._of(tensor):
-            self._tell(gap)
+            frames = gap.fault.frames
+            is_same_file = bool(frames) and frames[-1].file == place.file
+            where = f"line {place.line}" if is_same_file else f"{place.file}:{place.line}"
+            self._tell(gap, f"{kernel} reads some of them at {where}")
 
     def use(self, tensor: Tensor) -> bool:
         """A launch takes the tensor; whether it has gaps."""
@@ -125,13 +129,14 @@ class HeldGaps:
             self._gaps.pop(key, None)
         return gaps
 
-    def _tell(self, gap: Gap) -> None:
+    def _tell(self, gap: Gap, reader: str = "") -> None:
         if gap.is_reported:
             return
         # Copies share the fault.
         for other in self._with_fault(gap.fault):
             other.is_reported = True
-        report(gap.fault)
+        fault = gap.fault
+        report(replace(fault, message=f"{fault.message}; {reader}") if reader else fault)
 
     def _with_fault(self, fault: Fault) -> Iterator[Gap]:
         return (gap for gaps in self._gaps.values() for gap in gaps if gap.fault is fault)

@@ -38,8 +38,8 @@ class UnwrittenOutputs(Observer):
         # Tensors that nothing has written before the launch, and who stored to them first.
         self._fresh: dict[Buffer, Operation | None] = {}
         self._stored: list[Buffer] = []
-        # Tensors whose gaps were read.
-        self._read: set[Buffer] = set()
+        # Tensors whose gaps were read, and where first.
+        self._read: dict[Buffer, Operation] = {}
 
     def moments(self, op: Operation) -> Moments:
         """Before what writes memory."""
@@ -74,9 +74,9 @@ class UnwrittenOutputs(Observer):
         What was not stored to at all is a fault only where somebody reads it: a launch may have
         nothing to store. A grid without programs is a mistake as a rule.
         """
-        for buffer in self._read:
+        for buffer, reader in self._read.items():
             if self._is_used(buffer):
-                HELD_GAPS.read_gap(buffer.tensor)
+                HELD_GAPS.read_gap(buffer.tensor, self._faults.kernel, reader.location.primary)
         if self._read:
             return  # what was stored may be copies of gaps
         no_programs = 0 in self._faults.grid
@@ -114,7 +114,10 @@ class UnwrittenOutputs(Observer):
             "warning",
             buffer.name,
             first,
-            hint=f"is the grid, {self._faults.grid}, too small, or a mask too narrow?",
+            hint=(
+                f"is the grid, {self._faults.grid}, too small, a mask too narrow, or what reads it "
+                "too wide?"
+            ),
         )
 
     def _is_used(self, buffer: Buffer) -> bool:
@@ -143,7 +146,7 @@ class UnwrittenOutputs(Observer):
             return
         memory = buffer.flat(buffer.tensor.dtype).view(bits)
         if bool((memory[access.touch().places] == mark).any()):
-            self._read.add(buffer)
+            self._read.setdefault(buffer, access.op)
 
 
 def _shows_gaps(buffer: Buffer) -> bool:

@@ -17,12 +17,8 @@ from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.guarded_access import guarded_copy
-from tkdebug.compiler.targets.nvptx.lowering.memory import (
-    Words,
-    fill_words,
-    load_good,
-    pointee_of,
-)
+from tkdebug.compiler.targets.nvptx.lowering.memory import fill_words, load_good, pointee_of
+from tkdebug.compiler.targets.nvptx.lowering.memory_words import Words
 from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
     Good,
     either_way,

@@ -152,11 +152,11 @@ def _printable(
     if value.type.startswith("ptr"):
         value, is_signed = ctx.to_bits(value), False
     bits = TYPE_BITS[value.type]
+    if value.type[0] != "i":
+        return "%a" if is_hex else "%f", emit.cast("fpext", value, "double")
     if is_hex:
         wide = emit.cast("zext", ctx.to_bits(value), "i64" if bits > 32 else "i32")
         return f"0x%0{max(1, bits // 4)}{'ll' if bits > 32 else ''}x", wide
-    if value.type[0] != "i":
-        return "%f", emit.cast("fpext", value, "double")
     if bits > 32:
         return "%lld" if is_signed else "%llu", value
     is_signed = is_signed and bits > 1

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tkdebug.compiler.layouts import LANE, OFFSET, WARP, LinearLayout, SharedTrip, f2, shared
+from tkdebug.compiler.layouts import LANE, OFFSET, WARP, LinearLayout, SharedTrip, f2
+from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.layouts.swizzle import plan_shared_trip
 from tkdebug.compiler.targets.nvptx.architectures import BANKS
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue

@@ -105,6 +105,7 @@ class _TwoWays:
         self._probes = ctx.probes
         # Of the tensor: its size, and below which offset an element or a vector may begin.
         self.size, self.limit = "size", "lim"
+        self.element_bytes = access.site.element_bytes
         self.vector_limit = self.limit if access.group == 1 else "vlim"
 
     def place(self, group: int, offset_bytes: int = 0) -> str:
@@ -125,8 +126,8 @@ class _TwoWays:
 
         Args:
             near: the access of a group as it is without probes.
-            far: that of its good elements; says whether it has bad ones (`is_good`). `o` is how
-                far its first byte is behind the tensor's.
+            far: that of its good elements; notes the bad ones. `o` is how far its first byte is
+                behind the tensor's.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
         """
@@ -143,10 +144,13 @@ class _TwoWays:
         text.put(*self._limited("lim", 1))
         if access.group > 1:
             text.put(*self._limited("vlim", access.group))
+        before = ""
         for group in range(len(access.firsts)):
             pointer, offset = self.pointer(group)
-            text.put(f"sub.s64 o, {pointer}, {first};", f"add.s64 o, o, {offset};")
-            text.put(*self._bad_bits(group))
+            if pointer != before:
+                text.put(f"sub.s64 base, {pointer}, {first};")
+            before = pointer
+            text.put(f"add.s64 o, base, {offset};")
             far(group)
         text.put(*end)
         if access.site.is_recomputed:
@@ -169,50 +173,49 @@ class _TwoWays:
         first = len(self._text.results) - count
         return [f"${first + word}" for word in range(count)]
 
-    def _bad_bits(self, group: int) -> list[str]:
-        """Instructions that set the bits of a group's bad elements."""
+    def noted(self, group: int, element: int) -> tuple[str, ...]:
+        """Instructions that note an element of a group where `b` says that it is bad."""
+        if self._access.site.is_recomputed:
+            # Where one in the middle is bad, so is the first or the last.
+            is_end = element in (0, self._access.group - 1)
+            return ("or.pred bad, bad, b;",) if is_end else ()
+        place = self._bits.get(self._access.firsts[group] + element)
+        if place is None:
+            return ()
+        number, bit = divmod(place, _WORD_BITS)
+        word = self._words()[number]
+        return (f"@b or.b32 {word}, {word}, {1 << bit};",)
+
+    def compared_vector(self, group: int) -> list[str]:
+        """Instructions that compare a group's offset, and note its bad elements.
+
+        `q` says whether all of it is masked on and good, `b` whether it is masked on and is not.
+        """
         lines: list[str] = []
-        words, first = self._words(), self._access.firsts[group]
+        compared, size_bytes = self.compared(group, "o", self.vector_limit), self.element_bytes
+        if self._access.site.is_recomputed or self._access.group == 1:
+            return [compared, *self.noted(group, 0)]
         for element in range(self._access.group):
-            if first + element in self._bits:
-                word, bit = divmod(self._bits[first + element], _WORD_BITS)
-                lines += [
-                    f"add.s64 l, o, {element * self._access.site.element_bytes};",
-                    self.compared(group, "ge", "l", self.limit),
-                    f"@q or.b32 {words[word]}, {words[word]}, {1 << bit};",
-                ]
-        return lines
+            noted = self.noted(group, element)
+            if noted:
+                lines.append(f"add.s64 l, o, {element * size_bytes};")
+                lines += [self.compared(group, "l", self.limit), *noted]
+        return [*lines, compared]
 
     def _limited(self, name: str, elements: int) -> tuple[str, str]:
         """Below which offset so many elements may begin; computed here, to stay in no register."""
         size_bytes = elements * self._access.site.element_bytes
         return f"sub.s64 {name}, size, {size_bytes - 1};", f"max.s64 {name}, {name}, 0;"
 
-    def bytes_left(self, bytes_: int) -> tuple[str, ...]:
-        """`n`: how many bytes of whole elements there are from `o` on, `bytes_` at most."""
-        return (
-            f"sub.s64 l, {self.size}, o;",
-            f"min.u64 l, l, {bytes_};",
-            "cvt.u32.u64 n, l;",
-            f"and.b32 n, n, -{self._access.site.element_bytes};",
-        )
+    def compared(self, group: int, offset: str, limit: str) -> str:
+        """The instruction that compares an offset, where the group is masked on.
 
-    def compared(self, group: int, relation: str, offset: str, limit: str) -> str:
-        """The instruction that compares an offset, where the group is masked on; gives `q`."""
-        mask = self._mask(group)
-        if mask is None:
-            return f"setp.{relation}.u64 q, {offset}, {limit};"
-        return f"setp.{relation}.and.u64 q, {offset}, {limit}, {self._text.use(mask)};"
-
-    def is_good(self, group: int) -> tuple[str, ...]:
-        """Instructions that note a bad element unless `q`, which is false where it is masked off.
-
-        `b` says whether there is one.
+        `q` says whether it is below the limit, `b` whether it is not.
         """
         mask = self._mask(group)
         if mask is None:
-            return "not.pred b, q;", "or.pred bad, bad, b;"
-        return f"xor.pred b, q, {self._text.use(mask)};", "or.pred bad, bad, b;"
+            return f"setp.lt.u64 q|b, {offset}, {limit};"
+        return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
     def guard(self, group: int) -> str:
         """What an instruction goes by: mask and owner."""
@@ -274,19 +277,21 @@ def guarded_load(
     def far(group: int) -> None:
         begin = group * vector.words
         if vector.is_packed:
-            text.put(ways.compared(group, "lt", "o", ways.limit))
+            text.put(*ways.compared_vector(group), ways.compared(group, "o", ways.limit))
             text.put(f"@q ld{modifiers}{vector.suffix} {target(group)}, [{ways.place(group)}];")
-            text.put(ways.compared(group, "lt", "o", ways.vector_limit), *ways.is_good(group))
-            text.put(*ways.bytes_left(vector.bytes), "shl.b32 n, n, 3;")
+            text.put(f"sub.s64 l, {ways.size}, o;", f"min.u64 l, l, {vector.bytes};")
+            text.put("cvt.u32.u64 n, l;", f"and.b32 n, n, -{ways.element_bytes};")
+            text.put("shl.b32 n, n, 3;")
             for word in range(vector.words):
                 text.put(*_merged(names[begin + word], sources[begin + word], vector, word))
             return
         for word in range(vector.words):
             moved = word * vector.element_bytes
-            text.put(f"add.s64 l, o, {moved};", ways.compared(group, "lt", "l", ways.limit))
+            text.put(*((f"add.s64 l, o, {moved};",) if moved else ()))
+            text.put(ways.compared(group, "l" if moved else "o", ways.limit))
+            text.put(*ways.noted(group, word))
             name = names[begin + word]
             text.put(f"@q ld{modifiers}.b{vector.bits} {name}, [{ways.place(group, moved)}];")
-            text.put(*(ways.is_good(group) if word in (0, vector.words - 1) else ()))
 
     text.put("{", *_REGISTERS)
     is_masked = access.mask is not None
@@ -356,7 +361,7 @@ def guarded_store(
 
     def far(group: int) -> None:
         place = ways.place(group)
-        text.put(ways.compared(group, "lt", "o", ways.vector_limit), *ways.is_good(group))
+        text.put(*ways.compared_vector(group))
         if vector.elements > 1:
             text.put(f"setp.lt.and.u64 b, o, {ways.limit}, b;", "or.pred part, part, b;")
             pointer, offset = ways.pointer(group)
@@ -432,9 +437,11 @@ def guarded_copy(
         text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}{count};")
 
     def far(group: int) -> None:
-        text.put(*ways.bytes_left(size_bytes), ways.compared(group, "lt", "o", ways.limit))
-        text.put("selp.b32 n, n, 0, q;", f"setp.eq.and.u32 q, n, {size_bytes}, q;")
-        text.put(*ways.is_good(group))
+        text.put(*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;")
+        if access.group > 1:
+            # Of a vector that crosses the tensor's end, what is before it.
+            text.put(f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;")
+            text.put("cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};")
         to = text.use(addresses[group])
         text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}, n;")
 
@@ -446,7 +453,7 @@ def guarded_copy(
 
 _REGISTERS = (
     ".reg .pred q, b, bad;",
-    ".reg .b64 o, l, size, lim, vlim;",
+    ".reg .b64 base, o, l, size, lim, vlim;",
     ".reg .b32 n, n2, t;",
     ".reg .b16 h;",
 )

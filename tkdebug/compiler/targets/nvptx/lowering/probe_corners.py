@@ -10,6 +10,7 @@ Invariant: the test may fail for a tile that lies inside, and never holds for on
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
@@ -28,6 +29,7 @@ _INT32 = 32
 # Products are refused beyond this many bits: so no sum of bytes wraps.
 _PRODUCT_BITS = 44
 _MOST_OPS = 40
+_ZERO = integer("i64", 0)
 
 
 class _UnknownReachError(Exception):
@@ -81,9 +83,9 @@ def tile_is_inside(
     # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
     # before the tensor lies very far behind it.
     size = emit.binary("sub", end, first)
-    spanned = emit.add(emit.binary("sub", reach.high, reach.low), size_bytes)
-    places = emit.add(emit.binary("sub", size, spanned), 1)
-    places = emit.select(emit.icmp("ule", spanned, size), places, integer("i64", 0))
+    last = emit.add(reach.span, size_bytes - 1)
+    places = emit.binary("sub", size, last)
+    places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
     inside = emit.icmp("ult", emit.binary("sub", reach.low, first), places)
     # All conditions first: the accesses of a tensor have them in common.
     inside = emit.bit_and(corners.all_conditions(), inside)
@@ -137,8 +139,7 @@ def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
         reach = corners.addresses(value) if is_pointer else corners.integers(value)
     except _UnknownReachError:
         return None
-    span = ctx.emit.binary("sub", reach.high, reach.low)
-    return CarriedReach(reach.low, span, tuple(corners.conditions))
+    return CarriedReach(reach.low, reach.span, tuple(corners.conditions))
 
 
 class _Corners:
@@ -158,10 +159,8 @@ class _Corners:
 
     def all_conditions(self) -> LLVMValue:
         """i1: whether all of them hold."""
-        hold = integer("i1", 1)
-        for condition in dict.fromkeys(self.conditions):
-            hold = self._ctx.emit.bit_and(hold, condition)
-        return hold
+        conditions = dict.fromkeys(self.conditions)
+        return reduce(self._ctx.emit.bit_and, conditions) if conditions else integer("i1", 1)
 
     def addresses(self, pointer: Value) -> Reach:
         """Of a tile of pointers: the first bytes of its elements."""
@@ -170,8 +169,7 @@ class _Corners:
             return carried
         if not isinstance(pointer.type, TensorType):
             self.scalars.append(pointer)
-            address = self._ctx.to_bits(self._ctx.values[pointer][0])
-            return Reach(address, address, True)
+            return Reach(self._ctx.to_bits(self._ctx.values[pointer][0]), _ZERO, True)
         op = self._next_op(pointer)
         if tt.Splat.matches(op):
             return self.addresses(tt.Splat(op).source)
@@ -182,10 +180,9 @@ class _Corners:
             raise _UnknownReachError
         add = tt.AddPtr(op)
         base, offset = self.addresses(add.pointer), self.fitting(add.offset)
-        size = integer("i64", unit_of(pointer.type))
-        emit = self._ctx.emit
-        low, high = (emit.binary("mul", part, size) for part in (offset.low, offset.high))
-        return Reach(emit.add(base.low, low), emit.add(base.high, high), True)
+        emit, size = self._ctx.emit, unit_of(pointer.type)
+        low, span = (emit.mul(part, size) for part in (offset.low, offset.span))
+        return Reach(emit.add(base.low, low), emit.add(base.span, span), True)
 
     def _carried(self, value: Value) -> Reach | None:
         """Of what a loop carries."""
@@ -195,8 +192,8 @@ class _Corners:
             return None
         self.conditions += carried.conditions
         self.scalars.append(value)
-        high = self._ctx.emit.add(carried.low, carried.span)
-        return Reach(carried.low, high, isinstance(element_of(value.type), PointerType))
+        is_pointer = isinstance(element_of(value.type), PointerType)
+        return Reach(carried.low, carried.span, is_pointer)
 
     def _next_op(self, value: Value) -> Operation:
         op = value.defining_op
@@ -214,16 +211,19 @@ class _Corners:
 
     def _bounded(self, reach: Reach, bits: int) -> None:
         """Make it a condition that a reach fits a signed integer of so many bits."""
-        emit, half = self._ctx.emit, 1 << bits - 1
-        for value, predicate, limit in (
-            (reach.low, "sge", -half),
-            (reach.high, "slt", half),
-        ):
-            known = value.constant
-            if known is None:
-                self.conditions.append(emit.icmp(predicate, value, limit))
-            elif not -half <= known < half:
-                raise _UnknownReachError
+        half, span = 1 << bits - 1, reach.span.constant
+        self._require(reach.low, "sge", -half)
+        if span is None:
+            self._require(self._high(reach), "slt", half)
+        else:
+            self._require(reach.low, "slt", half - span)
+
+    def _require(self, value: LLVMValue, predicate: str, limit: int) -> None:
+        known = value.constant
+        if known is None:
+            self.conditions.append(self._ctx.emit.icmp(predicate, value, limit))
+        elif (known < limit) != (predicate == "slt"):
+            raise _UnknownReachError
 
     def integers(self, value: Value) -> Reach:
         """Of a tile of integers, or of one, as if none wrapped."""
@@ -235,12 +235,11 @@ class _Corners:
     def _find_integers(self, value: Value) -> Reach:
         number = constant_value(value)
         if isinstance(number, int):
-            constant = integer("i64", int(number))
-            return Reach(constant, constant, True)
+            return Reach(integer("i64", int(number)), _ZERO, True)
         if not isinstance(value.type, TensorType):
             self.scalars.append(value)
             wide = self._ctx.emit.cast("sext", self._ctx.values[value][0], "i64")
-            return Reach(wide, wide, True)
+            return Reach(wide, _ZERO, True)
         carried = self._carried(value)
         if carried is not None:
             return carried
@@ -249,8 +248,8 @@ class _Corners:
         if source is not None:
             return self.integers(source)
         if tt.MakeRange.matches(op):
-            span = tt.MakeRange(op)
-            return Reach(integer("i64", span.start), integer("i64", span.end - 1), True)
+            start, end = tt.MakeRange(op).start, tt.MakeRange(op).end
+            return Reach(integer("i64", start), integer("i64", end - 1 - start), True)
         if arith.ExtSI.matches(op):
             return replace(self.fitting(arith.ExtSI(op).source), fits=True)
         if arith.AddI.matches(op) or arith.SubI.matches(op):
@@ -265,36 +264,37 @@ class _Corners:
 
     def _sum(self, op: Operation) -> Reach:
         a, b = (self.integers(value) for value in op.operands)
-        emit = self._ctx.emit
-        if arith.AddI.matches(op):
-            return Reach(emit.add(a.low, b.low), emit.add(a.high, b.high), False)
-        return Reach(emit.binary("sub", a.low, b.high), emit.binary("sub", a.high, b.low), False)
+        emit, is_sum = self._ctx.emit, arith.AddI.matches(op)
+        low = emit.add(a.low, b.low) if is_sum else emit.binary("sub", a.low, self._high(b))
+        return Reach(low, emit.add(a.span, b.span), False)
 
     def _product(self, op: Operation) -> Reach:
         """Of a range and what is the same in the whole tile."""
         a, b = (self.fitting(value) for value in op.operands)
-        if a.low == a.high:
-            a, b = b, a
-        if b.low != b.high:
-            raise _UnknownReachError
-        emit = self._ctx.emit
         for value, reach in zip(op.operands, (a, b), strict=True):
             if element_of(value.type).bits > _INT32:
                 self._bounded(reach, _INT32)
-        ends = [emit.binary("mul", end, b.low) for end in (a.low, a.high)]
-        turns = emit.icmp("slt", b.low, 0) if b.low.constant is None else None
-        if turns is not None:
-            low, high = emit.select(turns, ends[1], ends[0]), emit.select(turns, ends[0], ends[1])
-        else:
-            low, high = ends if (b.low.constant or 0) >= 0 else reversed(ends)
-        found = Reach(low, high, False)
+        if _is_uniform(a):
+            a, b = b, a
+        if not _is_uniform(b):
+            raise _UnknownReachError
+        emit = self._ctx.emit
+        low, span = emit.mul(a.low, b.low), emit.mul(a.span, b.low)
+        found = Reach(low, span, False)
+        if not _is_uniform(a) and (b.low.constant is None or b.low.constant < 0):
+            # Times what is negative the greatest becomes the least.
+            is_known = b.low.constant is not None
+            turns = integer("i1", 1) if is_known else emit.icmp("slt", b.low, 0)
+            low = emit.add(low, emit.select(turns, span, _ZERO))
+            span = emit.select(turns, emit.binary("sub", _ZERO, span), span)
+            found = Reach(low, span, False)
         self._bounded(found, _PRODUCT_BITS)
         return found
 
     def _remainder(self, op: Operation) -> Reach:
         """What is not negative, modulo what is positive and the same in the whole tile."""
         a, b = (self.fitting(value) for value in op.operands)
-        if b.low != b.high:
+        if not _is_uniform(b):
             raise _UnknownReachError
         emit = self._ctx.emit
         self.conditions.append(emit.icmp("sge", a.low, 0))
@@ -305,8 +305,21 @@ class _Corners:
         a, b = (self.fitting(value) for value in op.operands)
         emit = self._ctx.emit
         predicate = "slt" if arith.MinSI.matches(op) else "sgt"
-        low, high = (
-            emit.select(emit.icmp(predicate, x, y), x, y)
-            for x, y in ((a.low, b.low), (a.high, b.high))
-        )
-        return Reach(low, high, True)
+
+        def of_two(x: LLVMValue, y: LLVMValue) -> LLVMValue:
+            return emit.select(emit.icmp(predicate, x, y), x, y)
+
+        low = of_two(a.low, b.low)
+        if _is_uniform(a) and _is_uniform(b):
+            return Reach(low, _ZERO, True)
+        high = of_two(self._high(a), self._high(b))
+        return Reach(low, emit.binary("sub", high, low), True)
+
+    def _high(self, reach: Reach) -> LLVMValue:
+        """The greatest element, or more."""
+        return self._ctx.emit.add(reach.low, reach.span)
+
+
+def _is_uniform(reach: Reach) -> bool:
+    """Whether all elements are known to be the same."""
+    return reach.span.constant == 0

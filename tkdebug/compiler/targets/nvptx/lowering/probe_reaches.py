@@ -26,11 +26,13 @@ class Reach:
     """Between which numbers the elements of a tile lie, i64.
 
     Attributes:
+        low: the least of them, or less.
+        span: how far the greatest one is from there at most, from 0 on; mostly a constant.
         fits: whether they are known to fit the tile's type.
     """
 
     low: LLVMValue
-    high: LLVMValue
+    span: LLVMValue
     fits: bool
 
 

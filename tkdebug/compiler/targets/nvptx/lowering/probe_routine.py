@@ -41,6 +41,23 @@ setp.ne.u32 more, l, 0;
 mov.u32 tries, 0;
 """
 
+# `p`: the number of the program in the grid, x fastest.
+PROGRAM: Final = (
+    "mov.u32 l, %ctaid.z;",
+    "mov.u32 e, %nctaid.y;",
+    "mul.wide.u32 p, l, e;",
+    "mov.u32 e, %ctaid.y;",
+    "cvt.u64.u32 t, e;",
+    "add.u64 p, p, t;",
+    "mov.u32 e, %nctaid.x;",
+    "cvt.u64.u32 t, e;",
+    "mul.lo.u64 p, p, t;",
+    "mov.u32 e, %ctaid.x;",
+    "cvt.u64.u32 t, e;",
+    "add.u64 p, p, t;",
+)
+_PROGRAM: Final = "\n".join(PROGRAM)
+
 # $0 slot, $1 whether all threads report where one of them has bad elements, $2 time, $3 bad
 # elements of this thread, $4 the place of the least of them in the tile, $5 elements that the mask
 # leaves out, $6 the least one's address or value; `me` is the program's number plus one.
@@ -53,18 +70,7 @@ REPORT: Final = f"""{{
 .reg .pred more, mine, less, same, first, lead;
 .reg .b64 p, t, me;
 .reg .b32 l, e, m, tries, active, count, least;
-mov.u32 l, %ctaid.z;
-mov.u32 e, %nctaid.y;
-mul.wide.u32 p, l, e;
-mov.u32 e, %ctaid.y;
-cvt.u64.u32 t, e;
-add.u64 p, p, t;
-mov.u32 e, %nctaid.x;
-cvt.u64.u32 t, e;
-mul.lo.u64 p, p, t;
-mov.u32 e, %ctaid.x;
-cvt.u64.u32 t, e;
-add.u64 p, p, t;
+{_PROGRAM}
 add.u64 me, p, 1;
 mov.u32 tries, 0;
 activemask.b32 active;

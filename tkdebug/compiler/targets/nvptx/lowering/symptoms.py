@@ -35,8 +35,10 @@ from tkdebug.compiler.probes.symptoms import (
 )
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.nan_test import any_nan
 from tkdebug.compiler.targets.nvptx.lowering.probe_corners import may_wrap
+from tkdebug.compiler.targets.nvptx.lowering.probe_routine import PROGRAM
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -100,23 +102,24 @@ class Symptoms:
         far, after = emit.new_block("probe.symptoms"), emit.new_block("probe.end")
         emit.branch_rarely(emit.icmp("ne", word, 0), far, after)
         emit.start(far)
-        bits = emit.cast("zext", word, "i64")
-        emit.asm(
-            f"red.relaxed.gpu.global.or.b64 [$0+{table.COUNT}], $1;",
-            "l,l,~{memory}",
-            "void",
-            (self._slot, bits),
+        text = InlinePTX(())
+        slot, bits = text.use(self._slot), text.use(word)
+        text.put("{", ".reg .pred there;", ".reg .b64 p, t;", ".reg .b32 l, e;")
+        text.put(
+            f"cvt.u64.u32 p, {bits};", f"red.relaxed.gpu.global.or.b64 [{slot}+{table.COUNT}], p;"
         )
-        complement = emit.xor(self._ctx.program_number(), -1)
+        # The least program has the greatest complement.
+        text.put(*PROGRAM, "not.b64 p, p;")
         for kind in SYMPTOM_KINDS:
             if kind in self._noted:
-                there = emit.icmp("ne", emit.bit_and(word, 1 << bit_of(kind)), 0)
-                emit.asm(
-                    f"red.relaxed.gpu.global.max.u64 [$0+{program_offset(kind)}], $1;",
-                    "l,l,~{memory}",
-                    "void",
-                    (self._slot, emit.select(there, complement, integer("i64", 0))),
+                place = f"[{slot}+{program_offset(kind)}]"
+                text.put(
+                    f"and.b32 l, {bits}, {1 << bit_of(kind)};",
+                    "setp.ne.u32 there, l, 0;",
+                    f"@there red.relaxed.gpu.global.max.u64 {place}, p;",
                 )
+        text.put("}")
+        text.emit(self._ctx)
         emit.branch(after)
         emit.start(after)
 

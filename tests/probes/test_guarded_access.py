@@ -1,0 +1,170 @@
+"""The second way of guarded accesses: what a thread accesses, by where its tensor begins and ends.
+
+The inline PTX is run as text for one thread, so no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from guarded_text import Thread, guarded_texts
+from probe_kernels import add, matmul
+from probe_support import copy_of, launches
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.compile import lower_to_llvm
+
+BASE = 4096
+_NEAR = re.compile(r"(?:@(\S+) )?(?:ld|st|cp\.async)\S* (.*);")
+
+
+@tkdebug.jit
+def moved(x, place, out, B: tl.constexpr):
+    at = tl.multiple_of(tl.load(place), 16) + tl.arange(0, B)
+    tl.store(out + at, tl.load(x + at))
+
+
+def _moved() -> object:
+    x = torch.zeros(1024)
+    return moved[(1,)](x, torch.zeros(1, dtype=torch.int32), x, B=1024)
+
+
+def _added(dtype: torch.dtype) -> Callable[[], object]:
+    x = torch.zeros(1024, dtype=dtype)
+    return lambda: add[(1,)](x, x, x, 1024, B=1024)
+
+
+def _multiplied() -> object:
+    a, b = torch.randn(64, 96).half(), torch.randn(96, 32).half()
+    return matmul[(1,)](a, b, torch.zeros(64, 32), 96, M=64, N=32, BK=32)
+
+
+def memory(address: int) -> int:
+    return address * 7 + address // 256 & 0xFF
+
+
+class Access:
+    """A guarded access of one thread.
+
+    Attributes:
+        groups: of each instruction the pointer, an offset, the mask, and what it loads or stores,
+            or where it copies to.
+        vector_bytes: of an instruction.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        near = text[: text.index("bra DONE;")].splitlines()
+        masks = re.findall(r"selp.*, (\$\d+);", "\n".join(near))
+        self.groups: list[tuple[str, int, str | None, list[str]]] = []
+        for line in near:
+            parsed = _NEAR.fullmatch(line)
+            if parsed:
+                places = re.findall(r"\[(\$\d+)\+?(-?\d*)\]", parsed[2])
+                values = re.search(r"\{(.*)\}", parsed[2])
+                names = values[1].split(", ") if values else [places[0][0]]
+                mask = parsed[1] or (masks[len(self.groups)] if masks else None)
+                self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
+        suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", text)
+        self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16
+        (self.ends,) = re.findall(r"sub\.s64 size, (\S+), (\S+);", text)
+
+    def run(self, begins: int, size: int, masked_off: int) -> Thread:
+        """With a tensor that begins so far behind `BASE` and has so many bytes."""
+        end, first = self.ends
+        registers = {first: BASE + begins, end: BASE + begins + size}
+        for number, (pointer, _, mask, names) in enumerate(self.groups):
+            registers.setdefault(pointer, BASE + 64 * number)
+            if mask is not None:
+                registers[mask] = int(number != masked_off)
+            for word, name in enumerate(names):
+                is_place = len(names) == 1
+                registers[name] = number + 1 << 20 if is_place else 0x1020304 * (word + 1) + number
+        for name in re.findall(r"\$\d+", self.text):
+            registers.setdefault(name, 0)
+        thread = Thread(registers, memory)
+        thread.run_far(self.text)
+        return thread
+
+    def runs(
+        self, element_bytes: int
+    ) -> Iterator[tuple[str, Thread, list[range], list[list[int]]]]:
+        """Tensors of many sizes: which, the thread, its bytes by group, and the good ones."""
+        vector = self.vector_bytes
+        for begins in (0, vector, 2048 + vector):
+            for size in (*range(0, 3 * vector, element_bytes), 2048, 2056, 1 << 20):
+                for masked_off in (-1, 0):
+                    thread = self.run(begins, size, masked_off)
+                    groups = list(self._places(thread))
+                    inside = range(BASE + begins, BASE + begins + size)
+                    good = [[at for at in group if at in inside] for group in groups]
+                    yield f"{begins} {size} {masked_off}", thread, groups, good
+
+    def _places(self, thread: Thread) -> Iterator[range]:
+        for pointer, offset, mask, _ in self.groups:
+            at = thread.registers[pointer] + offset
+            is_on = mask is None or thread.registers[mask]
+            yield range(at, at + self.vector_bytes if is_on else at)
+
+
+def access_of(run: Callable[[], object], number: int) -> Access:
+    options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)))
+    lowered = lower_to_llvm(copy_of(launches(run)[-1]), options, TARGETS["sm_80"])
+    return Access([text for text in guarded_texts(lowered.llvm_ir) if "FAR:" in text][number])
+
+
+ELEMENTS = [(torch.float32, 4), (torch.float16, 2), (torch.int8, 1)]
+
+
+@pytest.mark.parametrize(("dtype", "element_bytes"), ELEMENTS)
+def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int) -> None:
+    access = access_of(_added(dtype), 0)
+    for case, thread, groups, good in access.runs(element_bytes):
+        for (_, _, _, names), group, some in zip(access.groups, groups, good, strict=True):
+            size = access.vector_bytes // len(names)
+            words = b"".join(thread.registers[name].to_bytes(size, "little") for name in names)
+            wanted = bytes(memory(at) if at in some else 0 for at in group)
+            assert words[: len(wanted)] == wanted, case
+        assert thread.flagged == any(map(_differ, groups, good)), case
+
+
+@pytest.mark.parametrize(("dtype", "element_bytes"), ELEMENTS)
+def test_stores_write_good_elements_alone(dtype: torch.dtype, element_bytes: int) -> None:
+    access = access_of(_added(dtype), 2)
+    for case, thread, groups, good in access.runs(element_bytes):
+        assert set(thread.written) == {at for some in good for at in some}, case
+        assert thread.flagged == any(map(_differ, groups, good)), case
+        for (_, _, _, names), group in zip(access.groups, groups, strict=True):
+            size = access.vector_bytes // len(names)
+            stored = b"".join(thread.registers[name].to_bytes(size, "little") for name in names)
+            for at, byte in zip(group, stored, strict=False):
+                assert thread.written.get(at, byte) == byte, case
+
+
+def test_copies_read_good_elements_alone() -> None:
+    access = access_of(_multiplied, 0)
+    for case, thread, groups, good in access.runs(2):
+        assert thread.read == {at for some in good for at in some}, case
+        assert thread.flagged == any(map(_differ, groups, good)), case
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["load", "store"])
+def test_bad_elements_that_are_reported_have_a_bit_each(number: int) -> None:
+    access = access_of(_moved, number)
+    words = set(re.findall(r"@b or\.b32 (\S+),", access.text))
+    assert len(access.groups) > 1
+    for case, thread, groups, good in access.runs(4):
+        bits = sum(thread.registers[word].bit_count() for word in words)
+        bad = sum(len(group) - len(some) for group, some in zip(groups, good, strict=True))
+        assert bits == bad // 4, case
+
+
+def _differ(group: range, good: list[int]) -> bool:
+    return len(good) < len(group)
