@@ -96,7 +96,7 @@ def _measured() -> Ceilings:
     import torch
 
     from tkdebug.ceilings.measuring import Sizes, loads, measure
-    from tkdebug.compiler.targets.backend import target_of
+    from tkdebug.compiler.targets.registered_backends import target_of
     from tkdebug.instrument.nvml import Nvml
     from tkdebug.runtime.device.driver import driver
 
