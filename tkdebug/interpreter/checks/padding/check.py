@@ -31,12 +31,7 @@ from tkdebug.interpreter.checks.padding.combinations import (
     neutral_of,
     neutral_text,
 )
-from tkdebug.interpreter.checks.padding.facts import (
-    Axes,
-    PaddingFacts,
-    counts_elements,
-    leaves,
-)
+from tkdebug.interpreter.checks.padding.facts import Axes, PaddingFacts, leaves
 from tkdebug.interpreter.checks.padding.flow import (
     is_filled,
     is_neutral,
@@ -57,7 +52,6 @@ from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import TileValue
 
-_SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 _MOST_WORLDS = 8
 
 
@@ -326,7 +320,7 @@ class PaddingTracker(ShadowValues[Origin]):
         self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
     ) -> None:
         for world in tuple(self._worlds.values()):
-            if self._is_corrected(world, op):
+            if world.is_corrected_by(op):
                 self._drop(world.op)
         own = self._worlds.get(op)
         if own is None and cleaned and self._may_begin(op):
@@ -346,13 +340,6 @@ class PaddingTracker(ShadowValues[Origin]):
 
     def _may_begin(self, op: Operation) -> bool:
         return op not in self._dropped and len(self._worlds) < _MOST_WORLDS
-
-    def _is_corrected(self, world: World, op: Operation) -> bool:
-        """Whether a kernel takes away what the padding has added, as in total - (BLOCK - n)."""
-        if not any(view.matches(op) for view in _SUMS):
-            return False
-        others = [value for value in op.operands if value not in world.values]
-        return len(others) == 1 and counts_elements(others[0])
 
     def _begin(
         self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
