@@ -146,7 +146,7 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in IGNORABLE_KINDS:
             raise ValueError(
-                f"kinds of faults; {name!r} is none{instead_of(name, IGNORABLE_KINDS)}"
+                f"kinds of faults; {name!r} is not one{instead_of(name, IGNORABLE_KINDS)}"
             )
     return names
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.checks import CHECK_NAMES
 from tkdebug.errors import UsageError
 from tkdebug.knob_values import (
     CheckedLaunchesName,
@@ -115,8 +114,8 @@ KNOB_TABLE: tuple[Knob, ...] = (
         {"TKDEBUG_CHECKS": parse_checks},
         (),
         tuple,
-        f"further faults to look for under interpret: {', '.join(CHECK_NAMES)}, all; none for not "
-        "even those that are looked for by default",
+        "further checks of interpreted kernels, by the names of --check, or all; none switches off "
+        "the default ones, too",
     ),
     Knob(
         "check_launches",

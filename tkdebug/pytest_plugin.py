@@ -110,7 +110,9 @@ def _checks(config: pytest.Config) -> tuple[str, ...]:
     asked = tuple(config.known_args_namespace.tkdebug_check or config.getini("tkdebug_check"))
     for name in asked:
         if name not in _CHOICES:
-            raise UsageError(f"tkdebug_check: {name!r} is none{instead_of(name, tuple(_CHOICES))}")
+            raise UsageError(
+                f"tkdebug_check: {name!r} is not one{instead_of(name, tuple(_CHOICES))}"
+            )
     return CHECK_NAMES if "all" in asked else asked
 
 

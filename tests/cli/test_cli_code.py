@@ -105,7 +105,7 @@ def test_install_can_be_undone_and_takes_the_place_of_an_earlier_one():
         f"3.9.0 interpret {len(CHECK_NAMES)}",
         "auto ()",
         "True",
-        "checks: 'rac' is none; did you mean race?",
+        "checks: 'rac' is not one; did you mean race?",
     ]
 
 

@@ -140,9 +140,9 @@ def test_baseline_keeps_what_a_run_does_not_look_at(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--ignore", "nann"], "'nann' is none; did you mean nan?"),
-        (["--ignore", "luck"], "'luck' is none; there are oob-load, "),
-        (["--ignore", "compile-error"], "'compile-error' is none"),
+        (["--ignore", "nann"], "'nann' is not one; did you mean nan?"),
+        (["--ignore", "luck"], "'luck' is not one; there are oob-load, "),
+        (["--ignore", "compile-error"], "'compile-error' is not one"),
         (["--update-baseline"], "--update-baseline: give the file, too: --baseline FILE"),
         (["--baseline", "none.json"], "none.json: there is no such baseline"),
         (["--baseline", "other.json"], "baseline of schema 9, this tkdebug reads 1"),

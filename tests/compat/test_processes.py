@@ -200,7 +200,7 @@ def test_plugin_looks_for_the_default_checks_unless_an_ini_file_says_none(run_py
     (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_check = none\n")
     assert "1 passed" in run_pytest()
     (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_check = rac\n")
-    assert "tkdebug_check: 'rac' is none; did you mean race?" in run_pytest()
+    assert "tkdebug_check: 'rac' is not one; did you mean race?" in run_pytest()
 
 
 def test_plugin_fails_tests_whose_kernels_have_faults(run_pytest):

@@ -15,7 +15,7 @@ import pytest
 
 from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.arguments import parse
-from tkdebug.cli.parser import REPORT_FORMATS
+from tkdebug.cli.script_parsers import REPORT_FORMATS
 from tkdebug.instrument.report import SUFFIXES
 from tkdebug.knobs import KNOB_TABLE
 

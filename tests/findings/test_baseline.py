@@ -95,7 +95,7 @@ ENTRY = {"file": "a.py", "kernel": "k", "kind": "race", "code": "x"}
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"\xff\xfe", "is no baseline"),
+        (b"\xff\xfe", "is not a baseline"),
         (b"{", "no JSON at line 1"),
         (b"[" * 100_000, "no JSON"),
         (b"[]", "has no 'tkdebug_baseline'"),

@@ -215,7 +215,7 @@ def test_install_sets_the_knobs_of_this_process_and_of_its_children(heard, basel
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"ignore": "nann"}, "'nann' is none; did you mean nan?"),
+        ({"ignore": "nann"}, "'nann' is not one; did you mean nan?"),
         ({"baseline": "none.json"}, "none.json: there is no such baseline"),
     ],
 )

@@ -129,11 +129,11 @@ def test_requests(text, programs):
     ("text", "reason"),
     [
         ("@3", "no kernel"),
-        ("k@", "'' is no program"),
-        ("k@x", "'x' is no program"),
+        ("k@", "'' is not a program"),
+        ("k@x", "'x' is not a program"),
         ("k@4:4", "'4:4' has no program in it"),
         ("k@0:65", "more than 64 programs"),
-        ("k@-1", "'-1' is no program"),
+        ("k@-1", "'-1' is not a program"),
     ],
 )
 def test_bad_requests(text, reason):

@@ -24,7 +24,7 @@ from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter import closer_look
-from tkdebug.runtime.arguments.specialize import alignment_key
+from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.benchmark.timed_calls import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch.native_kernel import NativeKernel

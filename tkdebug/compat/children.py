@@ -1,7 +1,7 @@
-"""Arming the Python processes that a script starts (subprocess, multiprocessing's spawn).
+"""Puts tkdebug in force in Python processes that a script starts (subprocess, spawn).
 
 The environment says what is in force; a folder at the front of PYTHONPATH holds a `sitecustomize`
-that reads it at start-up, and then runs the `sitecustomize` it stands before. A child pays next to
+that reads it at start-up, and then runs the `sitecustomize` it stands before. A child costs next to
 nothing until it imports torch or triton. Forked children need nothing: they have it all.
 """
 

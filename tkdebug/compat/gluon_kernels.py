@@ -1,4 +1,4 @@
-"""What stands for Gluon kernels: libraries define them beside their Triton ones.
+"""Placeholders for Gluon kernels, which libraries define beside their Triton ones.
 
 They can be defined and imported; a launch is refused with the kernel's name.
 """

@@ -1,4 +1,4 @@
-"""What was put in place can be undone."""
+"""What `install` functions return: something in place that can be undone."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _check_names(checks: str | Sequence[str]) -> tuple[str, ...]:
     known = WithPlugins(CHECK_CHOICES, "tkdebug.checks")
     for name in names:
         if name not in known:
-            raise UsageError(f"checks: {name!r} is none{instead_of(name, tuple(known))}")
+            raise UsageError(f"checks: {name!r} is not one{instead_of(name, tuple(known))}")
     return CHECK_NAMES if "all" in names else names
 
 

@@ -1,4 +1,4 @@
-"""`breakpoint()` in a kernel, where somebody sits at a terminal: the console."""
+"""`breakpoint()` in a kernel opens the console where there is an interactive terminal."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class ASTSource:
         return tuple(self._spec(parameter) for parameter in self.fn.params)
 
     def alignment(self) -> tuple[bool | None, ...]:
-        """Which arguments `attrs` declares multiples of 16, as `specialize.alignment_key` does."""
+        """Which arguments `attrs` declares multiples of 16, as `alignment_key` does."""
         return tuple(
             None
             if parameter.is_constexpr

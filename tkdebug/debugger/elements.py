@@ -1,4 +1,4 @@
-"""Elements of a launch's tensors, as people name them: `out[3, 17]`."""
+"""Elements of a launch's tensors, as users write them: `out[3, 17]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which launch wrote a tensor last, for those who ask where a value is from."""
+"""Which launch wrote a tensor last, for questions about where a value is from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch is given, as the values that the evaluator starts from."""
+"""The arguments of a launch as the evaluator's values."""
 
 from __future__ import annotations
 

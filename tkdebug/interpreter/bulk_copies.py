@@ -1,4 +1,4 @@
-"""Bulk copies by tensor maps, and the mbarriers at which they land.
+"""Bulk copies by tensor maps, and the mbarriers that they complete on.
 
 An mbarrier's state is the word in its buffer, so that whatever overwrites it breaks it here too. A
 copy's target is poison from where the copy is issued to the wait at its mbarrier; a wait that would

@@ -1,4 +1,4 @@
-"""One access to memory: its elements, those that are illegal, and the fault these are.
+"""One access to memory: its elements, which of them are illegal, and the fault for these.
 
 Responsible for which elements of an access may be touched and for reporting the others; what is
 then loaded or stored is in `buffer_access` and above. Every access is checked against the tensor as

@@ -1,10 +1,10 @@
 """Looks again at programs of a launch that showed symptoms on a device, by interpreting them.
 
 A device notes that a NaN was stored, an integer divided by zero, an offset wrapped, and in which
-program first. Of what, and where the result goes, the interpreter says, on copies of the arguments:
-of all programs, or of that one alone where these take too long. What it finds is a fault only where
-it is what the device saw: of the same kind, and in no earlier program. Else nothing is reported, as
-the arguments are no longer those of the launch.
+program first. The interpreter finds the op that made it and where its result goes, on copies of the
+arguments: of all programs, or of that one alone where these take too long. What it finds is a fault
+only where it is what the device saw: of the same kind, and in no earlier program. Else nothing is
+reported, as the arguments are no longer those of the launch.
 """
 
 from __future__ import annotations

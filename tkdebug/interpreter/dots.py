@@ -1,4 +1,4 @@
-"""Matrix products of the whole batch, with the numbers that tensor cores give."""
+"""Matrix products of the whole batch, with the results that tensor cores give."""
 
 from __future__ import annotations
 

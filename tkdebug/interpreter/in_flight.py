@@ -1,4 +1,4 @@
-"""What was started and not waited for: async copies to buffers, async dots.
+"""Async copies and dots that were started and not yet waited for.
 
 Both come in groups that land in order, at a wait that names how many of the last ones may still
 be on their way; programs count their own groups, so divergent ones need not agree. A copy's

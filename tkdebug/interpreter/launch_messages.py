@@ -1,4 +1,4 @@
-"""What is said of a launch while it runs: how far it is, and where it was interrupted."""
+"""Messages about a launch while it runs: its progress, and where it was interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel needs and touches, read off its IR: bytes alive per program, arguments written."""
+"""What a kernel's IR says of memory: bytes live per program, arguments that are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An access to memory as observers get it: nothing is listed until it is asked for."""
+"""An access to memory as observers get it: elements are only listed when asked for."""
 
 from __future__ import annotations
 

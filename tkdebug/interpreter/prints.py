@@ -1,4 +1,4 @@
-"""What `device_print` prints: a line an element, or one for a large tile."""
+"""What `device_print` prints: a line per element, or one line for a large tile."""
 
 from __future__ import annotations
 

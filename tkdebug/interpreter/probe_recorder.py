@@ -1,4 +1,4 @@
-"""What checked GPU IR would report, where it is interpreted: the table that native code fills.
+"""Fills the table of a checked native kernel while its GPU IR is interpreted.
 
 Faults become reports of their sites, as native code makes them, so that all of it is tested without
 a GPU. What no probe tests stays a fault.

@@ -1,4 +1,4 @@
-"""From what a checked launch reported to faults: those that the interpreter finds, in its words.
+"""Turns what a checked launch reported into faults, worded as the interpreter's.
 
 A native launch fills a table (`compiler.probes.table`), which `faults_of` reads.
 """

@@ -1,4 +1,4 @@
-"""What checked GPU IR notes as it is interpreted: the tests that lowering writes, on tiles.
+"""The tests for symptoms that lowering writes into checked kernels, on interpreted tiles.
 
 With it, a kernel's sites for stored values and its symptoms are tested without a GPU. Invariant:
 what is noted here is noted natively, too; native code may note more.

@@ -1,4 +1,4 @@
-"""What threads and panes tell the app. Payloads are immutable."""
+"""Messages from threads and panes to the app. Payloads are immutable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a recording is kept that was to be thrown away."""
+"""Where a temporary recording is saved when the user keeps it."""
 
 from __future__ import annotations
 

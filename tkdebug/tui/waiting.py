@@ -1,4 +1,4 @@
-"""Whether a process waits for somebody to type: what the kernel says that it is blocked in.
+"""Whether a process waits for input, by the system call that it is blocked in.
 
 Known on Linux only. What a script prints is no sign of it: a prompt and a progress bar look alike.
 """

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tkdebug.errors import UsageError, shown_path
-from tkdebug.watches.conditions import Node, read_condition
+from tkdebug.watches.condition_reader import read_condition
+from tkdebug.watches.conditions import Node
 
 _FORM = "FILE:LINE:NAME[:tile][@PROGRAMS][ if CONDITION]"
 _TILE = "tile"

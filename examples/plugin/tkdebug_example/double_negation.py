@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects.arith import NegF
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.passes import PassPlugin
 from tkdebug.compiler.rewriting.patterns import Pattern, apply_patterns, by_root
@@ -12,10 +13,10 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
 def _cancel(op: Operation, rewriter: Rewriter) -> bool:
-    inner = op.operands[0].defining_op
-    if inner is None or inner.name != "arith.negf":
+    inner = NegF.defining(NegF(op).source)
+    if inner is None:
         return False
-    rewriter.replace_with_values(op, "cancel-negations", inner.operands)
+    rewriter.replace_with_values(op, "cancel-negations", (inner.source,))
     return True
 
 
@@ -27,7 +28,7 @@ class CancelNegations:
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every negation."""
-        patterns = by_root([Pattern("cancel-negations", ("arith.negf",), _cancel)])
+        patterns = by_root([Pattern("cancel-negations", (NegF.name,), _cancel)])
         apply_patterns(module, rewriter, patterns)
 
 

@@ -1,7 +1,7 @@
 """`EliminateCommonSubexpressions`: one op for all that compute the same.
 
 Only ops without effects are merged, never loads: another program may write in between. An op
-stands for those it dominates, and gets their locations.
+replaces those that it dominates, and takes over their locations.
 """
 
 from __future__ import annotations

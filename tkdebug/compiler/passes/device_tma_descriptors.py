@@ -1,6 +1,6 @@
-"""Descriptors that a kernel makes of what no launch knows: each program makes tensor maps of them.
+"""Tensor maps of descriptors that depend on what a kernel loads or computes: programs write them.
 
-The op that makes one stays in the GPU IR. Where it stands, the program writes a tensor map to its
+The op that makes one stays in the GPU IR. In its place, the program writes a tensor map to its
 workspace in global memory. An op in a loop writes the same place each time, so no copy by the old
 map may be under way then: no loop or branch hands the descriptor on, and no load by it is in the
 loop that makes it, where loads run ahead.

@@ -1,9 +1,9 @@
-"""`ExpandWatches`: makes native code of what shows values to who watches them.
+"""`ExpandWatches`: lowers watches to ordinary ops, for native code.
 
 A `tt.watch` becomes ordinary ops: reductions of the tile to a summary, an atomic that takes the
 next record of the site, and stores. So layouts, shuffles and barriers are those of any kernel, and
-interpreted GPU IR fills the same records. Where the records lie is said by two parameters, behind
-all others: counters and records, both int64.
+interpreted GPU IR fills the same records. Two more parameters, behind all others, are the addresses
+of counters and records, both int64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`FoldAddIntoAccumulator`: `acc += tl.dot(a, b)` becomes `acc = tl.dot(a, b, acc)`.
 
-A dot adds to its third operand for nothing. Written apart, the product has registers of its own,
-as many as the accumulator, and an addition for each: what kernels with two accumulators spill for.
+A dot adds its third operand at no cost. As a separate op, the product takes as many registers as
+the accumulator, and an addition for each: this makes kernels with two accumulators spill.
 
 Only where that adds the same numbers at the same precision: sums of fp32, fp64 and integers. Those
 of fp8 products are left as written, since tensor cores add these with fewer bits than an addition

@@ -1,10 +1,9 @@
-"""Descriptors that a kernel makes of its arguments alone: each launch makes tensor maps of them.
+"""Tensor maps of descriptors that a kernel makes of its arguments alone: each launch makes them.
 
-The op that makes one moves to the kernel's beginning and stays in the GPU IR, where it stands for a
-parameter of its own; nothing is left to do for the kernel, and nothing to share between its
-programs. What only the launch knows (that extents and strides are positive, that the integers by
-which stores find their place are not negative), it checks, and takes code that uses pointers where
-it does not hold.
+The op that makes one moves to the kernel's beginning and stays in the GPU IR, where it represents a
+parameter of its own: the kernel itself has nothing left to do. What only the launch knows (that
+extents and strides are positive, that the integers by which stores find their place are not
+negative), it checks, and takes code that uses pointers where it does not hold.
 """
 
 from __future__ import annotations

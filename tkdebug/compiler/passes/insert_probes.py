@@ -1,4 +1,4 @@
-"""`InsertProbes`: makes sites of what a checked kernel tests as it runs.
+"""`InsertProbes`: numbers the accesses and other ops that a checked kernel tests as it runs.
 
 It comes before all GPU passes, so that one source access is one site: these copy, peel and mask
 accesses, and each copy keeps its number. Nothing else of the kernel changes, and the tests

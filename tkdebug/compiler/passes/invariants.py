@@ -1,8 +1,9 @@
 """What must hold of every pass: no op goes unrecorded, and none loses its place in the source.
 
-Every source location survives on its op or on the op's replacement, or is logged as erased. That is
-compared op by op along the pass's records: two ops that swapped their locations are found, though
-every line is still there. Used after each pass in debug runs and by the tests of each pass.
+Every source location survives on its op or on the op's replacement, or is logged as erased. This is
+checked op by op along the pass's records, so that two ops which swapped their locations are found,
+although every line is still there. Used after each pass in debug runs and by the tests of each
+pass.
 """
 
 from __future__ import annotations

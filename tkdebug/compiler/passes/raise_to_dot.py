@@ -1,8 +1,8 @@
 """`RaiseToDot`: `tl.sum(x[:, :, None] * y[None, :, :], 1)` becomes the matrix product that it is.
 
-Written so, all products exist at once, M x N x K of them, where a dot needs the operands and the
-sums. The dot is one of "ieee" precision: products and sums are those of the elements' own type, in
-the order of dots.
+In that form all M x N x K products exist at once; a dot needs only the operands and the sums. The
+dot is one of "ieee" precision: products and sums are those of the elements' own type, in the order
+of dots.
 
 Only for tiles that `tl.dot` would take: smaller ones gain nothing.
 """

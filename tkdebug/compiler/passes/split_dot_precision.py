@@ -1,8 +1,8 @@
 """`SplitDotPrecision`: fp32 products by bf16 tensor cores, as sums of products of parts.
 
-A number is the sum of bf16 parts, each what the ones before leave over. "bf16x3" keeps two parts
-and three products, "bf16x6" three parts and six. Small products are summed first. Where they are
-no numbers (an infinity less itself) only the product of the leading parts counts.
+A number is a sum of bf16 parts; each part is what the parts before leave over. "bf16x3" keeps two
+parts and three products, "bf16x6" three parts and six. Small products are summed first. Where these
+sums are NaN (an infinity less itself), only the product of the leading parts counts.
 
 Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
 Higher-Precision Computations" (arXiv:1904.06376).

@@ -16,11 +16,11 @@ from types import CodeType
 from typing import Any
 
 from tkdebug.compiler.frontend.arguments import ArgSpec
+from tkdebug.runtime.arguments.alignment import aligned
 from tkdebug.runtime.arguments.specialize import (
     INT32_MAX,
     INT32_MIN,
     accepts_declared,
-    aligned,
     argument_spec,
     constant_key,
     launch_key,

@@ -1,8 +1,8 @@
 """What every compile of a kernel has: front end, pass pipeline, artifacts.
 
 Responsible for the order of the stages, for handing the result to hooks, and for the knobs that
-write stages to a directory or take edited ones from it. Snapshots are taken only when somebody
-wants them.
+write stages to a directory or take edited ones from it. Snapshots are taken only when a hook asks
+for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiles what is interpreted for an architecture that is not there, for its stages alone.
+"""Compiles interpreted kernels for an architecture as well, to show their stages.
 
 In force where the knob `cross_compile` names an architecture. Nothing compiled so is launched; one
 that does not compile is reported to hooks like any other, and the interpreted launch goes on.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.arguments.specialize import alignment_key
+from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.terminal_text import tell
 

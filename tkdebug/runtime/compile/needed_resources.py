@@ -1,4 +1,4 @@
-"""Where a kernel that needs more than the device has stands, and which of its numbers to lower."""
+"""Explains a kernel that needs more than the device has: its line, and which number to lower."""
 
 from __future__ import annotations
 

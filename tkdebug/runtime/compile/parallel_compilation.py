@@ -1,4 +1,4 @@
-"""Generates the code of several kernels side by side, before the first of them is wanted.
+"""Generates the code of several kernels in parallel, before the first of them is needed.
 
 Nearly all of a native compile is LLVM's and ptxas's, in processes that work side by side; the rest
 is Python, of which threads do one thing at a time. So arguments are bound and kernels lowered in

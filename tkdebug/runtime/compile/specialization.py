@@ -9,13 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
-from tkdebug.runtime.arguments.specialize import (
-    ALIGNMENT,
-    arg_divisibility,
-    constant_key,
-    mappable_names,
-    upstream_name,
-)
+from tkdebug.runtime.arguments.alignment import arg_divisibility, mappable_names
+from tkdebug.runtime.arguments.specialize import ALIGNMENT, constant_key, upstream_name
 from tkdebug.runtime.compile.options import LaunchOptions
 
 if TYPE_CHECKING:
@@ -31,7 +26,7 @@ class Specialization:
         fn: the jit function.
         specs: a language type, constant or tuple of such for each parameter, in order.
         options: the launch options.
-        alignment: for native kernels `specialize.alignment_key` of the arguments; None for
+        alignment: for native kernels `alignment_key` of the arguments; None for
             interpreted ones, which do not differ by it.
         host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
         probes: what its launches are checked for; None in builds without checks.

@@ -18,8 +18,9 @@ from tkdebug.compiler.frontend.scope import UsedGlobal
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.binder import Bound, explain_binding, make_binder, spec_of
-from tkdebug.runtime.arguments.specialize import alignment_key, constant_key
+from tkdebug.runtime.arguments.specialize import constant_key
 from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.compile.device_caches import DeviceCaches
 from tkdebug.runtime.compile.interpreted_compilation import compile_kernel

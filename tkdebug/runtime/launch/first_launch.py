@@ -1,4 +1,4 @@
-"""What a first launch imports, and plugins' hooks, where no signal handler can come in between.
+"""Imports for a first launch, and plugins' hooks, in a thread that no signal handler interrupts.
 
 A handler runs in the main thread, wherever that is. One that launches while the main thread is in
 the middle of an import would find modules half made. So another thread imports them.

@@ -1,4 +1,4 @@
-"""Grids: one to three counts of programs, or a function of the arguments that gives them."""
+"""Grids: one to three counts of programs, or a function of the arguments that returns them."""
 
 from __future__ import annotations
 

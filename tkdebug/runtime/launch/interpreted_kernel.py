@@ -181,7 +181,7 @@ class InterpretedKernel(CompiledKernel):
 
     def _as_instrumented(self, values: tuple[Any, ...]) -> Kernel:
         """The kernel as native code would be of a launch's values, for plugins."""
-        from tkdebug.runtime.arguments.specialize import alignment_key, arg_divisibility
+        from tkdebug.runtime.arguments.alignment import alignment_key, arg_divisibility
         from tkdebug.runtime.instrumentation.measuring import Kernel
 
         src = self.src

@@ -6,7 +6,7 @@ looks the compiled kernel up, and hands the arguments over. Each step that a lau
 is left out of the text. Whatever is rare (a first launch, an unusual argument, another mode) goes
 through a call to `NativePath`.
 
-Invariant: the key differs wherever `specialize.argument_spec` and `specialize.alignment_key`
+Invariant: the key differs wherever `specialize.argument_spec` and `alignment.alignment_key`
 tell apart, as equal keys share a kernel.
 """
 
@@ -21,11 +21,10 @@ from tkdebug.errors import LaunchError
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.alignment import aligned, aligned_descriptor
 from tkdebug.runtime.arguments.binder import spec_of
 from tkdebug.runtime.arguments.specialize import (
     accepts_declared,
-    aligned,
-    aligned_descriptor,
     constant_key,
     is_tensor_like,
     launch_key,

@@ -1,4 +1,4 @@
-"""The fences before warpgroup dots, that show them what threads wrote to their buffers.
+"""The fences before warpgroup dots, which make what threads wrote to buffers visible to them.
 
 In a pipelined loop one fence after the wait serves them all, or none where bulk copies bring what
 they read. Found before the loop is rewritten.

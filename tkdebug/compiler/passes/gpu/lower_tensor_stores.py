@@ -1,7 +1,7 @@
 """`LowerTensorStores`: stores by tensor maps go through a buffer that a bulk copy reads.
 
 The copy is waited for at once, but only by the thread that issued it, and only until the buffer has
-been read: the others go on until somebody wants the buffer's bytes.
+been read: the others go on until the buffer's bytes are used again.
 """
 
 from __future__ import annotations

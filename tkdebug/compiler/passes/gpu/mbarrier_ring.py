@@ -1,4 +1,4 @@
-"""Bulk copies to buffers and the mbarriers they land at, as passes build them.
+"""Builds bulk copies to buffers, and the mbarriers that they complete on.
 
 One mbarrier serves all copies that land together: one thread announces their bytes and issues
 them, all wait. An mbarrier's phases alternate, so waiters keep their parity.

@@ -1,7 +1,7 @@
 """`PipelineLoops`: a loop's loads become asynchronous copies that run iterations ahead.
 
-Here it is decided which loops are pipelined, what they copy ahead and how far; `loop_pipeline` has
-the rewrite, and says what becomes of a loop.
+Decides which loops are pipelined, what they copy ahead and how far; `loop_pipeline` has the
+rewrite, and describes the loop after it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`PipelineWgmma`: a loop's warpgroup dots run while other work of the loop goes on.
 
-A dot becomes asynchronous, and what it gives is waited for where it is first used. Dots end in the
+A dot becomes asynchronous, and its result is waited for where it is first used. Dots end in the
 order in which they began, so a wait names how many of the last ones may still run.
 
 An accumulator that is carried by the loop and used for nothing else needs no wait inside of it: the

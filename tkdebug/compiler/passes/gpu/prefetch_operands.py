@@ -1,4 +1,4 @@
-"""`PrefetchOperands`: what an iteration multiplies first is read in the iteration before.
+"""`PrefetchOperands`: reads an iteration's first operands in the iteration before.
 
 A dot on mma.sync has its operands in registers. In a pipelined loop nothing can be read from the
 buffers before the iteration's wait and barrier, so that each iteration begins with tensor cores

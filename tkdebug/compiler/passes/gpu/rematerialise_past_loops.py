@@ -1,7 +1,7 @@
 """`RematerialisePastLoops`: offsets that only code around a loop uses are computed again behind it.
 
 A kernel often loads its first tile and stores its last one at the same offsets. These then take
-registers throughout the loop between, where neither LLVM nor the assembler gives them up: they
+registers throughout the loop between, and neither LLVM nor the assembler recomputes them: they
 spill them. Computing integers again costs a few instructions once.
 """
 

@@ -1,4 +1,4 @@
-"""`RereadOperands`: what registers have no room for across a loop stays in shared memory.
+"""`RereadOperands`: operands that do not fit into registers across a loop stay in shared memory.
 
 An operand of a dot on mma.sync that is loaded before a loop (queries of attention) is read from its
 buffer there, into registers that it takes throughout. Where those, the accumulators that the loop

@@ -1,4 +1,4 @@
-"""`SinkConversions`: all loads of a stretch of code are issued before the first is waited for.
+"""`SinkConversions`: issues all loads of a stretch of code before the first is waited for.
 
 A conversion that goes through shared memory waits for its operand, and for the other warps. The
 passes before put it right behind the load whose result it converts, so that the load after it would

@@ -1,8 +1,8 @@
 """`SinkPastLoops`: what only the code behind a loop needs is computed there.
 
-Offsets and masks of an epilogue stand where the kernel's source has them, often before its loop,
-and would take registers throughout. LLVM and the assembler leave them there: they spill them.
-Nothing is moved where its operands would then take more registers across the loop than it does.
+Kernels often compute the offsets and masks of their epilogue before the loop, where these would
+take registers throughout. LLVM and the assembler leave them there: they spill them. Nothing is
+moved where its operands would then take more registers across the loop than it does.
 """
 
 from __future__ import annotations
