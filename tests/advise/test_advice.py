@@ -16,6 +16,7 @@ SOME = (
     ("compute_first", "digits"),
     ("compute_more", "matmul_half_sums"),
     ("compute_more", "row_dot"),
+    ("held_out", "move"),
 )
 
 pytestmark = pytest.mark.skipif(
