@@ -262,3 +262,15 @@ def test_planes_of_more_axes_and_regions_beyond_the_tile():
     assert drawn(data[0], begin=(5, 0), end=(9, 2)).end == (3, 4)
     assert drawn(torch.tensor([True, False])).cells == ((1.0, 0.0),)
     assert drawn(torch.zeros(0)).cells == ()
+
+
+def test_a_launch_begins_again_in_another_ir(pane):
+    x, out = torch.tensor([3.0, -1.0, 4.0, 0.0]), torch.zeros(4)
+    view = stop_at(pane, "negative", kernels.divergent, (4,), x, out)
+    assert not any("tile-ir" in reason for reason in view.reasons)
+    pane.type("stage tile-ir:canonicalize")
+    view = pane.view()
+    assert view.reasons[-1].startswith("tile-ir:canonicalize: %")
+    pane.type("c")
+    assert pane.view().place.line == line("negative")
+    pane.type("c")

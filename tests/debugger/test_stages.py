@@ -9,6 +9,7 @@ from fronts import Scripted, debugging
 from tkdebug import TensorDescriptor
 from tkdebug.compiler.dialects import arith
 from tkdebug.debugger.breakpoints import BreakKind
+from tkdebug.debugger.comparison import Comparison
 from tkdebug.debugger.console.commands import find_command
 from tkdebug.debugger.console.completion import completions
 from tkdebug.debugger.console.shell import Console
@@ -369,3 +370,32 @@ def test_nothing_is_said_after_an_assignment():
 
     logged, _ = stored(steps=[at_second_call, assign])
     assert logged == []
+
+
+ONES = torch.ones(200)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "got", "is_told"),
+    [
+        (Comparison(0.0, False), ONES.index_fill(0, torch.tensor([3]), 1 + 2**-20), True),
+        (Comparison(1e-3, False), ONES.index_fill(0, torch.tensor([3]), 1.0005), False),
+        (Comparison(1e-3, False), ONES.index_fill(0, torch.tensor([3]), 1.002), True),
+        (Comparison(1e-3, True), ONES.index_fill(0, torch.tensor([3]), 9.0), False),
+        (Comparison(1e-3, True), ONES.index_fill(0, torch.tensor([3, 4]), 9.0), True),
+        (Comparison(1e-3, False), ONES.index_fill(0, torch.tensor([3]), float("nan")), True),
+        (Comparison(None, False), ONES * 5, False),
+        (Comparison(None, False), ONES.index_fill(0, torch.tensor([3]), float("inf")), True),
+    ],
+)
+def test_what_rounding_may_change_is_not_said(comparison, got, is_told):
+    told = comparison.difference({"out": got}, {"out": ONES}, largest=0.0)
+    assert told.startswith("out[") is is_told
+    assert comparison.difference({"out": got}, {"out": got.clone()}, largest=0.0) == ""
+
+
+def test_large_inputs_let_small_differences_be_rounding():
+    got = ONES + 0.5
+    comparison = Comparison(1e-3, False)
+    assert comparison.difference({"out": got}, {"out": ONES}, largest=1000.0) == ""
+    assert comparison.difference({"out": got}, {"out": ONES}, largest=100.0)

@@ -284,6 +284,11 @@ class Execution(Observer):
         self._run(module, faults, Observer())
 
     @property
+    def written_bytes(self) -> int:
+        """Of the memory that the launch may write."""
+        return self._checkpoints.first.size_bytes
+
+    @property
     def has_assignments(self) -> bool:
         """Whether values were changed by hand."""
         return bool(self._assignments)

@@ -187,6 +187,8 @@ class LaunchSession:
         """Say once for each IR where what it stored is not what the launch stores."""
         if self.execution.has_assignments or self.code in self._compared:
             return
+        if 2 * self.execution.written_bytes > self._debugger.memory_bytes:
+            return  # what is kept meanwhile would not fit
         self._compared.append(self.code)
         launch, stage = self.launch, self.code.stage
         who = f"launch {launch.number} of {launch.kernel}"
