@@ -31,7 +31,7 @@ class Check(NamedTuple):
 # The observer that looks for undefined values anyway then follows what masked loads give, too.
 MASKED_LOADS = "undefined-value"
 CHECKS = (
-    Check("race", "races.check", "RaceCheck"),
+    Check("race", "races.check", "RaceCheck", natively=True),
     Check(
         "uninitialised-read",
         "unwritten.uninitialised_reads",

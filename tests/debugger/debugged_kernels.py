@@ -109,3 +109,13 @@ def described_product(a, b, out_ptr, n, M: tl.constexpr, N: tl.constexpr, K: tl.
     for k in range(0, n, K):
         acc = tl.dot(a.load([0, k]), b.load([k, 0]), acc)
     tl.store(out_ptr + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :], acc.to(tl.float16))
+
+
+@triton.jit
+def unrolled(x_ptr, out_ptr, n):
+    total = 0.0
+    for start in tl.range(0, n, loop_unroll_factor=2):
+        x = tl.load(x_ptr + start)
+        doubled = x * 2
+        total += doubled
+    tl.store(out_ptr, total)

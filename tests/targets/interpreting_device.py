@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from schedule_backend import PRINTER
-from simulated_checks import CheckedPrinter
+from simulated_checks import CheckedPrinter, MappedMemory
 
 from tkdebug import knobs
 from tkdebug.interpreter.launch import run_module
@@ -28,6 +28,7 @@ class Untimed:
 class InterpretingDevice(CheckedPrinter):
     """Launches are run on the tensors whose addresses they are given."""
 
+    memory: MappedMemory = field(default_factory=MappedMemory)
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def getters(self) -> tuple[Callable[[], int], Callable[[int], int]]:
@@ -47,22 +48,25 @@ class InterpretingDevice(CheckedPrinter):
         def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
             self.is_checked.append(plan is not None)
             if plan is None:
-                run_module(kernel.gpu_module, self._values(arguments), (x, y, z), is_told=False)
+                run_module(kernel.gpu_module, self._values(arguments), (x, y, z), is_reported=False)
                 return
             *passed, (address, *bounds) = arguments
             self.bounds.append(tuple(bounds))
+            counters, hidden = torch.zeros(len(plan.watches), dtype=torch.int64), ()
+            if plan.watches:
+                hidden = (counters, self.memory.records[bounds[-1]].memory)
             recorder = ProbeRecorder(plan, kernel.name, (x, y, z))
             looking = [ProbeObserver(kernel.gpu_module, recorder)]
             with knobs.scope(checks=("none",)):
                 other = run_module(
                     kernel.gpu_module,
-                    self._values(passed),
+                    [*self._values(passed), *hidden],
                     (x, y, z),
                     log=recorder,
                     observers=looking,
                 )
             assert not other
-            self.memory.tables[address].content = recorder.table()
+            self.memory.tables[address].content = recorder.table() + counters.numpy().tobytes()
 
         return LaunchableKernel(1, 1, 1, 0, PRINTER.threads_per_block, submit)
 

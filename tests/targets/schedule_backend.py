@@ -24,7 +24,9 @@ from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
+from tkdebug.compiler.passes.log_accesses import LogAccesses
 from tkdebug.compiler.passes.pipeline import run_pipeline
+from tkdebug.compiler.probes.access_logs import RACE
 from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.targets.backend import NativeOptions, NativeStage, Observers
 from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts
@@ -174,6 +176,8 @@ class ScheduleBackend:
         function.target = target.name
         if options.probes is not None:
             run_pipeline(module, (InsertProbes(options.probes),), on_run=observers.on_run)
+            if RACE in options.probes.kinds:
+                run_pipeline(module, (LogAccesses(),), on_run=observers.on_run)
         size_bytes = 0 if options.probes is None else options.probes.watch_bytes
         probes = probe_plan(module, size_bytes)
         if probes is not None and probes.watches:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import torch
 from schedule_backend import PRINTER, PrinterPlatform
 
 from tkdebug.compiler.probes.sites import ProbePlan
@@ -80,6 +81,39 @@ class SimulatedMemory:
     def let_end(self) -> None:
         for table in self.tables.values():
             table.has_ended = True
+
+
+@dataclass(eq=False)
+class Records:
+    """Memory of the host that the device writes to."""
+
+    memory: torch.Tensor
+
+    @property
+    def address(self) -> int:
+        return self.memory.data_ptr()
+
+    def content(self, first_byte: int, size_bytes: int) -> bytes:
+        return self.memory.numpy().tobytes()[first_byte : first_byte + size_bytes]
+
+
+@dataclass(eq=False)
+class MappedMemory(SimulatedMemory):
+    most_records: int = 2
+    is_mapped: bool = True
+    records: dict[int, Records] = field(default_factory=dict)
+
+    def begin_records(self, size_bytes: int) -> Records | None:
+        if not self.is_mapped:
+            raise TkError("the printer cannot write to the host's memory")
+        if len(self.records) >= self.most_records:
+            return None
+        made = Records(torch.full((size_bytes // 8,), -1, dtype=torch.int64))
+        self.records[made.address] = made
+        return made
+
+    def end_records(self, records: Records) -> None:
+        del self.records[records.address]
 
 
 @dataclass(eq=False)

@@ -113,6 +113,19 @@ def test_checked_launch_gets_the_bounds_of_views_as_passed(printer, x):
     assert printer.bounds == [(first + 64, first + 4 * 95, first, first + 400)]
 
 
+def test_tensor_whose_memory_was_given_up_has_no_elements(printer, reported, x):
+    faults, _ = reported
+    printer.finds = overrun(0)
+    freed = x.clone()
+    freed.untyped_storage().resize_(0)
+    make_kernel()[(1,)](freed, x, 64, BLOCK=64)
+    CHECKED.collect()
+    (fault,) = faults
+    assert printer.bounds[0][:2] == (0, 0)
+    assert (fault.kind, fault.index, fault.count) == ("oob-load", 0, 64)
+    assert fault.message == "load reads offset 0 of `x_ptr`, which is empty"
+
+
 @pytest.mark.parametrize(("policy", "expected"), [("all", [True] * 3), ("none", [False] * 3)])
 def test_policies(printer, x, policy, expected):
     with knobs.scope(check_launches=policy):
@@ -568,10 +581,10 @@ def test_stored_nan_of_a_kernel_that_works_in_place(printer, reported):
 
 
 def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):
-    with knobs.scope(checks=("race", "nan")):
+    with knobs.scope(checks=("coverage", "nan")):
         for _ in range(2):
             make_kernel()[(2,)](x, x, 64, BLOCK=64)
-    said = "native kernels are not checked for race; run with --mode interpret"
+    said = "native kernels are not checked for coverage; run with --mode interpret"
     assert capsys.readouterr().err.count(said) == 1
 
 

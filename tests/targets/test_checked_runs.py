@@ -65,3 +65,21 @@ def test_read_in_a_launch_like_one_that_was_right(device, tmp_path, capsys):
     assert run(_UNWRITTEN_LATER, tmp_path, *options) == 3
     assert "uninitialised-read in double" in capsys.readouterr().err
     assert device.is_checked == [True, True]
+
+
+_RACE = """
+import torch, triton, triton.language as tl
+@triton.jit
+def count(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bins = out + tl.load(x + at)
+    tl.store(bins, tl.load(bins) + 1)
+count[(4,)](torch.arange(64, dtype=torch.int32) % 20, torch.zeros(20, dtype=torch.int32), BLOCK=16)
+"""
+
+
+def test_races_are_told_from_the_log_of_accesses(device, tmp_path, capsys):
+    assert run(_RACE, tmp_path, "--check", "race", "--no-coredump") == 3
+    told = capsys.readouterr().err
+    assert "script.py:7: race in count: store writes offset 0 of `out`, which program" in told
+    assert "1 launch of 1 kernel (1 of them checked), 1 fault" in told

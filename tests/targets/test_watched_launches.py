@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from schedule_backend import PRINTER, ScheduleBackend
-from simulated_checks import CheckedPrinter, SimulatedMemory
+from simulated_checks import CheckedPrinter, MappedMemory
 
 import tkdebug
 import tkdebug.language as tl
@@ -16,7 +16,6 @@ from tkdebug import knobs
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
-from tkdebug.errors import TkError
 from tkdebug.interpreter.launch import run_module
 from tkdebug.runtime.device.platform import LaunchableKernel, platform
 from tkdebug.runtime.launch.timed_launches import timed_launches
@@ -32,39 +31,6 @@ def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 LINE = scale.kernel_source.first_line + 3
-
-
-@dataclass(eq=False)
-class Records:
-    """Memory of the host that the device writes to."""
-
-    memory: torch.Tensor
-
-    @property
-    def address(self) -> int:
-        return self.memory.data_ptr()
-
-    def content(self, first_byte: int, size_bytes: int) -> bytes:
-        return self.memory.numpy().tobytes()[first_byte : first_byte + size_bytes]
-
-
-@dataclass(eq=False)
-class MappedMemory(SimulatedMemory):
-    most_records: int = 2
-    is_mapped: bool = True
-    records: dict[int, Records] = field(default_factory=dict)
-
-    def begin_records(self, size_bytes: int) -> Records | None:
-        if not self.is_mapped:
-            raise TkError("the printer cannot write to the host's memory")
-        if len(self.records) >= self.most_records:
-            return None
-        made = Records(torch.full((size_bytes // 8,), -1, dtype=torch.int64))
-        self.records[made.address] = made
-        return made
-
-    def end_records(self, records: Records) -> None:
-        del self.records[records.address]
 
 
 @dataclass(eq=False)

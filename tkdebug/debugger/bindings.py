@@ -62,6 +62,7 @@ class Bindings:
     def __init__(self, context: Mapping[Operation, Mark], variables: Variables) -> None:
         self._front = variables
         self._origins = {op.id: _Origin(mark) for op, mark in context.items()}
+        self._front_ids = frozenset(self._origins)
         # For ops that passes have built: the marks of their places, those that ops have first.
         self._by_place: dict[tuple[Frame, ...], list[Mark]] = {}
         for op, mark in context.items():
@@ -197,9 +198,19 @@ class Bindings:
             if not marks:
                 return None
             inside = [one for one in marks if one.block is op.block]
-            mark = self._round_began(inside) if inside else marks[0]
+            mark = marks[0]
+            if inside and self._is_behind(op):
+                mark = max(inside, key=lambda one: one.index)
+            elif inside:
+                mark = self._round_began(inside)
             found = _Origin(mark, ahead=self._ahead.get(op.id, ""))
         return found
+
+    def _is_behind(self, op: Operation) -> bool:
+        """Whether an op comes after all statements of its block."""
+        assert op.block is not None
+        ops = op.block.operations
+        return not any(one.id in self._front_ids for one in ops[ops.index(op) + 1 : -1])
 
     def _round_began(self, marks: Sequence[Mark]) -> Mark:
         """The first of marks of one place in one block; of a loop, with its counter bound."""

@@ -67,14 +67,19 @@ class PassedTensor:
     def of(
         tensor: torch.Tensor, described: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     ) -> PassedTensor:
-        """What is known of `tensor` without looking at its elements."""
+        """What is known of `tensor` without looking at its elements.
+
+        One whose storage was resized to 0 has no elements.
+        """
+        size_bytes = tensor.untyped_storage().nbytes()
+        is_freed = not size_bytes and bool(tensor.numel())
         return PassedTensor(
             tensor.data_ptr(),
-            tuple(tensor.shape),
-            tensor.stride(),
+            (0,) if is_freed else tuple(tensor.shape),
+            (1,) if is_freed else tensor.stride(),
             tensor.dtype,
-            int(tensor.storage_offset()),
-            tensor.untyped_storage().nbytes(),
+            0 if is_freed else int(tensor.storage_offset()),
+            size_bytes,
             described,
         )
 

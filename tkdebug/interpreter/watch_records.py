@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.probes.access_logs import is_logged
 from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.probes.watch_sites import (
     BINS,
@@ -102,7 +103,7 @@ def seen_natively(
     for site, space in zip(plan.watches, spaces(plan.watches, plan.watch_bytes), strict=True):
         count = min(counters[site.number], space.capacity)
         values.append([])
-        if not count:
+        if not count or is_logged(site):
             continue
         rows = _rows(site, space, count, records)
         if site.plugin:

@@ -20,6 +20,7 @@ from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.ops import conversion, operators, table
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.passes.tile_summaries import Code, TileSummary
+from tkdebug.compiler.probes.access_logs import clock_of, is_logged
 from tkdebug.compiler.probes.watch_sites import (
     BINS,
     HEADER_WORDS,
@@ -70,7 +71,10 @@ class ExpandWatches:
         for op, number in list(watch_ops(module.function)):
             _refuse_waiting_loops(op)
             value = tensor(tt.Watch(op).value, _language_type(op, sites[number]))
-            code = _Expansion(emit, op, sites[number], rooms[number], value, counters, records)
+            clock = clock_of(sites) if is_logged(sites[number]) else None
+            code = _Expansion(
+                emit, op, sites[number], rooms[number], value, counters, records, clock
+            )
             with emit.builder.before(op), emit.builder.at(op.location):
                 new = code.build()
             rewriter.replace_with_ops(op, "expand-watch", new)
@@ -86,16 +90,23 @@ def _refuse_waiting_loops(op: Operation) -> None:
     Raises:
         UnsupportedError: it is.
     """
+    if waits_for_memory(op):
+        place = op.location.primary
+        raise UnsupportedError(
+            f"{shown_path(place.file)}:{place.line}: a value in a `while` that goes on by what "
+            "it loads cannot be watched natively; watch it behind the loop, or run with --mode "
+            "interpret"
+        )
+
+
+def waits_for_memory(op: Operation) -> bool:
+    """Whether an op is in a loop whose end threads may see at different times."""
     block = op.block
     while block is not None and (around := block.parent_op) is not None:
         if scf.While.matches(around) and _waits_for_memory(scf.While(around)):
-            place = op.location.primary
-            raise UnsupportedError(
-                f"{shown_path(place.file)}:{place.line}: a value in a `while` that goes on by what "
-                "it loads cannot be watched natively; watch it behind the loop, or run with --mode "
-                "interpret"
-            )
+            return True
         block = around.block
+    return False
 
 
 def _waits_for_memory(loop: scf.While) -> bool:
@@ -213,8 +224,10 @@ class _Expansion(Code):
         value: tensor,
         counters: tensor,
         records: tensor,
+        clock: int | None,
     ) -> None:
         super().__init__(emit)
+        self._clock = clock
         self._op = op
         self._site = site
         self._space = space
@@ -272,7 +285,11 @@ class _Expansion(Code):
         offset = self.binary("mul", slot, self._site.record_words)
         first = self.binary("add", offset, self._space.first_word)
         place = self.binary("add", self._records, first)
-        header = (linear_program(self), self.cast(visit, dt.int64))
+        time = self.cast(visit, dt.int64)
+        if self._clock is not None:
+            clock = self.binary("add", self._counters, self._clock)
+            time = self.call("atomic_add", clock, one, sem="relaxed")
+        header = (linear_program(self), time)
         for word, value in zip((Word.PROGRAM, Word.ITERATION), header, strict=True):
             self._store(place, word, value, fits)
         if self._site.is_whole:

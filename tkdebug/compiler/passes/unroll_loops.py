@@ -110,11 +110,17 @@ def _repeat_body(loop: Operation, factor: int, rewriter: Rewriter) -> None:
     step = scf.For(loop).step
     ops = body.operations[:-1]
     handed_on = terminator.operands
+    values = [*body.arguments, *(result for op in ops for result in op.results)]
+    known = {value: value for value in values}
     for _ in range(factor - 1):
         build = OpBuilder(rewriter, terminator, _RULE, loop.location)
         counter = build.op(arith.AddI, (counter, step))
+        assert counter.defining_op is not None
+        # Between two rounds: what the first of them has left.
+        rewriter.note_copied(terminator, counter.defining_op, known)
         known = dict(zip(body.arguments, (counter, *handed_on), strict=True))
         clone_before(terminator, ops, known, rewriter, _RULE)
         handed_on = tuple(known.get(value, value) for value in terminator.operands)
+    rewriter.note_copied(terminator, terminator, known)
     terminator.operands = handed_on
     rewriter.record_change(terminator, _RULE)

@@ -36,4 +36,7 @@ def byte_bounds(tensor: Any) -> tuple[int, int]:
     if 0 in tensor.stride():
         behind = tensor.untyped_storage().nbytes() // size - tensor.storage_offset()
     start = tensor.data_ptr()
+    if not start:
+        # Of no elements, or of a storage that was resized to 0.
+        return 0, 0
     return start, start + size * hull_elems(tensor.shape, tensor.stride(), behind)

@@ -14,6 +14,7 @@ import atexit
 import struct
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -26,6 +27,7 @@ from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.closer_looks import CloserLooks
+from tkdebug.runtime.probes.native_races import has_log, races
 from tkdebug.runtime.probes.timelines import tell_timelines
 from tkdebug.runtime.watched_values import hand_out
 from tkdebug.terminal_text import tell
@@ -33,6 +35,8 @@ from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.events import Fault
+    from tkdebug.interpreter.probe_reports import CheckedLaunch
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.instrumentation.measuring import Kernel
     from tkdebug.runtime.probes.held_arguments import HeldArguments
@@ -99,7 +103,7 @@ class CheckedLaunches:
         self._pending.append(pending)
         with self._counting:
             # Others are made to look at values.
-            self._checked += bool(pending.plan.sites)
+            self._checked += bool(pending.plan.sites) or has_log(pending.plan)
             if id(pending.plan) not in self._plans:
                 self._plans[id(pending.plan)] = pending.plan
                 self._tests += access_tests(pending.plan.tests)
@@ -219,28 +223,35 @@ class CheckedLaunches:
         from tkdebug.interpreter.watch_records import WatchedLaunch, seen_natively
 
         counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
+        if has_log(pending.plan):
+            self._report_races(pending, records, counts)
         launch = WatchedLaunch(pending.kernel, pending.launch_id, pending.grid)
         seen = seen_natively(pending.plan, launch, counts, records.content)
         pending.memory.end_records(records)
         hand_out(seen, launch, lambda: _kernel_of(pending.plan))
 
+    def _report_races(
+        self, pending: PendingTable, records: ProbeRecords, counts: Sequence[int]
+    ) -> None:
+        failure: str | None = None
+        found: Sequence[Fault] = ()
+        try:
+            found = races(pending.plan, _launch_of(pending), counts, records.content)
+        except Exception as error:
+            # No script fails by what its checks do.
+            failure = f"{type(error).__name__}: {error}"
+        if failure is not None and failure not in self._failures:
+            self._failures.add(failure)
+            tell(f"kernel {pending.kernel}: to look for races in a launch failed: {failure}")
+        for fault in found:
+            pending.context.run(report, fault)
+
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
         from tkdebug.interpreter.closer_look import needs_closer_look
-        from tkdebug.interpreter.probe_reports import (
-            CheckedLaunch,
-            faults_of,
-            host_faults,
-            merged,
-        )
+        from tkdebug.interpreter.probe_reports import faults_of, host_faults, merged
 
-        passed = pending.arguments
-        launch = CheckedLaunch(
-            pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
-        )
-        if pending.known is not None:
-            known = pending.known
-            launch = replace(launch, known=known.tensors, freed_at=known.freed_at)
+        launch = _launch_of(pending)
         faults = faults_of(pending.plan, table, launch)
         failure = None
         try:
@@ -262,6 +273,19 @@ class CheckedLaunches:
             self._is_registered = True
             # After the recorder's, so that it runs before it.
             atexit.register(self.conclude)
+
+
+def _launch_of(pending: PendingTable) -> CheckedLaunch:
+    """What the faults of a launch name."""
+    from tkdebug.interpreter.probe_reports import CheckedLaunch
+
+    passed, known = pending.arguments, pending.known
+    launch = CheckedLaunch(
+        pending.kernel, pending.launch_id, pending.grid, passed.tensors, passed.numbers
+    )
+    if known is None:
+        return launch
+    return replace(launch, known=known.tensors, freed_at=known.freed_at)
 
 
 def _kernel_of(plan: ProbePlan) -> Kernel:

@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.probes.access_logs import is_logged
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
@@ -24,6 +25,7 @@ from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.data_dependence import depends_on_data
 from tkdebug.runtime.probes.launch_kinds import LaunchKinds
+from tkdebug.runtime.probes.native_races import tell_of_races
 from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
 from tkdebug.runtime.probes.timelines import MOST_LAUNCHES
 from tkdebug.runtime.watched_values import is_looked_at, launched
@@ -117,7 +119,10 @@ class WatchedKernel(CompiledKernel):
             self._checked_build = None
             return None
         self._timelines_left = MOST_LAUNCHES if plan.timeline is not None else None
-        self._shows_values = plan.watches
+        # What programs access is logged in the launches that are checked.
+        self._shows_values = tuple(site for site in plan.watches if not is_logged(site))
+        if self._checked_build.src.probes is not None:
+            tell_of_races(plan, self._checked_build.src.probes, kernel.name)
         self._kinds.depends_on_data = depends_on_data(plan.module)
         self._checked = kernel
         return kernel

@@ -96,11 +96,15 @@ def _probes(src: Specialization) -> ProbeOptions | None:
     if KNOBS.check_launches == "none" or not is_checked(src.fn.__name__):
         return watched
     checked = _checks()
-    return checked if watched is None else replace(watched, kinds=checked.kinds)
+    if watched is None:
+        return checked
+    size_bytes = max(watched.watch_bytes, checked.watch_bytes)
+    return replace(watched, kinds=checked.kinds, watch_bytes=size_bytes)
 
 
 def _checks() -> ProbeOptions:
     """What is looked for."""
+    from tkdebug.compiler.probes.access_logs import LOG_BYTES, RACE
     from tkdebug.compiler.probes.sites import KINDS, UNWRITTEN, ProbeOptions
     from tkdebug.compiler.probes.symptoms import HINT
 
@@ -109,5 +113,6 @@ def _checks() -> ProbeOptions:
         ignored.add(HINT)
     if NO_CHECKS in KNOBS.checks and "nan" not in KNOBS.checks:
         ignored.add("nan")
-    asked = {"inf", UNWRITTEN}.intersection(checks_in_force())
-    return ProbeOptions(frozenset(KINDS).union(asked) - ignored)
+    asked = {"inf", UNWRITTEN, RACE}.intersection(checks_in_force())
+    options = ProbeOptions(frozenset(KINDS).union(asked) - ignored)
+    return replace(options, watch_bytes=LOG_BYTES) if RACE in options.kinds else options

@@ -15,9 +15,17 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
-from tkdebug.compiler.passes.pipeline import PassRun, RunCallback, SnapshotCallback, run_pipeline
+from tkdebug.compiler.passes.log_accesses import LogAccesses
+from tkdebug.compiler.passes.pipeline import (
+    Pass,
+    PassRun,
+    RunCallback,
+    SnapshotCallback,
+    run_pipeline,
+)
 from tkdebug.compiler.passes.plugin_passes import with_plugins
 from tkdebug.compiler.passes.summarise_prints import SummarisePrints
+from tkdebug.compiler.probes.access_logs import RACE
 from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites
 from tkdebug.compiler.probes.sites import UNWRITTEN, ProbePlan
 from tkdebug.compiler.targets.backend import (
@@ -213,7 +221,9 @@ def lower_to_llvm(
     if timeline is not None:
         function.timeline = (timeline.marks, *timeline.programs)
     elif options.probes is not None:
-        insert = (InsertProbes(options.probes),)
+        insert: tuple[Pass, ...] = (InsertProbes(options.probes),)
+        if RACE in options.probes.kinds:
+            insert = (*insert, LogAccesses())
         probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
         probes = probe_plan(module, options.probes.watch_bytes)
         if probes is not None and probes.watches:

@@ -25,11 +25,7 @@ from tkdebug.interpreter.checks.padding.combinations import (
     combination,
     neutral_of,
 )
-from tkdebug.interpreter.checks.padding.facts import (
-    Axes,
-    PaddingFacts,
-    leaves,
-)
+from tkdebug.interpreter.checks.padding.facts import Axes, PaddingFacts, leaves
 from tkdebug.interpreter.checks.padding.flow import (
     is_filled,
     is_neutral,

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.padding.facts import counts_elements
 from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
+_SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 # How far rounding may take results apart that are the same otherwise.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
 _LOOSEST = 5e-2
@@ -63,6 +66,13 @@ class World:
         """`op` gives what it gives anyway, as far as is known."""
         for value in op.results:
             self.values.pop(value, None)
+
+    def is_corrected_by(self, op: Operation) -> bool:
+        """Whether `op` takes away what the padding has added, as in total - (BLOCK - n)."""
+        if not any(view.matches(op) for view in _SUMS):
+            return False
+        others = [value for value in op.operands if value not in self.values]
+        return len(others) == 1 and counts_elements(others[0])
 
     def forward(self, ev: Evaluator, op: Operation) -> bool:
         """Control goes on from `op`; False where it would not go the same way here."""

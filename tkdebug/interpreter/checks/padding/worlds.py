@@ -18,10 +18,7 @@ from tkdebug.interpreter.checks.padding.combinations import (
     neutral_of,
     neutral_text,
 )
-from tkdebug.interpreter.checks.padding.facts import (
-    PaddingFacts,
-    counts_elements,
-)
+from tkdebug.interpreter.checks.padding.facts import PaddingFacts
 from tkdebug.interpreter.checks.padding.proof import constant_everywhere
 from tkdebug.interpreter.checks.padding.world import World, different, differs
 from tkdebug.interpreter.checks.shadow_values import at_touched
@@ -31,7 +28,6 @@ from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.values import TileValue
 
-_SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
 _MOST_WORLDS = 8
 
 
@@ -115,7 +111,7 @@ class Worlds:
         if not cleaned and not self.are_followed:
             return
         for world in tuple(self._by_op.values()):
-            if self._is_corrected(world, op):
+            if world.is_corrected_by(op):
                 self._drop(world.op)
         own = self._by_op.get(op)
         if own is None and cleaned and self._may_begin(op):
@@ -135,13 +131,6 @@ class Worlds:
 
     def _may_begin(self, op: Operation) -> bool:
         return op not in self._dropped and len(self._by_op) < _MOST_WORLDS
-
-    def _is_corrected(self, world: World, op: Operation) -> bool:
-        """Whether a kernel takes away what the padding has added, as in total - (BLOCK - n)."""
-        if not any(view.matches(op) for view in _SUMS):
-            return False
-        others = [value for value in op.operands if value not in world.values]
-        return len(others) == 1 and counts_elements(others[0])
 
     def _begin(
         self,

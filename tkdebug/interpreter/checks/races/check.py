@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, access_verb, named, place_of
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
@@ -137,16 +138,31 @@ class RaceCheck(Observer):
 
     def _report(self, op: Operation, buffer: Buffer, touched: Touched, race: Race) -> None:
         offender = self._faults.offender(buffer, touched, race.first)
-        other = "another element of the same tile"
-        if race.other is not None:
-            other = f"program {self._faults.program_at(race.other)}"
-        where = "here too" if race.other_op is op else f"at {place_of(race.other_op, op)}"
-        message = (
-            f"{access_verb(op)} offset {offender.index} of {named(buffer.name)}, which {other} "
-            f"{race.did} {where}, in no certain order"
-        )
-        text = FaultText("race", message, tensor=buffer.name, index=offender.index, hint=race.hint)
+        text = race_text(self._faults, op, buffer, offender, race)
         self._faults.record(op, text, offender, race.count)
+
+
+def race_text(
+    log: FaultLog, op: Operation, buffer: Buffer, offender: Offender, race: Race
+) -> FaultText:
+    """What is said of a race.
+
+    Args:
+        log: of the launch.
+        op: the access at which it is reported.
+        buffer: what it accesses.
+        offender: the element.
+        race: what the other program did there.
+    """
+    other = "another element of the same tile"
+    if race.other is not None:
+        other = f"program {log.program_at(race.other)}"
+    where = "here too" if race.other_op is op else f"at {place_of(race.other_op, op)}"
+    message = (
+        f"{access_verb(op)} offset {offender.index} of {named(buffer.name)}, which {other} "
+        f"{race.did} {where}, in no certain order"
+    )
+    return FaultText("race", message, tensor=buffer.name, index=offender.index, hint=race.hint)
 
 
 def _changed(access: ObservedAccess) -> Tensor | None:

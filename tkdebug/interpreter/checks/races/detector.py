@@ -116,15 +116,42 @@ class RaceDetector:
         touched = access.touch()
         changed, lost = changes(touched, *contents(access))
         if lost.numel():
-            count = int(lost.numel())
-            race = Race(0, count, None, access.op, "writes", _TILE_HINT)
-            self._report(access.op, access.buffer, touched.chosen(lost[:1]), race)
+            self.tell_lost(access.op, access.buffer, touched, lost)
         self._add(access, Deed.WRITE, (self._listed(touched, self._kept(changed)),))
 
     def atomic(self, access: ObservedAccess, changed: Tensor | None) -> None:
         """An atomic; `changed` is where it brought another value, None for everywhere."""
         part = self._listed(access.touch(), True if changed is None else self._kept(changed))
         self._add(access, Deed.ATOMIC, (part,))
+
+    def tell_lost(self, op: Operation, buffer: Buffer, touched: Touched, lost: Tensor) -> None:
+        """Report elements of a store of whose tile another one is stored to the same place."""
+        race = Race(0, int(lost.numel()), None, op, "writes", _TILE_HINT)
+        self._report(op, buffer, touched.chosen(lost[:1]), race)
+
+    def add(
+        self,
+        op: Operation,
+        buffer: Buffer,
+        storage: int,
+        deed: Deed,
+        touched: Touched,
+        changed: Changed,
+    ) -> None:
+        """An access of which the elements are known one by one.
+
+        Args:
+            op: what accesses them.
+            buffer: the tensor.
+            storage: equal for tensors that share their allocation.
+            deed: READ, WRITE or ATOMIC.
+            touched: the elements.
+            changed: where it brought another value.
+        """
+        part = self._listed(touched, changed)
+        if self._programs > 1 and part.programs.numel():
+            record = Record(op, buffer, touched.shape, deed, (part,))
+            self._logs.setdefault(storage, AccessLog()).add(record)
 
     def launch_ends(self) -> None:
         """Report the races of the launch."""
