@@ -369,3 +369,17 @@ def random_numbers_64(out_ptr, BLOCK: tl.constexpr):
     state = (offs + 5).to(tl.int64) * 6364136223846793005 + 1442695040888963407
     state = state * -7046029254386353131 - state * 3
     tl.store(out_ptr + offs, state)
+
+
+@tkdebug.jit
+def rows_of_either(a_ptr, b_ptr, out_ptr, stride, A: tl.constexpr, B: tl.constexpr):
+    row = tl.program_id(0)
+    if tl.program_id(1) == 0:
+        size = A
+        row_ptr = a_ptr + row * stride
+    else:
+        size = B
+        row_ptr = b_ptr + row * stride
+    at = tl.arange(0, B)
+    x = tl.load(row_ptr + at, mask=at < size, other=0.0)
+    tl.store(out_ptr + (row * 2 + tl.program_id(1)) * B + at, x)

@@ -106,6 +106,17 @@ def test_strides_of_0_may_be_replaced_within_the_allocation(axis, budget):
     assert torch.equal(big[:40, :30], out)
 
 
+@BUDGETS
+@pytest.mark.parametrize("first", [8, 4])
+def test_columns_of_one_tensor_that_programs_choose_between(first, budget):
+    # What lies between the elements of one view is the other one.
+    big = torch.arange(4.0 * 24).reshape(4, 24)
+    a, b, out = big[:, :first], big[:, 8:], torch.zeros(4, 2, 16)
+    clean(kernels.rows_of_either, (4, 2), a, b, out, 24, A=first, B=16, budget=budget)
+    assert torch.equal(out[:, 0, :first], a)
+    assert torch.equal(out[:, 1], b)
+
+
 @pytest.mark.parametrize("name", ["columns", "every second row", "every third column"])
 def test_one_element_between_the_elements_of_a_view(name):
     x = VIEWS[name]

@@ -19,6 +19,7 @@ from tkdebug.debugger.code import DebugCode, pass_names
 from tkdebug.debugger.execution import Here, WatchedFaults
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Resume
+from tkdebug.debugger.host_frames import host_frames
 from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Selection
@@ -319,7 +320,14 @@ class Debugger:
         )
         session = LaunchSession(
             self,
-            Launch(self.launches, kernel.name, grid, arguments, self._writers.of(values)),
+            Launch(
+                self.launches,
+                kernel.name,
+                grid,
+                arguments,
+                self._writers.of(values),
+                host_frames(sys._getframe()),  # noqa: SLF001
+            ),
             kernel,
             code,
             runtime_values(kernel.src.specs, values),

@@ -264,10 +264,14 @@ def _by_program(
     parts = []
     coefs = tuple(coef // size for coef in address.coefs)
     candidates = sorted(_candidates(run, pointer, starts), key=lambda b: -b.hull_elems)
-    for buffer in candidates:
-        known = buffer.reinterpreted(size)
+    known_buffers = [buffer.reinterpreted(size) for buffer in candidates]
+    # Columns of one tensor lie between each other's: what holds the very element comes first.
+    around = [(known, False) for known in known_buffers if not known.is_dense]
+    for known, strict in [*((known, True) for known in known_buffers), *around]:
         offsets = starts[pending] - known.address
         inside = (offsets >= 0) & (offsets < known.hull_elems * size) & (offsets % size == 0)
+        if strict:
+            inside &= ~known.between(offsets.div(size, rounding_mode="floor"))
         if not bool(inside.any()):
             continue
         chosen, offsets = pending[inside], offsets[inside].div(size, rounding_mode="floor")

@@ -46,7 +46,7 @@ from tkdebug.linemap.nvidia.elf_sections import (
     SHT_STRTAB,
     Section,
     SectionsError,
-    sections,
+    chosen_sections,
 )
 from tkdebug.linemap.nvidia.loaded_images import Image, is_trap
 
@@ -115,11 +115,7 @@ class _Reader:
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data = data
         try:
-            self.sections = {
-                index: section
-                for index, section in enumerate(sections(data, ET_CORE, "GPU core dump"))
-                if section.type in _KEPT
-            }
+            self.sections = dict(chosen_sections(data, ET_CORE, "GPU core dump", _KEPT))
         except SectionsError as error:
             raise CoreDumpError(str(error)) from None
         size_bytes = sum(section.size for section in self.sections.values())
@@ -166,6 +162,11 @@ class _Reader:
         return bytes(self.data[section.offset : end])
 
     def _rows(self, index: int, needed: int) -> list[bytes]:
+        data, size = self._table(index, needed)
+        return [data[at : at + size] for at in range(0, len(data), size)]
+
+    def _table(self, index: int, needed: int) -> tuple[bytes, int]:
+        """A table's rows, and how many bytes each has."""
         section = self.sections[index]
         size = section.entry_size
         if size < needed or section.size % size:
@@ -173,8 +174,12 @@ class _Reader:
                 f"{_NAMES[section.type]}: got {section.size} bytes in rows of {size}, expected "
                 f"rows of {needed} or more: a GPU core dump of unknown layout"
             )
-        data = self._bytes(section)
-        return [data[at : at + size] for at in range(0, len(data), size)]
+        return self._bytes(section), size
+
+    def _firsts(self, index: int, needed: int) -> Iterator[int]:
+        """The first number of each row, of 8 bytes."""
+        data, size = self._table(index, needed)
+        return (first for (first,) in struct.iter_unpack(f"<Q{size - 8}x", data))
 
     def _of_type(self, type_: int) -> Iterator[tuple[int, Section]]:
         return ((index, self.sections[index]) for index in self.by_type.get(type_, ()))
@@ -276,8 +281,7 @@ class _Reader:
             for number in range(len(self._rows(index, _WARP_ROW.size))):
                 at = threads.get((index, number))
                 if at is not None:
-                    lanes = self._rows(at, _THREAD_ROW.size)
-                    pcs = frozenset(_THREAD_ROW.unpack_from(lane)[0] for lane in lanes)
+                    pcs = frozenset(self._firsts(at, _THREAD_ROW.size))
                     block = (place[0], place[1], place[2])
                     yield Warp(grids.get(grid_id), block, cluster, pcs, parent.info)
 
