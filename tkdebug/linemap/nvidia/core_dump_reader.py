@@ -51,16 +51,10 @@ from tkdebug.linemap.nvidia.elf_sections import (
 from tkdebug.linemap.nvidia.loaded_images import Image, is_trap
 
 _Row = TypeVar("_Row")
-
-
 _RELOCATED_IMAGE, _DEVICES, _CONTEXTS, _SMS, _GRIDS, _BLOCKS, _WARPS, _THREADS, _MODULES = (
     SHT_LOUSER + number for number in (7, 9, 10, 11, 12, 13, 14, 15, 16)
 )
-
-
 _PARAMETERS, _METADATA = SHT_LOUSER + 18, SHT_LOUSER + 22
-
-
 _NAMES = {
     _DEVICES: "device table",
     _CONTEXTS: "context table",
@@ -72,39 +66,17 @@ _NAMES = {
     _MODULES: "module table",
     _METADATA: "metadata",
 }
-
-
 _KEPT = {*_NAMES, _RELOCATED_IMAGE, _PARAMETERS, SHT_STRTAB}
-
-
 # The fields that are read of each row, which may be longer.
 _DEVICE_ROW = struct.Struct("<QQQ")
-
-
 _GRID_ROW = struct.Struct("<7Q4I3I3I2I")
-
-
 _CLUSTER_AT, _CLUSTER = 104, struct.Struct("<3I")
-
-
 _SM_ROW, _SM_EXCEPTION = struct.Struct("<I4x"), struct.Struct("<I4xIIQ")
-
-
 _BLOCK_ROW, _BLOCK_CLUSTER_AT = struct.Struct("<Q3I4x"), 24
-
-
 _WARP_ROW = struct.Struct("<QIIIII4x")
-
-
 _THREAD_ROW = struct.Struct("<QQ4II12x")
-
-
 _METADATA_ROW = struct.Struct("<Q6I")
-
-
 _MAX_STOPS = 100_000
-
-
 _MAX_NAME_BYTES = 4096
 
 
