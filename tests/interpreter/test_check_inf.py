@@ -149,6 +149,12 @@ def test_a_dot_in_fp16_that_overflows():
     assert (fault.line, fault.lane, fault.count) == (line("BORN half_product"), (5, 0), 16)
 
 
+def test_a_product_of_square_tiles_is_not_told_by_elements():
+    a = torch.full((16, 16), 1000.0, dtype=torch.float16)
+    fault = only(run(half_product, (1,), a, a, torch.zeros(16, 16, dtype=torch.float16), K=16))
+    assert fault.message.startswith("an Inf is made here and stored ")
+
+
 @tkdebug.jit
 def quantise(x_ptr, out_ptr, scale_ptr, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)

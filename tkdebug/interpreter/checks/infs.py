@@ -222,7 +222,8 @@ class InfTracker(ShadowValues[Origin]):
         if not bool(born.any()):
             return
         values: tuple[Tensor, ...] = ()
-        if is_elementwise(op):
+        # The operands of a product of square tiles only look as if they were element by element.
+        if is_elementwise(op) and not tt.Dot.matches(op):
             values = tuple(
                 ev.dense(tile, value.type)
                 for tile, value in zip(operands, op.operands, strict=True)
