@@ -16,6 +16,7 @@ SOME = (
     ("compute_first", "digits"),
     ("compute_more", "matmul_half_sums"),
     ("compute_more", "row_dot"),
+    ("held_out", "move"),
 )
 
 pytestmark = pytest.mark.skipif(
@@ -103,7 +104,7 @@ def test_the_command_says_what_it_predicts(script, capfd):
     assert main(["advise", str(script)]) == 0
     out = capfd.readouterr().out
     assert "32 sectors of 32 bytes where 4 would do" in out
-    assert "on an H100 SXM" in out
+    assert "on an H100 SXM by its data sheet" in out
 
 
 def test_an_unknown_architecture_is_one_line(script, capfd):
