@@ -174,7 +174,7 @@ class HookChain:
         self._teller: FaultPrinter | None = None
         # Who takes over the launches of interpreted kernels.
         self.debugger: LaunchDebugger | None = None
-        # Makes the debugger of a kernel that calls `breakpoint()`, None where nobody can be asked.
+        # Makes the debugger of a kernel that calls `breakpoint()`; None without a front to ask.
         self.break_into: Callable[[], LaunchDebugger | None] | None = None
         self.renew_locks()
         renew_after_forks(self)

@@ -3,7 +3,7 @@
 Responsible for which scopes are in force in this thread and context, and for telling watchers (a
 profiling session, the recorder) when one begins and ends. What is made of it is theirs.
 
-Invariants: where nobody watches and nobody asks for balance, entering a scope is one look at
+Invariants: without watchers, and where no balance is asked for, entering a scope is one look at
 `SCOPES.tracking`; a scope belongs to the watchers that were there when it was entered, and to no
 other; a thread that has entered none of its own is inside those of the main thread, which is whom
 autograd's threads work for.

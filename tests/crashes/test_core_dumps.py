@@ -13,7 +13,7 @@ from dumps import LINES, dump_bytes
 from tkdebug.cli import main
 from tkdebug.linemap.nvidia.core_dump_reader import decode_core_dump, read_core_dump
 from tkdebug.linemap.nvidia.core_dumps import CoreDumpError
-from tkdebug.linemap.nvidia.elf_sections import ET_CORE, sections
+from tkdebug.linemap.nvidia.elf_sections import ET_CORE, chosen_sections, sections
 from tkdebug.runtime.cuda.crashes import faults_of
 
 # case -> kind, kernel, program, threads
@@ -214,3 +214,12 @@ def test_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CoreDumpError, match="is a pipe or a device, expected a file"):
         read_core_dump(tmp_path / "pipe")
+
+
+def test_sections_that_are_asked_for_keep_their_numbers():
+    data = dump_bytes("program")
+    everything = list(sections(data, ET_CORE, "dump"))
+    wanted = {everything[5].type, everything[-1].type}
+    chosen = dict(chosen_sections(data, ET_CORE, "dump", wanted))
+    assert chosen == {n: one for n, one in enumerate(everything) if one.type in wanted}
+    assert 1 < len(chosen) < len(everything)

@@ -489,3 +489,14 @@ def test_a_breakpoint_at_a_line_that_passes_left_no_op_of_says_so(run):
     assert (
         "breakpoint 1: at gpu-ir no op is left of line 9; the nearest line with one is 8\n" in out
     )
+
+
+def test_up_goes_on_to_the_script_s_lines_and_variables(run, rows):
+    typed = at_the_store("u", "p dx.shape, n", "dx = 3", "u", "d", "p n")
+    _, out, _ = run(rows, typed=typed)
+    assert "rows.py(16)<module>()\n-> bwd[(3,)](dx, dy, 4, BLOCK=4)" in out
+    assert "*** n: NameError: name 'n' is not defined" in out
+    assert out.count("*** this frame is the script's: it has variables, and no programs or IR") == 1
+    assert "*** this is the outermost frame" in out
+    assert "rows.py(12)bwd()" in out.rpartition("outermost")[2]
+    assert "n = 4" in out.rpartition("outermost")[2]

@@ -119,7 +119,7 @@ def test_steps_go_both_ways_and_a_moment_passed_can_be_gone_to(pane):
     first = stop_at(pane, "first call", kernels.twice_called, (2,), x, out, BLOCK=4)
     pane.type("s")
     inside = pane.view()
-    assert [each.function for each in inside.frames] == ["twice_called", "scaled"]
+    assert [each.function for each in inside.frames[-2:]] == ["twice_called", "scaled"]
     pane.type("u")
     assert pane.view().place.line == line("first call")
     pane.type("r", "n")
@@ -262,6 +262,37 @@ def test_planes_of_more_axes_and_regions_beyond_the_tile():
     assert drawn(data[0], begin=(5, 0), end=(9, 2)).end == (3, 4)
     assert drawn(torch.tensor([True, False])).cells == ((1.0, 0.0),)
     assert drawn(torch.zeros(0)).cells == ()
+
+
+def test_the_frames_that_launched_are_above_the_kernel_s(pane):
+    x = torch.arange(8.0)
+    pane.type(f"b {line('first call')}")
+    pane.answer()
+
+    def host():
+        factor, note = 3, "of the host"
+        many = list(range(5000))
+        kernels.twice_called[(2,)](x, torch.zeros(8), BLOCK=4)
+        return factor, note, many
+
+    pane.launch({(2,): host}, (2,))
+    first = pane.view()
+    assert [each.function for each in first.frames[-2:]] == ["host", "twice_called"]
+    pane.type("u")
+    above = pane.view()
+    assert (above.place.function, above.place.file) == ("host", __file__)
+    shown = {each.name: each.text for each in above.variables}
+    assert (shown["factor"], shown["note"]) == ("3", "'of the host'")
+    assert shown["many"] == "list of 5,000"
+    assert above.heat.name == "x"
+    pane.type("p factor * x.sum()")
+    assert pane.answer() == ["factor * x.sum() = 84"]
+    assert pane.view().place == above.place
+    pane.type("factor = 4")
+    assert "the script's" in pane.answer()[0]
+    pane.view()
+    pane.type("d")
+    assert pane.view().place == first.place
 
 
 def test_a_launch_begins_again_in_another_ir(pane):

@@ -83,7 +83,7 @@ def test_times_of_the_interpreter_fail_nothing(tmp_path, capfd):
 
 def test_remarks_that_are_new_or_gone_are_reported(tmp_path):
     cost = LaunchCost(
-        "k", "hash of k", 1, "k.py", 1, (4, 1, 1), "sm_90a", "H100", 1, 1, 1, 0, 0, 100.0,
+        "k", "hash of k", 1, "k.py", 1, (4, 1, 1), "sm_90a", "H100", "", 1, 1, 1, 0, 0, 100.0,
         100.0, 50.0, "memory", 1.0, 50.0, ("warps",), True, {},
     )  # fmt: skip
     remark = Remark("k", "hash of k", 1, "k.py", 3, "uncoalesced", "columns", 100.0, 50.0)

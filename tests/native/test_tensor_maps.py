@@ -209,7 +209,7 @@ def misuse_kernel(a, b, c, flag, HOW: tl.constexpr):
         ("sum", "no dot multiplies what it loads"),
         ("barrier", "the kernel has a barrier, which does not order bulk copies"),
         ("atomic", "the kernel has an atomic that orders memory, but not bulk copies"),
-        ("loop", "a loop or a branch hands the descriptor on"),
+        ("loop", "a loop or a branch forwards the descriptor"),
     ],
 )
 def test_accesses_by_pointers_carry_the_reason(how, reason):

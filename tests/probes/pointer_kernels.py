@@ -53,3 +53,11 @@ def grouped_gemm(tables, strides, K, M: tl.constexpr, N: tl.constexpr, BK: tl.co
         a_tile += BK
         b_tile += BK * ldb
     tl.store(c + rows[:, None] * ldc + columns[None, :], total.to(tl.float16))
+
+
+@tkdebug.jit
+def loaded_blocks(table, out, rows, B: tl.constexpr):
+    x = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float16))
+    block = tl.make_tensor_descriptor(x, [rows, 64], [64, 1], [B, 64])
+    to = tl.make_tensor_descriptor(out, [2 * rows, 64], [64, 1], [B, 64])
+    to.store([tl.program_id(0) * rows, 0], block.load([0, 0]))

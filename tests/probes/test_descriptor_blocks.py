@@ -48,3 +48,30 @@ def test_descriptor_that_is_passed() -> None:
     checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
     assert launch.faults
     assert host_faults(plan, checked) == launch.faults
+
+
+@tkdebug.jit
+def stored(x, out, rows, B: tl.constexpr):
+    block = tl.make_tensor_descriptor(out, [rows, B], [B, 1], [B, B])
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    block.store([tl.program_id(0) * B, 0], tl.load(x + at))
+
+
+def stored_blocks(rows: int) -> tuple[list, list]:
+    x, out = torch.randn(16, 16), torch.zeros(20, 16)
+    launch = launches(lambda: stored[(2,)](x, out, rows, B=16))[-1]
+    module, plan = with_probes(launch)
+    tensors = {"x": PassedTensor.of(x), "out": PassedTensor.of(out)}
+    checked = CheckedLaunch(module.name, 0, launch.grid, tensors, launch.arguments)
+    return host_faults(plan, checked), launch.faults
+
+
+def test_stored_box_partly_outside_of_its_descriptor_is_legal() -> None:
+    assert stored_blocks(20) == ([], [])
+
+
+def test_stored_box_outside_of_the_tensor() -> None:
+    faults, expected = stored_blocks(32)
+    assert faults == expected
+    (fault,) = faults
+    assert (fault.kind, fault.tensor, fault.index, fault.count) == ("oob-store", "out", 320, 192)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from native_support import needs_codegen
-from pointer_kernels import counted, elements, grouped_gemm, row_sums, scaled_rows
+from pointer_kernels import counted, elements, grouped_gemm, loaded_blocks, row_sums, scaled_rows
 from probe_support import copy_of, launches, reported
 from test_probe_code import accesses, llvm_ir
 
@@ -152,3 +152,29 @@ def test_checked_code_assembles(target: str) -> None:
     assert plan.takes_map
     tested = [test for site, test in zip(plan.sites, plan.tests, strict=True) if site.is_loaded]
     assert tested == ["tile", "tile", "tile"]
+
+
+SOURCES = [torch.randn(16, 64).half(), torch.randn(12, 64).half()]
+
+
+def _blocks(rows: int) -> None:
+    loaded_blocks[(2,)](addresses(*SOURCES), torch.zeros(64, 64).half(), rows, B=16)
+
+
+@targets
+def test_block_partly_outside_of_its_descriptor_is_legal(target: str) -> None:
+    assert check(lambda: _blocks(12), target) == []
+
+
+def test_block_of_a_loaded_address_outside_of_its_tensor() -> None:
+    """Where it is no bulk copy: one stays in the shape that the descriptor was given."""
+    (fault,) = check(lambda: _blocks(16), "sm_80")
+    assert (fault.kind, fault.program_id, fault.count) == ("oob-load", (1, 0, 0), 4 * 64)
+
+
+@needs_codegen
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_checked_blocks_of_loaded_addresses_assemble(target: str) -> None:
+    module = copy_of(launches(lambda: _blocks(16))[-1])
+    compiled = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS[target])
+    assert not compiled.code.warnings

@@ -25,6 +25,7 @@ def record_advice(file, *remarks):
         grid=(97, 1, 1),
         target="sm_90a",
         machine="H100 SXM",
+        ceilings="by its data sheet",
         read_bytes=1000,
         written_bytes=500,
         l2_bytes=1500,

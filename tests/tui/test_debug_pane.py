@@ -183,7 +183,7 @@ async def test_the_slider_goes_to_lines_passed(tmp_path):
         await at(pilot, "store")
         slider = app.query_one(TimeSlider)
         slider.focus()
-        await pilot.press("home", *["right"] * 4)
+        await pilot.press("home", *["right"] * 3)
         await until(pilot, lambda: f"line {line('load')}: x = tl" in screen_text(app), "the line")
         await pilot.press("enter")
         await at(pilot, "load")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from tkdebug.advice.ceilings import measured_machine, newest
 from tkdebug.advice.facts import KernelFacts
 from tkdebug.advice.grids import grid_findings
-from tkdebug.advice.machines import MACHINES, Machine
+from tkdebug.advice.machines import MACHINES, MEMORY_SHARE, Machine
 from tkdebug.advice.model import (
-    MEMORY_SHARE,
     bound_of,
     grid_s,
     resource_seconds,
@@ -54,8 +54,13 @@ class RemarkPlugin:
 
 
 def machine_of(target: str) -> Machine | None:
-    """The GPU that predictions for an architecture are made for."""
-    return MACHINES.get(target)
+    """The GPU that predictions for an architecture are made for.
+
+    It is one whose ceilings were measured here, else one of that architecture by its data sheet.
+    """
+    machine = MACHINES.get(target)
+    measured = None if machine is None else newest(target)
+    return machine if machine is None or measured is None else measured_machine(machine, measured)
 
 
 def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
@@ -96,7 +101,7 @@ def _made(
     facts = launch.facts
     prediction = (
         f"predicted: {now_s / better_s:.3g}x as fast, {_time(better_s)} instead of "
-        f"{_time(now_s)} on an {launch.machine.name}"
+        f"{_time(now_s)} on an {launch.machine.name} {launch.machine.basis}"
     )
     return Remark(
         kernel=facts.kernel,
@@ -131,6 +136,7 @@ def _cost(launch: Launch, now_s: float, launch_id: int) -> LaunchCost:
         grid=facts.grid,
         target=facts.target,
         machine=machine.name,
+        ceilings=machine.basis,
         read_bytes=facts.read_bytes,
         written_bytes=facts.written_bytes,
         l2_bytes=round(work.l2_bytes),

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Of products on tensor cores and of memory, what the best kernels reach of a data sheet's peak.
+TENSOR_SHARE = 0.75
+MEMORY_SHARE = 0.92
 SECTOR_BYTES = 32
 LINE_BYTES = 128
 
@@ -29,6 +32,7 @@ class Machine:
         mma_share: what mma.sync reaches of that where warpgroup instructions reach all of it.
         warps_per_cycle: instructions of a warp that each pipe of a multiprocessor takes a cycle.
         memory_latency_s: of a load from memory.
+        basis: where its figures are from, to be read behind its name.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Machine:
     mma_share: float
     warps_per_cycle: Mapping[str, float]
     memory_latency_s: float = 600e-9
+    basis: str = "by its data sheet"
 
     @property
     def cycles_per_s(self) -> float:

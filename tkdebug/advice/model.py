@@ -15,7 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tkdebug.advice.facts import AccessFacts, KernelFacts
-from tkdebug.advice.machines import LINE_BYTES, SECTOR_BYTES, Machine
+from tkdebug.advice.machines import (
+    LINE_BYTES,
+    MEMORY_SHARE,
+    SECTOR_BYTES,
+    TENSOR_SHARE,
+    Machine,
+)
 
 _POWER = 4
 # Blocks begin and end: registers and shared memory are set up, arguments are read.
@@ -30,9 +36,6 @@ _SM_BYTES_PER_CYCLE = 64
 _REQUESTS_IN_FLIGHT = 300
 _LONE_SECTOR = 3
 _CACHED_BYTES = 20 << 20
-# Of products on tensor cores and of memory, what the best kernels reach.
-TENSOR_SHARE = 0.75
-MEMORY_SHARE = 0.92
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class LaunchCost:
     Attributes:
         target: the architecture that it was compiled for.
         machine: the GPU that times are predicted for.
+        ceilings: what is known of it: "by its data sheet", or "as measured on" a date.
         read_bytes: of sectors that it reads, each once.
         written_bytes: alike.
         l2_bytes: that go through the second-level cache.
@@ -66,6 +67,7 @@ class LaunchCost:
     grid: tuple[int, int, int]
     target: str
     machine: str
+    ceilings: str
     read_bytes: int
     written_bytes: int
     l2_bytes: int

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
-from tkdebug.advice.machines import SECTOR_BYTES, Machine
-from tkdebug.advice.model import TENSOR_SHARE, Work, l2_bytes, steady_s, work_of
+from tkdebug.advice.machines import SECTOR_BYTES, TENSOR_SHARE, Machine
+from tkdebug.advice.model import Work, l2_bytes, steady_s, work_of
 from tkdebug.errors import Frame
 
 # A next power of two may leave up to half of a tile masked off.

@@ -58,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from tkdebug.cli.advise import advise_command
 
                 return advise_command(arguments)
+            case "ceilings":
+                from tkdebug.cli.ceilings import ceilings_command
+
+                return ceilings_command(arguments)
             case "crash":
                 from tkdebug.cli.crash import crash_command
 

@@ -108,6 +108,7 @@ class Arguments:
         "passes",
         "lines",
         "advise",
+        "ceilings",
         "crash",
         "doctor",
         "completion",
@@ -215,6 +216,8 @@ def parse(argv: Sequence[str]) -> Arguments:
                 native_target=parsed.native_target,
                 times=parsed.times,
             )
+        case "ceilings":
+            return Arguments("ceilings", format=parsed.format, output=parsed.output)
         case "crash":
             return Arguments("crash", dump=parsed.dump, format=parsed.format)
         case "completion":

@@ -56,7 +56,7 @@ def check_baseline(arguments: Arguments, read: dict[str, Path | None]) -> None:
 
 
 def checked_launches(arguments: Arguments) -> CheckedLaunchesName:
-    """Which launches of native kernels a run checks: the first of each kind, if nobody says.
+    """Which launches of native kernels a run checks: the first of each kind by default.
 
     Where stalls are sampled, none: they are those of the kernels as they are.
     """

@@ -1,8 +1,9 @@
-"""The places of a kernel that answer a question of `tkdebug lines`."""
+"""The places of a kernel that answer a question of `tkdebug lines`, or why there is none."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tkdebug.cli.kernel_lines import KernelLines
 from tkdebug.cli.lines_query import LinesQuery
@@ -51,3 +52,22 @@ def _files(kernel: KernelLines, name: str) -> list[str]:
         return [file for file in files if file == name or file.endswith(f"/{name}")]
     # The kernel's own file; a cubin does not say which of several it is.
     return [kernel.file] if kernel.file else files
+
+
+def not_found(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
+    """What to say where no kernel has the place asked for."""
+    names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
+    if query.line is not None:
+        first = kernels[0]
+        own = [line for file, line in first.table.lines() if file == first.file or not first.file]
+        there = ", ".join(map(str, own[:40])) + (", …" if len(own) > 40 else "")
+        return (
+            f"--line {query.line}: no instruction and no op of {names} is of that line; "
+            f"{first.name} has lines {there}"
+        )
+    if query.ptx is not None:
+        return f"--ptx {query.ptx}: no instruction of {names} is on that line of the PTX"
+    last = max(
+        (k.table.instructions[-1].address for k in kernels if k.table.instructions), default=0
+    )
+    return f"--sass {query.sass}: {names} has code from 0x0 to 0x{last:x} only"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.cli.kernel_lines import KernelLines
-from tkdebug.cli.lines_answer import answer
+from tkdebug.cli.lines_answer import answer, not_found
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError
 from tkdebug.instrument.json_text import json_text
@@ -30,25 +30,6 @@ def render_json(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
         if not data:
             raise UsageError(not_found(kernels, query))
     return json_text({"schema": SCHEMA, "kernels": data}, indent=1) + "\n"
-
-
-def not_found(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
-    """What to say where no kernel has the place asked for."""
-    names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
-    if query.line is not None:
-        first = kernels[0]
-        own = [line for file, line in first.table.lines() if file == first.file or not first.file]
-        there = ", ".join(map(str, own[:40])) + (", …" if len(own) > 40 else "")
-        return (
-            f"--line {query.line}: no instruction and no op of {names} is of that line; "
-            f"{first.name} has lines {there}"
-        )
-    if query.ptx is not None:
-        return f"--ptx {query.ptx}: no instruction of {names} is on that line of the PTX"
-    last = max(
-        (k.table.instructions[-1].address for k in kernels if k.table.instructions), default=0
-    )
-    return f"--sass {query.sass}: {names} has code from 0x0 to 0x{last:x} only"
 
 
 def _head(kernel: KernelLines) -> dict[str, object]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tkdebug.cli.kernel_lines import KernelLines
-from tkdebug.cli.lines_answer import answer, place_text
-from tkdebug.cli.lines_json import not_found
+from tkdebug.cli.lines_answer import answer, not_found, place_text
 from tkdebug.cli.lines_query import LinesQuery
 from tkdebug.errors import Frame, UsageError, shown_path
 from tkdebug.findings.launch_counts import access_tests

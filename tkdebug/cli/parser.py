@@ -212,6 +212,19 @@ def _add_advise(add: AddCommand) -> None:
     _add_output(advise)
 
 
+def _add_ceilings(add: AddCommand) -> None:
+    ceilings = add(
+        "ceilings",
+        help="measure what the GPU here reaches, for the predictions of advise",
+        description="Measure bandwidth of memory and of the second-level cache, products on tensor "
+        "cores and FMAs of fp32 on the GPU here, in a few seconds, and keep the figures beside "
+        "compiled kernels. advise predicts by them from then on, instead of by a data sheet.",
+        allow_abbrev=False,
+    )
+    _add_format(ceilings, FORMATS)
+    _add_output(ceilings)
+
+
 def _add_crash(add: AddCommand) -> None:
     crash = add(
         "crash",
@@ -286,6 +299,7 @@ _COMMANDS = (
     _add_passes,
     _add_lines,
     _add_advise,
+    _add_ceilings,
     _add_crash,
     _add_doctor,
     _add_completion,

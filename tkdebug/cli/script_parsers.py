@@ -13,23 +13,15 @@ from tkdebug.knob_values import CHECKED_LAUNCHES, COMPILERS, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 
 REPORT_FORMATS = tuple(one.name for one in REPORTS)
-
-
 REPORT_FORMATS_TEXT = f"{', '.join(REPORT_FORMATS)}, or one of a plugin"
-
-
 ARCHITECTURES = (
     "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_110a, sm_120a, sm_121a"
 )
-
-
 _RUN_EPILOG = """\
 Everything after the script (or after -m module, -c code, - for stdin) belongs to the script. The
 exit status is the script's own; 3 when it ended well but faults were recorded; 2 for a mistake on
 this command line.
 """
-
-
 # `add_parser` of argparse's subparsers, whose class has no public name.
 AddCommand = Callable[..., argparse.ArgumentParser]
 

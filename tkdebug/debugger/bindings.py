@@ -208,8 +208,9 @@ class Bindings:
 
     def _is_behind(self, op: Operation) -> bool:
         """Whether an op comes after all statements of its block."""
-        assert op.block is not None
-        ops = op.block.operations
+        ops = [] if op.block is None else op.block.operations
+        if op not in ops:
+            return False  # a pass is about to put it there
         return not any(one.id in self._front_ids for one in ops[ops.index(op) + 1 : -1])
 
     def _round_began(self, marks: Sequence[Mark]) -> Mark:

@@ -78,7 +78,7 @@ class Comparison:
             enough = _FEWEST_PART * bad.numel() if self.decides and self.tolerance else 1
             if not count or count < enough:
                 continue
-            return _told(name, mine, theirs, bad, count)
+            return _difference_text(name, mine, theirs, bad, count)
         return ""
 
     def _differing(self, mine: Tensor, theirs: Tensor, largest: float) -> Tensor:
@@ -96,7 +96,7 @@ class Comparison:
         return unlike | (finite & ((a - b).abs() > self.tolerance * scale))
 
 
-def _told(name: str, mine: Tensor, theirs: Tensor, bad: Tensor, count: int) -> str:
+def _difference_text(name: str, mine: Tensor, theirs: Tensor, bad: Tensor, count: int) -> str:
     place = tuple(int(axis[0]) for axis in bad.nonzero(as_tuple=True))
     a, b = mine[place].item(), theirs[place].item()
     shown = f"{name}[{', '.join(map(str, place))}]" if place else name

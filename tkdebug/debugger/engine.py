@@ -19,6 +19,7 @@ from tkdebug.debugger.code import DebugCode, pass_names
 from tkdebug.debugger.execution import Here, WatchedFaults
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Resume
+from tkdebug.debugger.host_frames import host_frames
 from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Selection
@@ -97,7 +98,7 @@ class Debugger:
         self.is_detached = False
         self.stage = FRONT_END
         self.target = target
-        self._told: set[object] = set()
+        self._logged: set[object] = set()
         self._stops_at_next = False
         self._session: LaunchSession | None = None
         self._here: Here | None = None
@@ -319,7 +320,14 @@ class Debugger:
         )
         session = LaunchSession(
             self,
-            Launch(self.launches, kernel.name, grid, arguments, self._writers.of(values)),
+            Launch(
+                self.launches,
+                kernel.name,
+                grid,
+                arguments,
+                self._writers.of(values),
+                host_frames(sys._getframe()),  # noqa: SLF001
+            ),
             kernel,
             code,
             runtime_values(kernel.src.specs, values),
@@ -354,10 +362,10 @@ class Debugger:
         except TkError as error:
             if self.stage.is_front_end:
                 raise
-            told = f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}"
-            if told not in self._told:
-                self._told.add(told)
-                self.front.log(told)
+            message = f"{refusal(kernel, self.stage, error)}; it runs at {FRONT_END}"
+            if message not in self._logged:
+                self._logged.add(message)
+                self.front.log(message)
             code = DebugCode.of(kernel)
         lines, functions = set(code.lines()), code.functions()
         self._tell_lines_without_ops(kernel, code, lines)
@@ -386,10 +394,10 @@ class Debugger:
         gone = set(DebugCode.of(kernel).lines()) - lines
         for one in self.breakpoints:
             place = next((line for line in gone if one.is_at(*line)), None)
-            told = (one.number, str(code.stage))
-            if one.kind is not BreakKind.LINE or place is None or told in self._told:
+            once = (one.number, str(code.stage))
+            if one.kind is not BreakKind.LINE or place is None or once in self._logged:
                 continue
-            self._told.add(told)
+            self._logged.add(once)
             others = [line for file, line in lines if file == place[0]]
             near = min(others, key=lambda line: abs(line - place[1]), default=None)
             hint = "" if near is None else f"; the nearest line with one is {near}"

@@ -26,6 +26,7 @@ from tkdebug.debugger.expressions import (
     truth,
     tuple_parts,
 )
+from tkdebug.debugger.host_frames import HostFrame
 from tkdebug.debugger.ir_text import spelled, value_named
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id, program_text
@@ -45,6 +46,7 @@ class Launch:
         arguments: by name, constants too, as the script passed them.
         written_before: the launch that wrote an allocation last, where nothing else has written
             it since: `launch 1 of softmax`, by the address of the allocation.
+        host: the script's frames that wait for it, the innermost first.
     """
 
     number: int
@@ -52,6 +54,7 @@ class Launch:
     grid: tuple[int, int, int]
     arguments: Mapping[str, Any]
     written_before: Mapping[int, str] = field(default_factory=dict)
+    host: tuple[HostFrame, ...] = ()
 
 
 class Inspection:
@@ -93,6 +96,20 @@ class Inspection:
             return self.here.op.location.frames
         return self.here.mark.location.frames
 
+    @property
+    def stack(self) -> tuple[Frame, ...]:
+        """The chain of calls, outermost first, with the script's own frames; () at the end."""
+        frames = self.frames
+        hosts = tuple(each.place for each in reversed(self.launch.host))
+        return (*hosts, *frames) if frames else ()
+
+    def host_frame(self, frame: int) -> HostFrame | None:
+        """A frame of the script's, counted from the innermost of the kernel's; None for another."""
+        depth = frame - len(self.frames)
+        return (
+            self.launch.host[depth] if self.frames and 0 <= depth < len(self.launch.host) else None
+        )
+
     def mark_of(self, frame: int) -> Mark:
         """The mark of a frame, 0 for the innermost.
 
@@ -102,6 +119,8 @@ class Inspection:
         marks = self.marks
         if not marks:
             raise UsageError("the launch has ended: its variables are gone, its arguments are not")
+        if self.host_frame(frame) is not None:
+            raise UsageError("this frame is the script's: it has variables, and no programs or IR")
         if not 0 <= frame < len(marks):
             raise UsageError(f"there is no frame {frame}; there are {len(marks)}")
         return marks[frame]
@@ -152,6 +171,9 @@ class Inspection:
 
         Names without a value have an `Unavailable` that says why.
         """
+        host = self.host_frame(frame)
+        if host is not None:
+            return host.variables()
         mark = self.mark_of(frame)
         assert self.here is not None
         positions = self.positions
@@ -171,7 +193,13 @@ class Inspection:
 
     def read(self, name: str, frame: int = 0) -> Reading:
         """One variable, or an argument of the launch."""
-        return self._find(name, frame, self.positions if self.here is not None else None)
+        host = self.host_frame(frame)
+        if host is None:
+            return self._find(name, frame, self.positions if self.here is not None else None)
+        found = host.read(name)
+        if found is None:
+            raise UsageError(f"`{name}` is not defined in {host.place.function}")
+        return found
 
     def _read(self, value: Any, positions: Tensor, name: str) -> Reading:
         assert self.here is not None
@@ -305,6 +333,9 @@ class Inspection:
         Raises:
             EvaluationError: it raised.
         """
+        host = self.host_frame(frame)
+        if host is not None:
+            return host.evaluate(text)
         spelled_text, of_ir = spelled(self.code, text)
         code = compile_expression(spelled_text)
         positions: Tensor | None = None
@@ -326,7 +357,10 @@ class Inspection:
         shown = text.strip()
         if shown.startswith("%") and shown[1:].isalnum() | shown[1:].isidentifier():
             return self.read_ir(value_named(self.code, shown[1:]))
-        if shown.isidentifier() and self.here is not None:
+        host = self.host_frame(frame)
+        if host is not None and shown.isidentifier() and host.read(shown) is not None:
+            return self.read(shown, frame)
+        if host is None and shown.isidentifier() and self.here is not None:
             mark = self.mark_of(frame)
             if shown in mark.names or shown in mark.missing:
                 return self.read(shown, frame)

@@ -46,7 +46,7 @@ def is_checked(kernel: str) -> bool:
 
 
 def checks_in_force() -> tuple[str, ...]:
-    """The checks that were asked for, without those whose faults nobody wants."""
+    """The checks that were asked for, without those whose faults are ignored."""
     left_out = KNOBS.ignored_kinds
     if left_out or NO_CHECKS in KNOBS.checks:
         left_out = (*left_out, NO_CHECKS)

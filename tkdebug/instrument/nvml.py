@@ -75,6 +75,14 @@ class Nvml:
         known = [number for number in numbers if number is not None]
         return GpuState(gpu, name, is_busy, *known) if len(known) == len(numbers) else None
 
+    def driver_version(self) -> str:
+        """Of NVIDIA's driver, "" where NVML does not say."""
+        text = ctypes.create_string_buffer(_NAME_BYTES)
+        function = getattr(self._nvml, "nvmlSystemGetDriverVersion", None)
+        if function is None or function(text, _NAME_BYTES):
+            return ""
+        return text.value.decode("utf-8", "replace")
+
     def _find(self, device: int) -> tuple[ctypes.c_void_p, str, str] | None:
         handle, identity = ctypes.c_void_p(), (ctypes.c_ubyte * 16)()
         ordinal = ctypes.c_int()

@@ -24,7 +24,7 @@ from tkdebug.instrument.columns import (
 from tkdebug.storage import Storage, storage_of
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 10.0
 
 _T = TypeVar("_T")

@@ -72,7 +72,7 @@ def _joined(x: Tensor | RepeatedTile, y: Tensor | RepeatedTile) -> tuple[Tensor,
 
 
 def _is_ours(run: Evaluator, op: Operation, acc: TileValue) -> bool:
-    """Whether nobody else will look at the accumulator's memory."""
+    """Whether nothing else reads the accumulator's memory."""
     if op in run.fusion.reused:
         return True
     if op not in run.fusion.sums or run.active is not None:

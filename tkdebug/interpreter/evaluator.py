@@ -21,7 +21,6 @@ from tkdebug.interpreter.in_flight import Copy, LandingQueue, blend_pending
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.pointers import affine_of
 from tkdebug.interpreter.scheduler import Scheduler
-from tkdebug.interpreter.selection import blend_affine, merged_addresses
 from tkdebug.interpreter.shared_buffers import blend_views
 from tkdebug.interpreter.state import Batch, EvaluatorState
 from tkdebug.interpreter.values import (
@@ -33,6 +32,7 @@ from tkdebug.interpreter.values import (
     PointerTile,
     TileValue,
 )
+from tkdebug.interpreter.where import blend_affine, merged_addresses
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.plan import Plan, Watch

@@ -139,7 +139,7 @@ def run_debugged(
     observer: Observer,
     first: int = 0,
 ) -> None:
-    """Run a module's kernel for a debugger: only checks that nobody asks for, nothing is reported.
+    """Run a module's kernel for a debugger: only the checks that always run; nothing is reported.
 
     Args:
         module: as for `run_module`.

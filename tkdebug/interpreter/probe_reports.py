@@ -137,7 +137,7 @@ class CheckedLaunch:
     freed_at: Callable[[int], str | None] = ADDRESSES.freed_at
 
     def log(self) -> FaultLog:
-        """For the faults of the launch, which nobody is told of."""
+        """Takes the faults of the launch, and reports none."""
         log = FaultLog(self.kernel, self.launch_id, self.grid, False, self.arguments)
         log.freed_at = self.freed_at
         return log

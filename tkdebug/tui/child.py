@@ -100,7 +100,7 @@ class Child:
     def resize(self, rows: int, columns: int) -> None:
         """Tell it the size of its terminal (it gets SIGWINCH)."""
         size = struct.pack("HHHH", max(1, min(rows, 9999)), max(1, min(columns, 9999)), 0, 0)
-        with contextlib.suppress(OSError):  # its other end is gone: nobody to tell
+        with contextlib.suppress(OSError):  # its other end is gone
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
     def write(self, data: bytes) -> int:
@@ -127,7 +127,7 @@ class Child:
         # Not the character: behind a full queue of unread input it would wait forever. The
         # terminal knows who is in the foreground.
         with self._lock, contextlib.suppress(OSError):
-            # Group 0 stands for nobody there, and for killpg it would be our own.
+            # There, group 0 means that there is none; for killpg it would be our own.
             if self._open and (group := os.tcgetpgrp(self._master)) > 0:
                 os.killpg(group, signal.SIGINT)
 

@@ -45,7 +45,7 @@ def main(master: int, log_path: str) -> None:
 
 
 def _end_input(master: int) -> None:
-    # Each read of the script takes one end-of-file character; nobody will type more of them.
+    # Each read of the script takes one end-of-file character; no more of them will be typed.
     with contextlib.suppress(termios.error, BlockingIOError):  # has ended; or has not read yet
         attributes = termios.tcgetattr(master)
         if attributes[3] & termios.ICANON:

@@ -138,7 +138,7 @@ class LaunchesPane(FilteredPane):
         table = self.query_one("#summary", Table)
         table.display = bool(summaries)
         rows = next(rows for height, rows in _SUMMARY_ROWS if self.size.height >= height)
-        # Its height stays while somebody types a filter, lest the rows below jump.
+        # Its height stays while a filter is typed, so that the rows below do not jump.
         table.styles.height = min(len(summaries), rows) + 1
         table.empty_text = "no kernel passes the filter"
         table.show_rows(

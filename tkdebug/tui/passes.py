@@ -109,7 +109,7 @@ class PassesPane(Pane):
         self._show_empty(ScriptState("starting"))
 
     def focus_main(self) -> None:
-        """Focus the list; what is not loaded yet is loaded now that somebody looks."""
+        """Focus the list, and load what is not loaded yet."""
         self.query_one("#pass-table", Table).focus()
         if self._wanted is None and self._kernels:
             self._load(first_to_show(self._kernels))

@@ -39,8 +39,6 @@ _OPERATORS: Final[dict[type[ast.operator], Operator]] = {
     ast.Div: "div",
     ast.Mod: "mod",
 }
-
-
 _PREDICATES: Final[dict[type[ast.cmpop], Predicate]] = {
     ast.Lt: "lt",
     ast.LtE: "le",
@@ -49,8 +47,6 @@ _PREDICATES: Final[dict[type[ast.cmpop], Predicate]] = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
 }
-
-
 _NUMBERS: Final[dict[str, Field]] = {
     "min": "minimum",
     "amin": "minimum",
@@ -59,11 +55,7 @@ _NUMBERS: Final[dict[str, Field]] = {
     "mean": "mean",
     "numel": "elements",
 }
-
-
 _FLAGS: Final[dict[str, Field]] = {"isnan": "nan", "isinf": "inf"}
-
-
 _MAX_CHARS: Final = 1000
 
 

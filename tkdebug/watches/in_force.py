@@ -145,7 +145,7 @@ class WatchesInForce:
         self._changed.append(forget)
 
     def on_settle(self, wait: Callable[[], None]) -> None:
-        """Have `wait` called where somebody wants what launches showed that may go on."""
+        """Have `wait` called before what launches showed is read, as they may still run."""
         self._settlers.append(wait)
 
     def add(self, one: ValueWatch) -> None:
@@ -210,7 +210,7 @@ class WatchesInForce:
             HOOKS.record(value)
 
     def conclude(self) -> None:
-        """Say what was missed; nothing where nobody compiled anything."""
+        """Say what was missed; nothing where nothing was compiled."""
         if self._active:
             self.settle()
             self._tell_missing(self._active)

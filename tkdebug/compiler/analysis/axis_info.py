@@ -64,6 +64,8 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
     def __init__(self, assumed: Mapping[Value, Assumption]) -> None:
         super().__init__()
         self._assumed = assumed
+        # The facts that an op was visited with last, but for sums that go by others' facts, too.
+        self._visited: dict[Operation, list[AxisInfo]] = {}
 
     def set(self, value: Value, fact: AxisInfo) -> None:
         """Note the facts of `value`, with what is assumed of it."""
@@ -91,9 +93,15 @@ class _Analysis(ForwardAnalysis[AxisInfo]):
             self._visit_other(op)
 
     def _visit_other(self, op: Operation) -> None:
+        known = [self.facts[value] for value in op.operands]
+        # Most of a loop is as it was when it is walked once more.
+        if self._visited.get(op) == known:
+            return
+        self._visited[op] = known
         if op.results:
-            info = infer(op, [self.facts[value] for value in op.operands])
+            info = infer(op, known)
             if info is not None and (first := first_count(op)) is not None:
+                del self._visited[op]
                 info = replace(info, non_negative=self.facts[first].non_negative)
             for result in op.results:
                 self.set(result, info if info is not None else unknown(result.type))

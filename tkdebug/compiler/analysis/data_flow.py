@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from tkdebug.compiler.ir.control_flow import edges_from
+from tkdebug.compiler.ir.control_flow import BRANCHES, edges_from
 from tkdebug.compiler.ir.core import Block, Operation, Value
 
 Fact = TypeVar("Fact")
@@ -43,7 +43,8 @@ class ForwardAnalysis(ABC, Generic[Fact]):
         again = False
         for op in block.operations:
             self.visit(op)
-            again |= self._follow_edges(op)
+            if op.name in BRANCHES:
+                again |= self._follow_edges(op)
             while op.regions and any([self.run(region.block) for region in op.regions]):
                 pass
         return again

@@ -24,7 +24,7 @@ def misuse(descriptor: Value) -> str | None:
     for name in sorted(kinds - {LOAD, STORE}):
         if name.startswith("tt.descriptor_"):
             return f"{name.removeprefix('tt.descriptor_')}s are made by pointers"
-        return "a loop or a branch hands the descriptor on"
+        return "a loop or a branch forwards the descriptor"
     if kinds == {LOAD, STORE}:
         return "it is both loaded from and stored to"
     if not all(feeds_dot(user.result) for user in descriptor.uses if user.name == LOAD):

@@ -141,7 +141,7 @@ def _visit_bool(v: Visitor, node: ast.BoolOp) -> Any:
 
 
 def _refuse_loose_bit_operators(v: Visitor, node: ast.Compare) -> None:
-    """`a < n & b < m` is the chain `a < (n & b) < m`, which nobody means."""
+    """`a < n & b < m` is the chain `a < (n & b) < m`, which is never meant."""
     for middle in node.comparators[:-1]:
         if isinstance(middle, ast.BinOp) and isinstance(middle.op, ast.BitAnd | ast.BitOr):
             symbol = "&" if isinstance(middle.op, ast.BitAnd) else "|"

@@ -57,8 +57,8 @@ class Program:
         chain: the functions being inlined, outermost first, with the constants they got.
         unrolled: how many iterations of loops were unrolled, in all.
         breakpoints: where `breakpoint()` was met.
-        recorder: notes what the variables are at each line; None where nobody asks.
-        watching: shows values to who watches them; None where nobody does.
+        recorder: notes what the variables are at each line; None where that is not asked for.
+        watching: records watched values; None without watches.
     """
 
     emit: Emitter

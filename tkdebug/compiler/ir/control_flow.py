@@ -31,6 +31,8 @@ _JUNCTIONS: Mapping[str, tuple[tuple[_Points, _Points], ...]] = {
 _DECIDING = {FOR: 3, WHILE: 0, IF: 1, "scf.condition": 1, "scf.yield": 0}
 _OWN_ARGUMENTS = {FOR: 1}
 CONTROL_FLOW = frozenset(_JUNCTIONS)
+# Those at which control may branch: control flow, and terminators of its regions.
+BRANCHES = frozenset(_DECIDING)
 
 
 @dataclass(frozen=True, slots=True)

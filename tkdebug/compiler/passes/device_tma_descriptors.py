@@ -2,7 +2,7 @@
 
 The op that makes one stays in the GPU IR. In its place, the program writes a tensor map to its
 workspace in global memory. An op in a loop writes the same place each time, so no copy by the old
-map may be under way then: no loop or branch hands the descriptor on, and no load by it is in the
+map may be under way then: no loop or branch forwards the descriptor, and no load by it is in the
 loop that makes it, where loads run ahead.
 
 Base and strides are taken to be multiples of 16 bytes, and strides not negative, as Triton's

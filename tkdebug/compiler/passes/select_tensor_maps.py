@@ -110,7 +110,7 @@ class SelectTensorMaps:
 
 def _reason_of(descriptor: Value, reasons: Mapping[Value, str]) -> str:
     """Why an access through a descriptor is made by pointers."""
-    return reasons.get(descriptor, "a loop or a branch hands the descriptor on")
+    return reasons.get(descriptor, "a loop or a branch forwards the descriptor")
 
 
 def _names(function: Operation) -> tuple[str, ...]:

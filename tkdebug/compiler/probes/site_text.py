@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, ClassVar, Final, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -51,11 +51,13 @@ def read_sites(kind: type[_Site], texts: Iterable[str], attribute: str) -> tuple
     return tuple(_read_site(kind, text, attribute) for text in texts)
 
 
-def _read_site(kind: type[_Site], text: str, attribute: str) -> _Site:
+# A compile reads its sites several times.
+@lru_cache(maxsize=256)
+def _read_site(kind: type[Any], text: str, attribute: str) -> Any:
     try:
         if len(text) > _MAX_CHARS:
             raise ValueError(f"{len(text)} characters")
-        site: _Site = _read(kind, json.loads(text), "it")
+        site: Site = _read(kind, json.loads(text), "it")
         if min(site.shape, default=1) < 1:
             raise ValueError(f"shape is {site.shape}")
     except (ValueError, RecursionError) as error:

@@ -176,7 +176,7 @@ def _assigned(text: str) -> tuple[str, str] | None:
 
 def where(console: Console, rest: str) -> None:
     """`where`."""
-    frames = console.debugger.at_stop.frames
+    frames = console.debugger.at_stop.stack
     if not frames:
         raise UsageError("the launch has ended: it is at no line")
     looked_at = len(frames) - 1 - console.frame
@@ -191,7 +191,7 @@ def where(console: Console, rest: str) -> None:
 
 def up(console: Console, rest: str) -> None:
     """`up`."""
-    _look_at(console, console.frame + 1, "this is the kernel itself: no frame is above it")
+    _look_at(console, console.frame + 1, "this is the outermost frame")
 
 
 def down(console: Console, rest: str) -> None:
@@ -200,7 +200,7 @@ def down(console: Console, rest: str) -> None:
 
 
 def _look_at(console: Console, frame: int, refusal: str) -> None:
-    if not 0 <= frame < len(console.debugger.at_stop.frames):
+    if not 0 <= frame < len(console.debugger.at_stop.stack):
         raise UsageError(refusal)
     console.frame, console.listed = frame, None
     stop = console.debugger.stop

@@ -110,7 +110,7 @@ class Console:
         Raises:
             UsageError: nothing is stopped, or the launch has ended.
         """
-        frames = self.debugger.at_stop.frames
+        frames = self.debugger.at_stop.stack
         if not frames:
             raise UsageError("the launch has ended: it is at no line")
         frame = frames[len(frames) - 1 - self.frame]
@@ -235,7 +235,7 @@ class Console:
     def position(self, stop: Stop) -> str:
         """File, line, function and the source line, as pdb has them."""
         file, line = self.place()
-        frames = stop.frames
+        frames = self.debugger.at_stop.stack
         function = frames[len(frames) - 1 - self.frame].function
         text = listing(file, line, line, line)[0].partition("\t")[2].strip()
         return f"> {short(file)}({line}){function}()\n-> {text}"

@@ -75,7 +75,7 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
         launch=stop.launch,
         kernel=stop.kernel,
         grid=inspection.launch.grid,
-        frames=tuple(map(_place, stop.frames)),
+        frames=tuple(map(_place, inspection.stack)),
         frame=frame,
         census=census.text(),
         selection=selection.text(census.grid),

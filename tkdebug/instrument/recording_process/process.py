@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 
 from tkdebug.errors import TkError
-from tkdebug.instrument.recording_process.arrivals import Arrivals
 from tkdebug.instrument.recording_process.channel import Channel, ChannelClosed, Message
+from tkdebug.instrument.recording_process.received import Received
 from tkdebug.instrument.recording_process.ring import RingReader
 from tkdebug.instrument.session_lock import SessionLock
 from tkdebug.instrument.store import SessionStore
@@ -46,7 +46,7 @@ class RecordingEnd:
         self._watched = int(str(settings["watched"]))
         self._path = Path(str(settings["path"]))
         self._lock = SessionLock(self._path)
-        self._arrivals = Arrivals(self._ask)
+        self._incoming = Received(self._ask)
         self._asked: list[int] = []
         self._is_ended = False
         self._is_gone = False
@@ -74,7 +74,7 @@ class RecordingEnd:
         self._await_names()
         while self._round(is_last=True):
             pass
-        self._store.write(self._arrivals.left(self._is_gone))
+        self._store.write(self._incoming.left(self._is_gone))
         self._store.close()
 
     def _await_names(self) -> None:
@@ -82,7 +82,7 @@ class RecordingEnd:
         ends_s = time.monotonic() + NAMES_S
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
-        while self._arrivals.wants_names and not self._is_gone and time.monotonic() < ends_s:
+        while self._incoming.wants_names and not self._is_gone and time.monotonic() < ends_s:
             poll.poll(1000 * ROUND_S)
             self._round()
 
@@ -90,14 +90,14 @@ class RecordingEnd:
         """Store what has come; whether there was anything."""
         before = self._ring.head(is_last)
         messages = self._received()
-        events = self._arrivals.messages(message for message in messages if self._is_for(message))
+        events = self._incoming.messages(message for message in messages if self._is_for(message))
         # After the messages, since an end may be among them of a launch that came meanwhile; what
         # these launches refer to was sent before, if not yet received.
         read = max(before, self._ring.head())
         launches = self._ring.take(read)
-        events += self._arrivals.launches(launches, read)
-        events += self._arrivals.joined()
-        events += self._arrivals.lost(self._ring.take_lost())
+        events += self._incoming.launches(launches, read)
+        events += self._incoming.joined()
+        events += self._incoming.lost(self._ring.take_lost())
         for start in range(0, len(events), _BATCH):
             self._store.write(events[start : start + _BATCH])
         for number in self._asked:

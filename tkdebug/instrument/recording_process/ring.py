@@ -96,7 +96,7 @@ class RingWriter:
         os.close(self.descriptor)
 
     def await_room(self, number: int) -> bool:
-        """Wait until the slot of that number is free; False where nobody reads any more."""
+        """Wait until the slot of that number is free; False where the reader is gone."""
         while True:
             (read,) = _NUMBER.unpack_from(self.memory, _READ_AT)
             self.limit = read + SLOTS
@@ -150,7 +150,7 @@ class RingReader:
         """The number behind the last slot that is whole, with all before it.
 
         Args:
-            is_last: nobody writes any more, so nothing is waited for.
+            is_last: the writer is gone, so nothing is waited for.
         """
         number = self._whole_from(self._read)
         if number > self._read:

@@ -50,7 +50,8 @@ def cost_line(cost: LaunchCost, time_ns: float | None) -> str:
         flops = cost.tensor_flops + cost.flops
         if flops:
             text += f", {flops / time_ns / 1e3:.4g} TFLOP/s"
-        text += f", {100 * cost.roof_ns / time_ns:.0f} % of the roof of an {cost.machine}"
+        roof = f"the roof of an {cost.machine} {cost.ceilings}"
+        text += f", {100 * cost.roof_ns / time_ns:.0f} % of {roof}"
     return text
 
 

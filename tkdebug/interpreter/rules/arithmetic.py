@@ -13,7 +13,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.interpreter import conversions, rounding, selection
+from tkdebug.interpreter import conversions, rounding, where
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.index import IndexAlgebra
 from tkdebug.interpreter.rules.types import Rule, Rules, one
@@ -80,7 +80,7 @@ RULES: Rules = {
     arith.MulHiUI: _integer(IndexAlgebra.mulhiui),
     arith.CmpI: _integer(IndexAlgebra.compare),
     arith.CmpF: one(compare_floats),
-    arith.Select: one(selection.select),
+    arith.Select: one(where.select),
     arith.AddF: _float(torch.add),
     arith.SubF: _float(torch.sub),
     arith.MulF: _float(torch.mul),

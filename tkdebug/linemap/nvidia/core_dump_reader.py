@@ -46,21 +46,15 @@ from tkdebug.linemap.nvidia.elf_sections import (
     SHT_STRTAB,
     Section,
     SectionsError,
-    sections,
+    chosen_sections,
 )
 from tkdebug.linemap.nvidia.loaded_images import Image, is_trap
 
 _Row = TypeVar("_Row")
-
-
 _RELOCATED_IMAGE, _DEVICES, _CONTEXTS, _SMS, _GRIDS, _BLOCKS, _WARPS, _THREADS, _MODULES = (
     SHT_LOUSER + number for number in (7, 9, 10, 11, 12, 13, 14, 15, 16)
 )
-
-
 _PARAMETERS, _METADATA = SHT_LOUSER + 18, SHT_LOUSER + 22
-
-
 _NAMES = {
     _DEVICES: "device table",
     _CONTEXTS: "context table",
@@ -72,39 +66,17 @@ _NAMES = {
     _MODULES: "module table",
     _METADATA: "metadata",
 }
-
-
 _KEPT = {*_NAMES, _RELOCATED_IMAGE, _PARAMETERS, SHT_STRTAB}
-
-
 # The fields that are read of each row, which may be longer.
 _DEVICE_ROW = struct.Struct("<QQQ")
-
-
 _GRID_ROW = struct.Struct("<7Q4I3I3I2I")
-
-
 _CLUSTER_AT, _CLUSTER = 104, struct.Struct("<3I")
-
-
 _SM_ROW, _SM_EXCEPTION = struct.Struct("<I4x"), struct.Struct("<I4xIIQ")
-
-
 _BLOCK_ROW, _BLOCK_CLUSTER_AT = struct.Struct("<Q3I4x"), 24
-
-
 _WARP_ROW = struct.Struct("<QIIIII4x")
-
-
 _THREAD_ROW = struct.Struct("<QQ4II12x")
-
-
 _METADATA_ROW = struct.Struct("<Q6I")
-
-
 _MAX_STOPS = 100_000
-
-
 _MAX_NAME_BYTES = 4096
 
 
@@ -143,11 +115,7 @@ class _Reader:
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data = data
         try:
-            self.sections = {
-                index: section
-                for index, section in enumerate(sections(data, ET_CORE, "GPU core dump"))
-                if section.type in _KEPT
-            }
+            self.sections = dict(chosen_sections(data, ET_CORE, "GPU core dump", _KEPT))
         except SectionsError as error:
             raise CoreDumpError(str(error)) from None
         size_bytes = sum(section.size for section in self.sections.values())
@@ -194,6 +162,11 @@ class _Reader:
         return bytes(self.data[section.offset : end])
 
     def _rows(self, index: int, needed: int) -> list[bytes]:
+        data, size = self._table(index, needed)
+        return [data[at : at + size] for at in range(0, len(data), size)]
+
+    def _table(self, index: int, needed: int) -> tuple[bytes, int]:
+        """A table's rows, and how many bytes each has."""
         section = self.sections[index]
         size = section.entry_size
         if size < needed or section.size % size:
@@ -201,8 +174,12 @@ class _Reader:
                 f"{_NAMES[section.type]}: got {section.size} bytes in rows of {size}, expected "
                 f"rows of {needed} or more: a GPU core dump of unknown layout"
             )
-        data = self._bytes(section)
-        return [data[at : at + size] for at in range(0, len(data), size)]
+        return self._bytes(section), size
+
+    def _firsts(self, index: int, needed: int) -> Iterator[int]:
+        """The first number of each row, of 8 bytes."""
+        data, size = self._table(index, needed)
+        return (first for (first,) in struct.iter_unpack(f"<Q{size - 8}x", data))
 
     def _of_type(self, type_: int) -> Iterator[tuple[int, Section]]:
         return ((index, self.sections[index]) for index in self.by_type.get(type_, ()))
@@ -304,8 +281,7 @@ class _Reader:
             for number in range(len(self._rows(index, _WARP_ROW.size))):
                 at = threads.get((index, number))
                 if at is not None:
-                    lanes = self._rows(at, _THREAD_ROW.size)
-                    pcs = frozenset(_THREAD_ROW.unpack_from(lane)[0] for lane in lanes)
+                    pcs = frozenset(self._firsts(at, _THREAD_ROW.size))
                     block = (place[0], place[1], place[2])
                     yield Warp(grids.get(grid_id), block, cluster, pcs, parent.info)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from tkdebug.errors import TkError
@@ -41,6 +41,16 @@ class Section:
 
 def sections(data: bytes | mmap.mmap, type_: int, what: str) -> Iterator[Section]:
     """The section headers of a 64-bit ELF file for CUDA of that type."""
+    return (section for _, section in chosen_sections(data, type_, what, None))
+
+
+def chosen_sections(
+    data: bytes | mmap.mmap, type_: int, what: str, chosen: Container[int] | None
+) -> Iterator[tuple[int, Section]]:
+    """The section headers of some types, with their numbers; None for all types.
+
+    Of a core dump nearly all are of types that nobody asks for, three of each thread.
+    """
     if len(data) < _HEADER.size:
         raise SectionsError(f"not a {what}: got {len(data)} bytes")
     magic, bits, order, *_, kind, machine, _, _, _, table, _, _, _, _, size, count, _ = (
@@ -62,8 +72,7 @@ def sections(data: bytes | mmap.mmap, type_: int, what: str) -> Iterator[Section
     end = table + count * _SECTION.size
     if end > len(data):
         raise SectionsError(f"is cut short: got {len(data)} bytes, expected {end} or more")
-    for at in range(table, end, _SECTION.size):
-        name, section, _, address, offset, size, link, info, _, entry = _SECTION.unpack_from(
-            data, at
-        )
-        yield Section(name, section, address, offset, size, link, info, entry)
+    rows = _SECTION.iter_unpack(data[table:end])
+    for number, (name, section, _, address, offset, size, link, info, _, entry) in enumerate(rows):
+        if chosen is None or section in chosen:
+            yield number, Section(name, section, address, offset, size, link, info, entry)

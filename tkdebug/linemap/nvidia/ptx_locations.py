@@ -73,8 +73,10 @@ def rewrite_locations(
     in_routine = False
     for text, op_id in zip(lines, ops, strict=True):
         in_routine = _is_in_routine(text, in_routine)
-        if _LOC.match(text) or text.lstrip().startswith(".file"):
-            continue
+        # A regular expression takes longer than the test for what it looks for.
+        if op_id is None and (".loc" in text or ".file" in text):
+            if _LOC.match(text) or text.lstrip().startswith(".file"):
+                continue
         if text.startswith("$L__func_begin"):
             current = None
             places.named.clear()
@@ -105,7 +107,7 @@ def _op_of_each_line(lines: list[str]) -> list[int | None]:
             current, at_entry = None if in_routine else _ENTRY_OP, not in_routine
         elif text.startswith("$L__func_end"):
             current = None
-        elif found := _LOC.match(text):
+        elif ".loc" in text and (found := _LOC.match(text)):
             # The first one after the label is the subprogram's own line, no op's.
             current = _ENTRY_OP if at_entry else int(found[1])
             at_entry = False
@@ -152,7 +154,9 @@ def _adopt_unplaced(lines: list[str], ops: list[int | None]) -> None:
 
 def _adopt_jumps(lines: list[str], ops: list[int | None]) -> None:
     """Give jumps that have no place that of the other branches to their label."""
-    branches = {i: found for i, text in enumerate(lines) if (found := _BRANCH.match(text))}
+    branches = {
+        i: found for i, text in enumerate(lines) if "bra" in text and (found := _BRANCH.match(text))
+    }
     jumps = [i for i, found in branches.items() if ops[i] in (0, _ENTRY_OP) and not found[1]]
     if not jumps:
         return
@@ -174,10 +178,12 @@ def _adopt_jumps(lines: list[str], ops: list[int | None]) -> None:
 
 def _adopt_reduction_steps(lines: list[str], ops: list[int | None]) -> None:
     """Give `c = f(b, shuffled b)` that has no place the op of `b = f(…)`."""
+    if not any("shfl.sync.bfly" in text for text in lines):
+        return
     shuffled: dict[str, str] = {}
     made: dict[str, tuple[str, int]] = {}
     for index, text in enumerate(lines):
-        if found := _SHUFFLE.match(text):
+        if "shfl" in text and (found := _SHUFFLE.match(text)):
             shuffled[found[1]] = found[2]
         elif found := _COMBINATION.match(text):
             name, result, left, right = found.groups()

@@ -234,8 +234,8 @@ def _plot(benchmark: Benchmark, table: SweepTable, show: bool, directory: Path |
         y = [row[first_line + line] for row in table.rows]
         label = table.columns[first_line + line]
         axes.plot(x, y, label=label, color=colour, linestyle=style)
-        low = [values[line] for values in table.lows]
-        high = [values[line] for values in table.highs]
+        low: list[Any] = [values[line] for values in table.lows]
+        high: list[Any] = [values[line] for values in table.highs]
         if None not in low and None not in high:
             axes.fill_between(x, low, high, alpha=0.15, color=colour)
     axes.legend()

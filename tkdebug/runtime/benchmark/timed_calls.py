@@ -43,14 +43,8 @@ _RETURN_MODES: dict[str, Callable[[list[float]], Any]] = {
     "median": _median,
     "all": list,
 }
-
-
 _ESTIMATE_CALLS = 5
-
-
 _GRAPH_REPLAYS = 10
-
-
 # No clock resolves less than this; keeps the counts finite for empty functions.
 _SHORTEST_MS = 1e-3
 

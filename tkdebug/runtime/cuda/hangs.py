@@ -23,7 +23,7 @@ from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 _MOST_FAULTS = 8
 _HINT = (
     "the lines are where its warps were when it was stopped: look for what they wait for, such as "
-    "a lock that nobody gives back, or programs that wait for one that has not begun"
+    "a lock that is never released, or programs that wait for one that has not begun"
 )
 
 

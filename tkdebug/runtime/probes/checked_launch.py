@@ -70,7 +70,7 @@ class CheckedLaunch:
         stream: int,
         arguments: PassedArguments,
     ) -> CheckedLaunch | None:
-        """A launch with a table; None where all tables are taken, and nobody may wait for one.
+        """A launch with a table; None where all are taken and it may not wait for one.
 
         Raises:
             TkError: the device has no memory for tables.

@@ -87,7 +87,7 @@ def collect_demands(function: Operation, scratch_bytes: ScratchBytes) -> list[De
         elif size := scratch_bytes(op):
             least = MAP_BYTES if op.name == MAKE else _ALIGNMENT_BYTES
             demands.append(Demand(op, size, least, timeline.span(op)))
-        else:
+        elif OpView.scratch_offset.key in op.attributes:
             del OpView(op).scratch_offset
     return demands
 

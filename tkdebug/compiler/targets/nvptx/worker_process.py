@@ -92,7 +92,7 @@ class WorkerProcess:
 
         Raises:
             WorkerDied: there is none, and this worker is gone.
-            Stopped: nobody wants it any more, and this worker is gone.
+            Stopped: it is no longer wanted, and this worker is gone.
         """
         deadline = time.monotonic() + timeout_s
         try:

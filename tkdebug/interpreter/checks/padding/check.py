@@ -11,15 +11,11 @@ and what a kernel corrects afterwards, by a count of the elements, is left alone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 
-import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.faults.messages import place_of
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
@@ -27,9 +23,7 @@ from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.padding.cared_for import CaredFor
 from tkdebug.interpreter.checks.padding.combinations import (
     combination,
-    name_of,
     neutral_of,
-    neutral_text,
 )
 from tkdebug.interpreter.checks.padding.facts import Axes, PaddingFacts, leaves
 from tkdebug.interpreter.checks.padding.flow import (
@@ -40,19 +34,15 @@ from tkdebug.interpreter.checks.padding.flow import (
     padding_of_product,
     padding_of_results,
 )
-from tkdebug.interpreter.checks.padding.proof import constant_everywhere
-from tkdebug.interpreter.checks.padding.worlds import World, different, differs
+from tkdebug.interpreter.checks.padding.worlds import Worlds
 from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import TileValue
-
-_MOST_WORLDS = 8
 
 
 class PaddingOfBatches(Observer):
@@ -74,24 +64,19 @@ class PaddingOfBatches(Observer):
 
 
 class PaddingTracker(ShadowValues[Origin]):
-    """The padding of one batch of programs, and what would be without it."""
+    """The padding of one batch of programs."""
 
     def __init__(self, ev: Evaluator, faults: FaultLog, facts: PaddingFacts) -> None:
         super().__init__(ev)
-        self._faults = faults
         self._facts = facts
-        self._worlds: dict[Operation, World] = {}
-        self._dropped: set[Operation] = set()
+        self._worlds = Worlds(ev, faults, facts)
         # Values that are computed from no data yet, such as what a loop begins its sum with.
         self._blank: set[Value] = set()
-        # Of sums that leave elements out: the extent, which are left out, and the load.
-        self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
         self._cared_for = CaredFor(ev)
-        self._is_apart = False
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run."""
-        if self._is_apart:
+        if self._worlds.is_apart:
             return
         if op.name in CONTROL_FLOW or leaves(op):
             self._branch(op)
@@ -108,15 +93,11 @@ class PaddingTracker(ShadowValues[Origin]):
         for value in values:
             if value.defining_op is not None:
                 self.shadows.pop(value, None)
-                self._counts.pop(value, None)
-                for world in tuple(self._worlds.values()):
-                    world.values.pop(value, None)
-                    if not world.values:
-                        del self._worlds[world.op]
+                self._worlds.forget(value)
         self._attend()
 
     def _attend(self) -> None:
-        is_attentive = bool(self.shadows or self._worlds or self._counts)
+        is_attentive = bool(self.shadows) or self._worlds.are_followed
         if not is_attentive:
             self._blank.clear()  # what loops do unseen would not be noted
             self._cared_for.clear()
@@ -128,9 +109,7 @@ class PaddingTracker(ShadowValues[Origin]):
                 self._blank.add(target)
             else:
                 self._blank.discard(target)
-        for world in tuple(self._worlds.values()):
-            if not world.forward(self._ev, op):
-                self._drop(world.op)
+        self._worlds.forward(op)
         if op.name in CONTROL_FLOW:
             self.enter(op)
         else:
@@ -142,16 +121,11 @@ class PaddingTracker(ShadowValues[Origin]):
     def _data(self, value: Value) -> Axes:
         return frozenset() if value in self._blank else self._facts.data(value)
 
-    def _drop(self, op: Operation) -> None:
-        self._worlds.pop(op, None)
-        self._dropped.add(op)
-
     # Padding
 
     def _load(self, op: Operation, operands: Sequence[TileValue]) -> None:
         ev = self._ev
-        for world in self._worlds.values():
-            world.forget_results(op)
+        self._worlds.forget_results(op)
         mask = mask_given(self._ev, op, operands)
         pad: Tensor | None = None
         if not (isinstance(mask, int) and mask):
@@ -168,8 +142,7 @@ class PaddingTracker(ShadowValues[Origin]):
             return
         if not op.results:
             return
-        for value in op.results if self._counts else ():
-            self._counts.pop(value, None)
+        self._worlds.forget_counts(op)
         source = self._source(op.operands)
         each = [self._pad(value) for value in op.operands] if source is not None else []
         results: Sequence[Tensor | None] = [None] * len(op.results)
@@ -178,8 +151,7 @@ class PaddingTracker(ShadowValues[Origin]):
             results, cleaned = self._padding(op, operands, each)
             data = [self._data(value) for value in op.operands]
             self._cared_for.note(op, operands, each, results, data)
-        if cleaned or self._worlds or self._counts:
-            self._step_worlds(op, operands, cleaned)
+        self._worlds.step(op, operands, cleaned, source)
         for value, shadow in zip(op.results, results, strict=True):
             # A shadow that is forwarded as it is has elements, as all that are kept.
             is_kept = any(shadow is given for given in each)
@@ -243,7 +215,7 @@ class PaddingTracker(ShadowValues[Origin]):
         if combiner == "add" and not is_scan and left_out.numel() == extent:
             load = self._source(op.operands)
             if load is not None:
-                self._counts[op.results[0]] = (extent, left_out, load)
+                self._worlds.note_count(op.results[0], extent, left_out, load)
         if is_neutral(self._ev, op, operands[0], left_out, combiner):
             return [result] * len(op.results), {}
         # A sum of which one element is not neutral picks that one, as networks that sort do.
@@ -305,7 +277,7 @@ class PaddingTracker(ShadowValues[Origin]):
             if not bool(pad.any()):
                 return [result], {}
         combiner = combination(op)
-        if len(others) == 1 and combiner is not None and op not in self._worlds:
+        if len(others) == 1 and combiner is not None and not self._worlds.has_begun(op):
             taken = operands[others[0]]
             neutral = neutral_of(combiner, self._ev.dtype_of(op.result.type))
             if is_filled(taken, pad, neutral) or not bool(
@@ -314,124 +286,12 @@ class PaddingTracker(ShadowValues[Origin]):
                 return [result], {}
         return [result], {place: pad}
 
-    # What would be without it
-
-    def _step_worlds(
-        self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
-    ) -> None:
-        for world in tuple(self._worlds.values()):
-            if world.is_corrected_by(op):
-                self._drop(world.op)
-        own = self._worlds.get(op)
-        if own is None and cleaned and self._may_begin(op):
-            self._begin(op, operands, cleaned)
-        elif own is None and not cleaned:
-            self._divide(op, operands)
-        for world in tuple(self._worlds.values()):
-            if own is None and world.op is op:
-                continue  # it has just begun
-            given = world.operands_of(op, operands)
-            if given is None and not (world.op is op and cleaned):
-                world.forget_results(op)
-                continue
-            world.set_results(
-                op, self._run(op, given or operands, cleaned if world.op is op else {})
-            )
-
-    def _may_begin(self, op: Operation) -> bool:
-        return op not in self._dropped and len(self._worlds) < _MOST_WORLDS
-
-    def _begin(
-        self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
-    ) -> None:
-        clean = self._run(op, operands, cleaned)
-        real = self._run(op, operands, {})
-        types = [value.type for value in op.results]
-        if not any(
-            differs(self._ev.full(a, type_), self._ev.full(b, type_))
-            for a, b, type_ in zip(real, clean, types, strict=True)
-        ):
-            return
-        load = self._source(op.operands)
-        assert load is not None
-        place = min(cleaned)
-        combiner = "add" if tt.Dot.matches(op) else combination(op)
-        assert combiner is not None
-        what = "product" if tt.Dot.matches(op) else name_of(combiner)
-        dtype = self._ev.dtype_of(op.operands[place].type)
-        neutral = neutral_text(combiner, dtype)
-        is_direct = load.results[0] in op.operands
-        hint = (
-            f"pass other={neutral} there"
-            if is_direct
-            else f"choose with tl.where(mask, x, {neutral}) before it"
-        )
-        world = World(op, load, what, f"{hint}, which is neutral here")
-        self._worlds[op] = world
-        world.set_results(op, clean)
-
-    def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
-        """A sum that leaves elements out is divided by the extent of the whole tile."""
-        if not (arith.DivF.matches(op) or arith.MulF.matches(op)) or not self._may_begin(op):
-            return
-        for value, tile in zip(op.operands, operands, strict=True):
-            known = self._counts.get(value)
-            if known is None:
-                continue
-            extent, left_out, load = known
-            other = next((one for one in op.operands if one is not value), value)
-            divisor = extent if arith.DivF.matches(op) else 1 / extent
-            if arith.Binary(op).lhs is not value or constant_everywhere(other) != divisor:
-                continue
-            hint = f"divide by the number of elements, not by the extent of the tile, {extent}"
-            world = World(op, load, "mean", hint)
-            self._worlds[op] = world
-            sums = self._ev.dense(tile, value.type)
-            count = extent - int(left_out.sum())
-            world.set_results(op, [sums / count])
-
-    def _run(
-        self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
-    ) -> Sequence[TileValue]:
-        """What `op` gives of other operands, with some of their elements left out."""
-        ev = self._ev
-        place = self._facts.accumulations.get(op)
-        given = list(operands)
-        if place is None or tt.Dot.matches(op):
-            for at, shadow in cleaned.items():
-                values = ev.full(given[at], op.operands[at].type)
-                combiner = "add" if tt.Dot.matches(op) else combination(op)
-                assert combiner is not None
-                neutral = neutral_of(combiner, values.dtype)
-                given[at] = torch.where(shadow, torch.tensor(neutral, dtype=values.dtype), values)
-        with self._apart():
-            results = ev.plan.run_alone(ev, op, given)
-        if place is not None and not tt.Dot.matches(op) and place in cleaned:
-            carried = ev.dense(given[place], op.result.type)
-            return [torch.where(cleaned[place], carried, ev.dense(results[0], op.result.type))]
-        return results
-
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """Run ops beside the kernel: over no memory of its values, and without their faults."""
-        ev = self._ev
-        saved = ev.fusion, ev.faults
-        ev.fusion, ev.faults = Fusion(), FaultLog("", 0, ev.grid, is_reported=False)
-        self._is_apart = True
-        try:
-            yield
-        finally:
-            self._is_apart = False
-            ev.fusion, ev.faults = saved
-
     # Stores
 
     def _about_to_store(self, op: Operation) -> None:
         value = stored_value(op)
-        wanted = any(value in world.values for world in self._worlds.values())
-        self._ev.follow(self, wanted)
-        for world in self._worlds.values():
-            world.forget_results(op)
+        self._ev.follow(self, value is not None and self._worlds.differ_in(value))
+        self._worlds.forget_results(op)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: whether another result would be stored."""
@@ -451,47 +311,5 @@ class PaddingTracker(ShadowValues[Origin]):
 
     def _compare(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
         value = stored_value(access.op)
-        if value is None:
-            return
-        pad = self._pad(value)
-        for world in self._worlds.values():
-            if value not in world.values:
-                continue
-            touched, values = access.touch(), stored()
-            tile = self._ev.full(world.values[value], value.type)
-            clean = at_touched(tile, touched, self._ev.first)
-            wrong = different(values, clean)
-            if pad is not None:
-                wrong = wrong & ~at_touched(pad, touched, self._ev.first)
-            if world.untold is not None:
-                wrong = wrong & ~world.untold[touched.programs - self._ev.first]
-            places = wrong.nonzero().reshape(-1)
-            if places.numel():
-                first = int(places[0])
-                shown = _shown(values[first]), _shown(clean[first])
-                self._tell(world, access, first, places.numel(), shown)
-
-    def _tell(
-        self, world: World, access: ObservedAccess, first: int, count: int, shown: tuple[str, str]
-    ) -> None:
-        stored = self._faults.offender(access.buffer, access.touch(), first)
-        place = place_of(world.load, world.op)
-        did = f"this {world.what} takes in elements that the load at {place} masks off"
-        if world.what == "mean":
-            did = f"this mean counts elements that the load at {place} masks off"
-        wrong, right = shown
-        self._faults.value_fault(
-            world.op,
-            "padding",
-            f"{did}: {wrong} in place of {right} is stored",
-            Offender(stored.program_id, (), stored.index),
-            count,
-            severity="error",
-            store=access.op,
-            tensor=access.buffer.name,
-            hint=world.hint,
-        )
-
-
-def _shown(value: Tensor) -> str:
-    return f"{value.item():g}" if value.is_floating_point() else str(value.item())
+        if value is not None:
+            self._worlds.compare(access, value, stored, self._pad(value))

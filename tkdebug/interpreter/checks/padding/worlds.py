@@ -1,124 +1,276 @@
-"""What a kernel would compute if one op of it left its padding out, beside what it computes."""
+"""What would be computed without padding: the worlds of a batch, run beside the kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import place_of
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
-from tkdebug.compiler.ops.table import OPS
-from tkdebug.interpreter.checks.padding.facts import counts_elements
-from tkdebug.interpreter.checks.shadow_flow import united
+from tkdebug.interpreter.checks.padding.combinations import (
+    combination,
+    name_of,
+    neutral_of,
+    neutral_text,
+)
+from tkdebug.interpreter.checks.padding.facts import PaddingFacts
+from tkdebug.interpreter.checks.padding.proof import constant_everywhere
+from tkdebug.interpreter.checks.padding.world import World, different, differs
+from tkdebug.interpreter.checks.shadow_values import at_touched
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.values import TileValue
 
-if TYPE_CHECKING:
-    from tkdebug.interpreter.evaluator import Evaluator
-
-_SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
-# How far rounding may take results apart that are the same otherwise.
-_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
-_LOOSEST = 5e-2
-_OF_LARGEST = 1e-1
+_MOST_WORLDS = 8
 
 
-class World:
-    """The values that differ where `op` leaves padding out; all others are the kernel's own.
+class Worlds:
+    """The worlds of one batch, which run beside the kernel from an op up to its stores.
 
     Attributes:
-        op: a reduction, a product, or what accumulates in a loop.
-        load: whose masked-off elements it takes in.
-        what: how messages call it, such as "max".
-        hint: what to do about it.
-        values: those that differ.
-        untold: programs (P,) that it tells nothing of; None where there are none.
+        is_apart: whether an op runs for a world now, and not for the kernel.
     """
 
-    def __init__(self, op: Operation, load: Operation, what: str, hint: str) -> None:
-        self.op = op
-        self.load = load
-        self.what = what
-        self.hint = hint
-        self.values: dict[Value, TileValue] = {}
-        self.untold: Tensor | None = None
+    def __init__(self, ev: Evaluator, faults: FaultLog, facts: PaddingFacts) -> None:
+        self._ev = ev
+        self._faults = faults
+        self._facts = facts
+        self._by_op: dict[Operation, World] = {}
+        self._dropped: set[Operation] = set()
+        # Of sums that leave elements out: the extent, which are left out, and the load.
+        self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
+        self.is_apart = False
 
-    def operands_of(
-        self, op: Operation, operands: Sequence[TileValue]
-    ) -> Sequence[TileValue] | None:
-        """What `op` is given here; None where nothing differs, or it has effects."""
-        if OPS[op.name].effects or not any(value in self.values for value in op.operands):
-            return None
-        return [
-            self.values.get(value, tile) for value, tile in zip(op.operands, operands, strict=True)
-        ]
+    @property
+    def are_followed(self) -> bool:
+        """Whether there is any, or a sum by which one may begin."""
+        return bool(self._by_op or self._counts)
 
-    def set_results(self, op: Operation, results: Sequence[TileValue]) -> None:
-        """What `op` gives here."""
-        for value, result in zip(op.results, results, strict=True):
-            self.values[value] = result
+    def has_begun(self, op: Operation) -> bool:
+        """Whether there is one in which `op` leaves its padding out."""
+        return op in self._by_op
+
+    def differ_in(self, value: Value) -> bool:
+        """Whether a value is another in one of them."""
+        return any(value in world.values for world in self._by_op.values())
+
+    def note_count(self, value: Value, extent: int, left_out: Tensor, load: Operation) -> None:
+        """`value` is a sum of `extent` elements without some that a load masks off."""
+        self._counts[value] = (extent, left_out, load)
+
+    def forget_counts(self, op: Operation) -> None:
+        """`op` gives other results than before."""
+        for value in op.results if self._counts else ():
+            self._counts.pop(value, None)
 
     def forget_results(self, op: Operation) -> None:
-        """`op` gives what it gives anyway, as far as is known."""
-        for value in op.results:
-            self.values.pop(value, None)
+        """`op` gives the same in all of them, as far as is known."""
+        for world in self._by_op.values():
+            world.forget_results(op)
 
-    def is_corrected_by(self, op: Operation) -> bool:
-        """Whether `op` takes away what the padding has added, as in total - (BLOCK - n)."""
-        if not any(view.matches(op) for view in _SUMS):
-            return False
-        others = [value for value in op.operands if value not in self.values]
-        return len(others) == 1 and counts_elements(others[0])
+    def forget(self, value: Value) -> None:
+        """A value dies; a world in which no value differs ends."""
+        self._counts.pop(value, None)
+        for world in tuple(self._by_op.values()):
+            world.values.pop(value, None)
+            if not world.values:
+                del self._by_op[world.op]
 
-    def forward(self, ev: Evaluator, op: Operation) -> bool:
-        """Control goes on from `op`; False where it would not go the same way here."""
-        if any(value in self.values for value in deciding(op)):
-            return False
-        forwards: dict[Value, TileValue | None] = {}
-        for source, target in forwarded(op):
-            if source not in self.values and target not in self.values:
+    def forward(self, op: Operation) -> None:
+        """Control goes on from `op`."""
+        for world in tuple(self._by_op.values()):
+            if not world.forward(self._ev, op):
+                self._drop(world.op)
+
+    def _drop(self, op: Operation) -> None:
+        self._by_op.pop(op, None)
+        self._dropped.add(op)
+
+    def step(
+        self,
+        op: Operation,
+        operands: Sequence[TileValue],
+        cleaned: dict[int, Tensor],
+        load: Operation | None,
+    ) -> None:
+        """`op` is about to run.
+
+        Args:
+            op: which.
+            operands: what it is given.
+            cleaned: by operand, the elements that it should not take in.
+            load: the load whose padding these are.
+        """
+        if not cleaned and not self.are_followed:
+            return
+        for world in tuple(self._by_op.values()):
+            if world.is_corrected_by(op):
+                self._drop(world.op)
+        own = self._by_op.get(op)
+        if own is None and cleaned and self._may_begin(op):
+            self._begin(op, operands, cleaned, load)
+        elif own is None and not cleaned:
+            self._divide(op, operands)
+        for world in tuple(self._by_op.values()):
+            if own is None and world.op is op:
+                continue  # it has just begun
+            given = world.operands_of(op, operands)
+            if given is None and not (world.op is op and cleaned):
+                world.forget_results(op)
                 continue
-            forwards[target] = self.values.get(source)
-            if op.name in CONTROL_FLOW or ev.active is None:
+            world.set_results(
+                op, self._run(op, given or operands, cleaned if world.op is op else {})
+            )
+
+    def _may_begin(self, op: Operation) -> bool:
+        return op not in self._dropped and len(self._by_op) < _MOST_WORLDS
+
+    def _begin(
+        self,
+        op: Operation,
+        operands: Sequence[TileValue],
+        cleaned: dict[int, Tensor],
+        load: Operation | None,
+    ) -> None:
+        clean = self._run(op, operands, cleaned)
+        real = self._run(op, operands, {})
+        types = [value.type for value in op.results]
+        if not any(
+            differs(self._ev.full(a, type_), self._ev.full(b, type_))
+            for a, b, type_ in zip(real, clean, types, strict=True)
+        ):
+            return
+        assert load is not None
+        place = min(cleaned)
+        combiner = "add" if tt.Dot.matches(op) else combination(op)
+        assert combiner is not None
+        what = "product" if tt.Dot.matches(op) else name_of(combiner)
+        dtype = self._ev.dtype_of(op.operands[place].type)
+        neutral = neutral_text(combiner, dtype)
+        is_direct = load.results[0] in op.operands
+        hint = (
+            f"pass other={neutral} there"
+            if is_direct
+            else f"choose with tl.where(mask, x, {neutral}) before it"
+        )
+        world = World(op, load, what, f"{hint}, which is neutral here")
+        self._by_op[op] = world
+        world.set_results(op, clean)
+
+    def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """A sum that leaves elements out is divided by the extent of the whole tile."""
+        if not (arith.DivF.matches(op) or arith.MulF.matches(op)) or not self._may_begin(op):
+            return
+        for value, tile in zip(op.operands, operands, strict=True):
+            known = self._counts.get(value)
+            if known is None:
                 continue
-            new = self.values.get(source, ev.values.get(source))
-            old = self.values.get(target, ev.values.get(target))
-            dtype = ev.dtype_of(target.type)
-            if old is None and dtype.is_floating_point:
-                # Programs that are not in the loop keep what they had, which is gone.
-                shape = (1,) * (len(ir.shape_of(target.type)) + 1)
-                old = torch.zeros(shape, dtype=dtype, device=ev.device)
-                self.untold = united(self.untold, ~ev.active)
-            if new is None or old is None:
-                return False
-            forwards[target] = ev.blend(ev.active, new, old, target.type)
-        for target, clean in forwards.items():
-            if clean is None:
-                self.values.pop(target, None)
-            else:
-                self.values[target] = clean
-        return True
+            extent, left_out, load = known
+            other = next((one for one in op.operands if one is not value), value)
+            divisor = extent if arith.DivF.matches(op) else 1 / extent
+            if arith.Binary(op).lhs is not value or constant_everywhere(other) != divisor:
+                continue
+            hint = f"divide by the number of elements, not by the extent of the tile, {extent}"
+            world = World(op, load, "mean", hint)
+            self._by_op[op] = world
+            sums = self._ev.dense(tile, value.type)
+            count = extent - int(left_out.sum())
+            world.set_results(op, [sums / count])
+
+    def _run(
+        self, op: Operation, operands: Sequence[TileValue], cleaned: dict[int, Tensor]
+    ) -> Sequence[TileValue]:
+        """What `op` gives of other operands, with some of their elements left out."""
+        ev = self._ev
+        place = self._facts.accumulations.get(op)
+        given = list(operands)
+        if place is None or tt.Dot.matches(op):
+            for at, shadow in cleaned.items():
+                values = ev.full(given[at], op.operands[at].type)
+                combiner = "add" if tt.Dot.matches(op) else combination(op)
+                assert combiner is not None
+                neutral = neutral_of(combiner, values.dtype)
+                given[at] = torch.where(shadow, torch.tensor(neutral, dtype=values.dtype), values)
+        with self._apart():
+            results = ev.plan.run_alone(ev, op, given)
+        if place is not None and not tt.Dot.matches(op) and place in cleaned:
+            carried = ev.dense(given[place], op.result.type)
+            return [torch.where(cleaned[place], carried, ev.dense(results[0], op.result.type))]
+        return results
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Run ops beside the kernel: over no memory of its values, and without their faults."""
+        ev = self._ev
+        saved = ev.fusion, ev.faults
+        ev.fusion, ev.faults = Fusion(), FaultLog("", 0, ev.grid, is_reported=False)
+        self.is_apart = True
+        try:
+            yield
+        finally:
+            self.is_apart = False
+            ev.fusion, ev.faults = saved
+
+    def compare(
+        self,
+        access: ObservedAccess,
+        value: Value,
+        stored: Callable[[], Tensor],
+        pad: Tensor | None,
+    ) -> None:
+        """Report where a world would store something else.
+
+        Args:
+            access: the store.
+            value: what it stores.
+            stored: gives the elements of that.
+            pad: which of them are padding themselves; None for none.
+        """
+        for world in self._by_op.values():
+            if value not in world.values:
+                continue
+            touched, values = access.touch(), stored()
+            tile = self._ev.full(world.values[value], value.type)
+            clean = at_touched(tile, touched, self._ev.first)
+            wrong = different(values, clean)
+            if pad is not None:
+                wrong = wrong & ~at_touched(pad, touched, self._ev.first)
+            if world.untold is not None:
+                wrong = wrong & ~world.untold[touched.programs - self._ev.first]
+            places = wrong.nonzero().reshape(-1)
+            if places.numel():
+                first = int(places[0])
+                shown = _shown(values[first]), _shown(clean[first])
+                self._tell(world, access, first, places.numel(), shown)
+
+    def _tell(
+        self, world: World, access: ObservedAccess, first: int, count: int, shown: tuple[str, str]
+    ) -> None:
+        stored = self._faults.offender(access.buffer, access.touch(), first)
+        place = place_of(world.load, world.op)
+        did = f"this {world.what} takes in elements that the load at {place} masks off"
+        if world.what == "mean":
+            did = f"this mean counts elements that the load at {place} masks off"
+        wrong, right = shown
+        self._faults.value_fault(
+            world.op,
+            "padding",
+            f"{did}: {wrong} in place of {right} is stored",
+            Offender(stored.program_id, (), stored.index),
+            count,
+            severity="error",
+            store=access.op,
+            tensor=access.buffer.name,
+            hint=world.hint,
+        )
 
 
-def differs(real: Tensor, clean: Tensor) -> bool:
-    """Whether two tiles have a difference at all."""
-    return bool(different(real, clean).any())
-
-
-def different(real: Tensor, clean: Tensor) -> Tensor:
-    """Where two tiles differ by more than rounding explains.
-
-    What would not be finite without the padding shows nothing.
-    """
-    if not real.is_floating_point():
-        return real != clean
-    tolerance = _TOLERANCES.get(real.dtype, _LOOSEST)
-    a, b = real.double(), clean.double()
-    finite = b[b.isfinite()]
-    largest = float(finite.abs().max()) if finite.numel() else 0.0
-    bound = tolerance * (b.abs() + _OF_LARGEST * largest)
-    return b.isfinite() & ~((a - b).abs() <= bound)
+def _shown(value: Tensor) -> str:
+    return f"{value.item():g}" if value.is_floating_point() else str(value.item())

@@ -15,8 +15,6 @@ from tkdebug.compiler.targets.target import BF16_ARITHMETIC
 # A byte is in a register of 16 bits.
 LETTERS = {8: "h", 16: "h", 32: "r", 64: "l"}
 _WORD_BITS = 32
-
-
 # kind -> operation and type letter of atom.
 _KINDS = {
     "add": ("add", "u"),
@@ -29,19 +27,13 @@ _KINDS = {
     "xor": ("xor", "b"),
     "xchg": ("exch", "b"),
 }
-
-
 _FLOAT_ADDS = {
     "half": "add.noftz.f16",
     "bfloat": "add.noftz.bf16",
     "float": "add.f32",
     "double": "add.f64",
 }
-
-
 _LLVM_ORDERINGS = {"relaxed": "monotonic"}
-
-
 _LLVM_SCOPES = {"gpu": ' syncscope("device")', "cta": ' syncscope("block")', "sys": ""}
 
 

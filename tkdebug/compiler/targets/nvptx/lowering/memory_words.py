@@ -16,8 +16,6 @@ from tkdebug.compiler.targets.nvptx.lowering.types import (
 
 # Width of a register -> LLVM's constraint letter, and the register's own width.
 CONSTRAINTS = {8: ("h", 16), 16: ("h", 16), 32: ("r", 32), 64: ("l", 64)}
-
-
 _WORD_BITS = 32
 
 

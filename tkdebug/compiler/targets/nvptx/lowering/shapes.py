@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.layouts import REGISTER, f2
+from tkdebug.compiler.layouts import REGISTER, LinearLayout, f2
 from tkdebug.compiler.targets.nvptx.emitter import integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
@@ -42,16 +43,27 @@ def lower_unsplat(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Regist
 def lower_broadcast(ctx: Lowering, op: Operation, x: Registers) -> Sequence[Registers]:
     """Each register takes the source's register at its coordinates, cut to the source's extents."""
     source, target = ctx.layout(tt.Broadcast(op).source), ctx.layout(op.result)
-    span = f2.Span(source.packed_bases(REGISTER))
-    sizes = dict(source.outs)
-    picked = []
-    for packed in f2.spanned(target.packed_bases(REGISTER)):
+    picked = _picked_registers(source, target)
+    if picked is None:
+        raise LoweringError.at(op, f"tt.broadcast: {source} lacks registers of {target}")
+    return ([x[register] for register in picked],)
+
+
+@lru_cache(maxsize=1024)
+def _picked_registers(source: LinearLayout, target: LinearLayout) -> tuple[int, ...] | None:
+    """The source's register for each of the target's; None where it has none for one of them.
+
+    Which one it is depends linearly on the target's, so the bits of the latter are enough.
+    """
+    span, sizes = f2.Span(source.packed_bases(REGISTER)), dict(source.outs)
+    bits = []
+    for packed in target.packed_bases(REGISTER):
         here = {d: i if sizes[d] > 1 else 0 for d, i in target.unpack_out(packed).items()}
         register = span.solve(source.pack_out(here))
         if register is None:
-            raise LoweringError.at(op, f"tt.broadcast: no register holds {here}")
-        picked.append(x[register])
-    return (picked,)
+            return None
+        bits.append(register)
+    return f2.spanned(bits)
 
 
 def lower_join(ctx: Lowering, op: Operation, a: Registers, b: Registers) -> Sequence[Registers]:

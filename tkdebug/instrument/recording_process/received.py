@@ -56,7 +56,7 @@ _NO_SCOPES = encode_scopes(())
 _NO_FACTS = ArgumentTexts((), ())
 
 
-class Arrivals:
+class Received:
     """What came, in order.
 
     Args:

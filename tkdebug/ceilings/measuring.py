@@ -1,0 +1,151 @@
+"""Measures what a GPU reaches, with a source of time that is given.
+
+Responsible for sizes, repeats and medians. Each load runs on the current CUDA device as any launch
+does; without one, kernels are interpreted, and a made-up source of time is what tests give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Protocol
+
+import torch
+
+from tkdebug.advice.ceilings import Ceiling
+from tkdebug.ceilings.kernels import (
+    FMA_STEPS,
+    copy,
+    multiply_add,
+    products,
+    read_again,
+)
+
+REPEATS = 9
+_WARM_UPS = 3
+_FLOAT_BYTES = 4
+_NS_PER_S = 1e9
+_FP8_CAPABILITY = 89
+_BF16_CAPABILITY = 80
+# Hopper multiplies by warpgroups, which take wider tiles.
+_WARPGROUPS = 9
+_WARPGROUP_TILE, _TILE = (128, 256), (128, 128)
+
+
+class Timing(Protocol):
+    """The source of times and clocks."""
+
+    def time_ns(self, run: Callable[[], object]) -> float:
+        """What `run` takes on the device."""
+        ...
+
+    def sm_mhz(self, run: Callable[[], object]) -> int | None:
+        """The clock of the multiprocessors while `run` runs; None where it is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is asked for.
+
+    Attributes:
+        copied: elements of fp32 that are copied, a multiple of `block`.
+        cached: elements of fp32 of the buffer in the second-level cache, alike.
+        block: elements of a program.
+        tile: rows and columns of a product; None for what the architecture is fastest with.
+        depth_bytes: of a product's operands.
+        programs_per_sm: of kernels that keep multiprocessors busy.
+        rounds: of loops in kernels.
+    """
+
+    copied: int = 1 << 28
+    cached: int = 1 << 22
+    block: int = 4096
+    tile: tuple[int, int] | None = None
+    depth_bytes: int = 256
+    programs_per_sm: int = 8
+    rounds: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One thing to measure: `amount` bytes or flops are done by one `run`."""
+
+    name: str
+    amount: float
+    run: Callable[[], object]
+
+
+def loads(sms: int, capability: int, sizes: Sizes, device: str) -> Iterator[Load]:
+    """What is measured, each made when it is asked for, since it takes memory.
+
+    Args:
+        sms: multiprocessors of the device.
+        capability: compute capability times ten.
+        sizes: how much.
+        device: to put tensors on.
+    """
+    yield _copying(sizes, device)
+    yield _reading_again(sms, sizes, device)
+    yield _adding(sms, sizes, device)
+    tile = sizes.tile or (_WARPGROUP_TILE if capability // 10 == _WARPGROUPS else _TILE)
+    for name, dtype in _product_types(capability):
+        yield _multiplying(name, dtype, sms, tile, sizes, device)
+
+
+def _copying(sizes: Sizes, device: str) -> Load:
+    x = torch.zeros(sizes.copied, device=device)
+    run = partial(copy[(sizes.copied // sizes.block,)], x, torch.empty_like(x), BLOCK=sizes.block)
+    return Load("memory", 2 * _FLOAT_BYTES * sizes.copied, run)
+
+
+def _reading_again(sms: int, sizes: Sizes, device: str) -> Load:
+    programs = sms * sizes.programs_per_sm
+    x = torch.zeros(sizes.cached, device=device)
+    out = torch.empty(programs * sizes.block, device=device)
+    blocks, rounds = sizes.cached // sizes.block, max(1, sizes.rounds // 16)
+    run = partial(read_again[(programs,)], x, out, blocks, rounds, BLOCK=sizes.block)
+    return Load("L2 cache", float(_FLOAT_BYTES * sizes.block * programs * rounds), run)
+
+
+def _adding(sms: int, sizes: Sizes, device: str) -> Load:
+    programs = sms * sizes.programs_per_sm
+    x = torch.ones(programs * sizes.block, device=device)
+    arguments = (x, torch.empty_like(x), 0.5, 0.25, sizes.rounds)
+    run = partial(
+        multiply_add[(programs,)], *arguments, BLOCK=sizes.block, STEPS=FMA_STEPS, num_warps=8
+    )
+    return Load("fp32", 2.0 * FMA_STEPS * sizes.rounds * programs * sizes.block, run)
+
+
+def _product_types(capability: int) -> Iterator[tuple[str, torch.dtype]]:
+    yield "tensor fp16", torch.float16
+    if capability >= _BF16_CAPABILITY:
+        yield "tensor bf16", torch.bfloat16
+        yield "tensor tf32", torch.float32
+    if capability >= _FP8_CAPABILITY:
+        yield "tensor fp8", torch.float8_e4m3fn
+
+
+def _multiplying(
+    name: str, dtype: torch.dtype, sms: int, tile: tuple[int, int], sizes: Sizes, device: str
+) -> Load:
+    rows, columns = tile
+    depth = sizes.depth_bytes // dtype.itemsize
+    x = torch.zeros(rows, depth, device=device).to(dtype)
+    y = torch.zeros(depth, columns, device=device).to(dtype)
+    out = torch.empty(sms, rows, columns, device=device)
+    run = partial(
+        products[(sms,)], x, y, out, sizes.rounds, M=rows, N=columns, K=depth, num_warps=8
+    )
+    return Load(name, 2.0 * rows * columns * depth * sizes.rounds * sms, run)
+
+
+def measure(load: Load, timing: Timing, repeats: int = REPEATS) -> Ceiling:
+    """The ceiling that a load shows: the median of its repeats."""
+    for _ in range(_WARM_UPS):
+        load.run()
+    rates = [load.amount / timing.time_ns(load.run) * _NS_PER_S for _ in range(repeats)]
+    return Ceiling(median(rates), min(rates), max(rates), repeats, timing.sm_mhz(load.run))

@@ -1,0 +1,127 @@
+"""`tkdebug ceilings`: what the GPU here reaches, measured, for the predictions of advise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.advice.ceilings import UNITS, Ceilings, as_json, save
+from tkdebug.advice.machines import MACHINES
+from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.places import put_out
+from tkdebug.errors import UsageError
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.nvml import Nvml
+
+_MS_TO_NS = 1e6
+_RUNS_FOR_A_CLOCK = 20
+_PREFIXES = ((1e12, "T"), (1e9, "G"))
+
+
+def ceilings_command(arguments: Arguments) -> int:
+    """Measure, keep, print; the result is the exit status.
+
+    Raises:
+        UsageError: there is no GPU that kernels can run on.
+    """
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    obstacle = platform_in_force().obstacle()
+    if obstacle is not None:
+        raise UsageError(f"ceilings are measured on a GPU, and there is none to run on: {obstacle}")
+    ceilings = _measured()
+    tell(f"kept in {save(ceilings)}; tkdebug advise predicts by them")
+    text = as_json(ceilings) if arguments.format == "json" else "".join(ceilings_text(ceilings))
+    put_out((text,), arguments.output)
+    return 0
+
+
+def ceilings_text(ceilings: Ceilings) -> Iterator[str]:
+    """For people: each figure beside the data sheet's way of saying it."""
+    yield (
+        f"{ceilings.name}, {ceilings.sms} multiprocessors, {ceilings.target}, driver "
+        f"{ceilings.driver or 'unknown'}, {ceilings.date}\n"
+    )
+    for name, figure in ceilings.figures.items():
+        clock = "clock unknown" if figure.sm_mhz is None else f"at {figure.sm_mhz} MHz"
+        yield (
+            f"  {name:<12} {_rate(figure.rate, UNITS[name]):>14}  {clock}, "
+            f"{figure.repeats} repeats from {_rate(figure.lowest, UNITS[name])} "
+            f"to {_rate(figure.highest, UNITS[name])}\n"
+        )
+    machine = MACHINES.get(ceilings.target)
+    if machine is None:
+        known = ", ".join(MACHINES)
+        yield f"tkdebug advise predicts for {known}, not for {ceilings.target}\n"
+
+
+def _rate(rate: float, unit: str) -> str:
+    scale, prefix = next((p for p in _PREFIXES if rate >= p[0]), _PREFIXES[-1])
+    return f"{rate / scale:.4g} {prefix}{unit}"
+
+
+class _Events:
+    """Times by CUDA events around whole runs, clocks by NVML."""
+
+    def __init__(self, nvml: Nvml | None) -> None:
+        self._nvml = nvml
+
+    def time_ns(self, run: Callable[[], object]) -> float:
+        """What `run` takes on the device."""
+        import torch
+
+        event: Any = torch.cuda.Event
+        began, ended = event(enable_timing=True), event(enable_timing=True)
+        began.record()
+        run()
+        ended.record()
+        ended.synchronize()
+        return float(began.elapsed_time(ended)) * _MS_TO_NS
+
+    def sm_mhz(self, run: Callable[[], object]) -> int | None:
+        """The clock of the multiprocessors while `run` runs; None where it is not known."""
+        import torch
+
+        for _ in range(_RUNS_FOR_A_CLOCK):
+            run()
+        state = None if self._nvml is None else self._nvml.state(torch.cuda.current_device(), True)
+        torch.cuda.synchronize()
+        return None if state is None else state.sm_clock_mhz
+
+
+def _measured() -> Ceilings:
+    import torch
+
+    from tkdebug.ceilings.measuring import Sizes, loads, measure
+    from tkdebug.compiler.targets.registered_backends import target_of
+    from tkdebug.instrument.nvml import Nvml
+    from tkdebug.runtime.device.driver import driver
+
+    try:
+        nvml: Nvml | None = Nvml()
+    except OSError as error:
+        tell(f"clocks are not known: {error}")
+        nvml = None
+    device = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(device)
+    capability = properties.major * 10 + properties.minor
+    state = None if nvml is None else nvml.state(device, False)
+    timing = _Events(nvml)
+    sms = int(properties.multi_processor_count)
+    figures = {}
+    for load in loads(sms, capability, Sizes(), "cuda"):
+        figures[load.name] = measure(load, timing)
+        del load  # its tensors
+        torch.cuda.empty_cache()
+    return Ceilings(
+        gpu=f"GPU-{properties.uuid}" if state is None else state.gpu,
+        name=str(properties.name),
+        driver="" if nvml is None else nvml.driver_version(),
+        target=target_of(driver.active.get_current_target().arch).name,
+        sms=sms,
+        date=time.strftime("%Y-%m-%d"),
+        figures=figures,
+    )

@@ -1,0 +1,333 @@
+"""The undefined elements of one batch: where they come from, and where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
+
+from tkdebug.compiler.analysis import offset_arithmetic
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import accessed
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
+from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at
+from tkdebug.interpreter.checks.undefined import offset_wraps
+from tkdebug.interpreter.checks.undefined.sources import SYMBOLS, Sources
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+
+_OFFSET_CARRIERS = offset_arithmetic.CARRIERS | tt.AddPtr.names
+_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
+_LEAVING = names_of(scf.Yield, scf.Condition)
+_DECISIONS = {
+    scf.If.name: "decides a branch",
+    scf.For.name: "bounds a loop",
+    scf.Condition.name: "decides a loop",
+}
+# What an access does with each of its operands but the pointer, the first one.
+_STORING = names_of(tt.Store, tt.Atomic)
+_ACCESSES = _STORING | tt.Load.names
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedOrigin(Origin):
+    """One run of an op that gave undefined elements.
+
+    Attributes:
+        kind: "undefined", or of offsets: "wrapped"; "hashed", wrapped, but only remainders are
+            made of them; "remainder", negative as `op` was, or because it wrapped.
+    """
+
+    kind: Literal["undefined", "wrapped", "hashed", "remainder"] = "undefined"
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the elements themselves, and no remainders of them, have wrapped."""
+        return self.kind in ("wrapped", "hashed")
+
+    def shown(self, at: tuple[int, ...]) -> str:
+        """The op at an element, such as "7 // 0"; "" of a load."""
+        if not self.operands:
+            return ""
+        left, right = (int(element_at(values, at)) for values in self.operands)
+        return f"{left} {SYMBOLS[self.op.name]} {right}"
+
+
+# The shadows of one value, by the op that they come from.
+Shadow = dict[Operation, tuple[UndefinedOrigin, Tensor]]
+
+
+class UndefinedElements(ShadowValues[UndefinedOrigin]):
+    """The undefined elements of one batch of programs."""
+
+    def __init__(self, ev: Evaluator, faults: FaultLog, sources: Sources, of_loads: bool) -> None:
+        super().__init__(ev)
+        self._faults = faults
+        self._sources = sources
+        self._of_loads = of_loads
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` is about to run: what of its results is undefined, and what is used of operands."""
+        self._look_at(op, operands)
+        run.attend(self, bool(self.shadows))
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """An op that makes offsets has run: elements that wrap, or are negative, are followed."""
+        if op in self._sources.offsets.remainders:
+            if offset_wraps.may_be_negative(results[0]):
+                self._negative_remainder(op, operands, results[0])
+        elif offset_wraps.may_wrap(op, operands, results[0]):
+            self._wrapped(op, operands)
+        run.attend(self, bool(self.shadows))
+        return results
+
+    def _look_at(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        if op.name in CONTROL_FLOW:
+            self.enter(op)
+            return
+        if op.name in _LEAVING:
+            self.leave(op)
+            return
+        if op.name in _ACCESSES and self.shadows:
+            self._accessed(op, operands)
+        found = self._flow(op, operands)
+        if op in self._sources.ops or op in self._sources.loads:
+            self._add_origin(op, operands, found)
+        for value, shadows in zip(op.results, found, strict=True):
+            self.set_shadow(value, shadows)
+
+    def _wrapped(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """`op` has run and may have wrapped, in what pointers are moved by."""
+        ev = self._ev
+        types = [value.type for value in op.operands]
+        values = [ev.dense(tile, type_) for tile, type_ in zip(operands, types, strict=True)]
+        bad = self.of_active(offset_wraps.wraps(op, *values))
+        lost = self._cancelled(op)
+        if lost is not None:
+            bad = bad & ~lost
+        known = self.shadows.get(op.result, {})
+        if not arith.MulI.matches(op):
+            # What wraps twice in a sum has come back.
+            for key, (origin, shadow) in list(known.items()):
+                if origin.is_wrapped:
+                    known[key] = (origin, shadow & ~bad)
+                    bad = bad & ~shadow
+        if bool(bad.any()):
+            bad = ev.full(bad, types[0])
+            shadow = bad | known[op][1] if op in known else bad
+            hashed = op in self._sources.offsets.hashed
+            origin = UndefinedOrigin(op, bad, tuple(values), "hashed" if hashed else "wrapped")
+            self.shadows[op.result] = {**known, op: (origin, shadow)}
+
+    def _negative_remainder(
+        self, op: Operation, operands: Sequence[TileValue], result: TileValue
+    ) -> None:
+        """`op`, a remainder that moves pointers, has run and may have given negative numbers."""
+        ev = self._ev
+        bad = self.of_active(ev.dense(result, op.result.type) < 0)
+        known = dict(self.shadows.get(op.result, {}))
+        for origin, shadow in self.shadows.get(arith.RemSI(op).lhs, {}).values():
+            if origin.is_wrapped and bool((bad & shadow).any()):
+                known[origin.op] = (replace(origin, kind="remainder"), bad & shadow)
+                bad = bad & ~shadow
+        if op not in known and bool(bad.any()):
+            types = [value.type for value in op.operands]
+            values = tuple(map(ev.dense, operands, types))
+            bad = ev.full(bad, types[0])
+            known[op] = (UndefinedOrigin(op, bad, values, "remainder"), bad)
+        if known:
+            self.shadows[op.result] = known
+
+    # Origins
+
+    def _add_origin(
+        self, op: Operation, operands: Sequence[TileValue], found: list[Shadow]
+    ) -> None:
+        is_load = tt.Load.matches(op)
+        bad = self._masked_off(op, operands[1]) if is_load else self._bad(op, operands[1])
+        if bad is None:
+            return
+        ev = self._ev
+        types = [value.type for value in op.operands]
+        values = () if is_load else tuple(map(ev.dense, operands, types))
+        bad = ev.full(bad, types[0])
+        old = found[0].get(op)
+        shadow = bad if old is None else bad | old[1]
+        found[0][op] = (UndefinedOrigin(op, bad, values), shadow)
+
+    def _masked_off(self, op: Operation, mask: TileValue) -> Tensor | None:
+        """Where a load that has no `other` reads nothing; None for nowhere, or if not asked for."""
+        given = mask_of(op)
+        if not self._of_loads or given is None or (isinstance(mask, int) and mask):
+            return None
+        bad = self.of_active(~self._ev.dense(mask, given.type).bool())
+        return bad if bool(bad.any()) else None
+
+    def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
+        """Where the second operand is one that the op is not defined for; None for nowhere."""
+        bits = ir.element_of(op.result.type).bits
+        shifts = op.name in _SHIFTS
+        low, high = (0, bits - 1) if shifts else (None, None)
+        if isinstance(right, int):
+            if right != 0 if low is None or high is None else low <= right <= high:
+                return None
+        elif isinstance(right, AffineTile):
+            least, most = right.bounds()
+            if low is None or high is None:
+                if least > 0 or most < 0:
+                    return None
+            elif low <= least and most <= high:
+                return None
+        values = self._ev.dense(right, arith.Binary(op).rhs.type)
+        bad = (values < 0) | (values >= bits) if shifts else values == 0
+        bad = self.of_active(bad)
+        return bad if bool(bad.any()) else None
+
+    # Flow
+
+    def _flow(self, op: Operation, operands: Sequence[TileValue]) -> list[Shadow]:
+        results: list[Shadow] = [{} for _ in op.results]
+        each = [self.shadows.get(value) for value in op.operands]
+        if not results or not any(each):
+            return results
+        merged = [self._merged(shadows) for shadows in each]
+        origins = {key: of for shadows in each if shadows for key, (of, _) in shadows.items()}
+        lost = self._cancelled(op)
+        for key, origin in origins.items():
+            if origin.kind != "undefined" and op.name not in _OFFSET_CARRIERS:
+                continue  # bits or a limit: it was meant
+            shadows = [found[key][1] if found and key in found else None for found in each]
+            flowed = shadows_of_results(self._ev, op, operands, shadows, merged)
+            for result, shadow in zip(results, flowed, strict=True):
+                if shadow is not None and lost is not None and origin.is_wrapped:
+                    shadow = shadow & ~lost
+                if shadow is not None and bool(shadow.any()):
+                    result[key] = (origin, shadow)
+        return results
+
+    def _cancelled(self, op: Operation) -> Tensor | None:
+        """Where both operands of a difference have wrapped: it may be right all the same."""
+        if not arith.SubI.matches(op):
+            return None
+        left, right = (self._wrapped_of(value) for value in op.operands)
+        return None if left is None or right is None else left & right
+
+    def _wrapped_of(self, value: Value) -> Tensor | None:
+        total = None
+        for origin, shadow in self.shadows.get(value, {}).values():
+            if origin.is_wrapped:
+                total = united(total, shadow)
+        return total
+
+    def _merged(self, shadows: Shadow | None) -> Tensor | None:
+        total = None
+        for _, shadow in (shadows or {}).values():
+            total = united(total, shadow)
+        return total
+
+    def decided(self, op: Operation) -> None:
+        """Undefined values decide where control goes."""
+        for value in deciding(op):
+            self._used(op, value, _DECISIONS[op.name])
+
+    # Uses
+
+    def _accessed(self, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Report undefined elements that an access stores, goes by, or is masked by."""
+        mask = mask_of(op)
+        allowed = self._allowed(op, operands, mask)
+        for place, value in enumerate(op.operands):
+            shadows = self.shadows.get(value)
+            if not shadows or (tt.Load.matches(op) and place > 0 and value is not mask):
+                continue
+            use = "is stored"
+            if place == 0:
+                use = "is the address accessed"
+            elif value is mask:
+                use = "masks the access"
+            for origin, shadow in shadows.values():
+                if origin.kind == "hashed" or (origin.kind != "undefined" and place > 0):
+                    continue
+                used = shadow if value is mask else shadow & allowed
+                if origin.kind == "remainder":
+                    used = used & self._before_tensor(op, operands[0])
+                how = use
+                if origin.kind != "undefined" and isinstance(operands[0], PointerTile):
+                    how = "leads"
+                self._tell(op, origin, self.of_active(used), how, operands[0])
+
+    def _before_tensor(self, op: Operation, pointer: TileValue) -> Tensor | bool:
+        """Where an access goes by an offset below 0."""
+        if not isinstance(pointer, PointerTile):
+            return False
+        shape = ir.shape_of(accessed(op).type)
+        return self._ev.dense(pointer.offset, ir.tile(shape, ir.I64)) < 0
+
+    def _allowed(
+        self, op: Operation, operands: Sequence[TileValue], mask: Value | None
+    ) -> Tensor | bool:
+        if mask is None:
+            return True
+        place = next(at for at, value in enumerate(op.operands) if value is mask)
+        return self._ev.dense(operands[place], mask.type).bool()
+
+    def _used(self, op: Operation, value: Value, use: str) -> None:
+        for origin, shadow in self.shadows.get(value, {}).values():
+            if origin.kind != "undefined":
+                continue
+            self._tell(op, origin, self.of_active(shadow), use, None)
+
+    def _tell(
+        self,
+        op: Operation,
+        origin: UndefinedOrigin,
+        used: Tensor,
+        use: str,
+        pointer: TileValue | None,
+    ) -> None:
+        if not bool(used.any()):
+            return
+        active = self._ev.active
+        if used.shape[0] == 1:  # the same in all programs
+            used = used.expand(self._ev.programs, *used.shape[1:])
+            if active is not None:
+                used = used & active.reshape(-1, *(1,) * (used.dim() - 1))
+        used = used.expand(used.shape[0], *ir.shape_of(op.operands[0].type))
+        place = used.nonzero()[0].tolist()
+        program, lane = place[0], tuple(place[1:])
+        at = origin.place_of(program, lane)
+        offender = Offender(self._ev.program_at(program), at[1:], None)
+        tensor, index = None, None
+        if isinstance(pointer, PointerTile) and use in ("is stored", "leads"):
+            tensor = pointer.buffer.name
+            index = self._offset(op, pointer, program, lane)
+        count = int(used.sum())
+        is_negative = origin.kind == "remainder" and origin.op.name == offset_arithmetic.REMAINDER
+        self._faults.undefined(
+            origin.op, offender, origin.shown(at), op, use, tensor, index, count, is_negative
+        )
+
+    def _offset(
+        self, op: Operation, pointer: PointerTile, program: int, lane: tuple[int, ...]
+    ) -> int:
+        shape = ir.shape_of(accessed(op).type)
+        offsets = self._ev.full(pointer.offset, ir.tile(shape, ir.I64))
+        return int(element_at(offsets, (program, *lane)))
