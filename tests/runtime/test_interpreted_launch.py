@@ -276,7 +276,7 @@ def test_override_that_is_no_ir_says_so(tmp_path, text):
 
 def test_override_of_no_directory_says_so(tmp_path):
     scale.kernels.clear()
-    with scope(override_dir=tmp_path / "gone"), pytest.raises(UsageError, match="no directory"):
+    with scope(override_dir=tmp_path / "gone"), pytest.raises(UsageError, match="not a directory"):
         run_scale()
 
 
