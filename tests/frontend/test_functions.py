@@ -17,6 +17,7 @@ from frontend_support import (
 )
 
 import tkdebug.language as tl
+from tkdebug.compiler.aggregates import aggregate
 from tkdebug.compiler.dtypes import float16, float32, int32, pointer_type
 from tkdebug.compiler.frontend import Constant
 from tkdebug.runtime.jit.constexpr_function import cdiv, constexpr_function
@@ -307,6 +308,27 @@ def ignores(p, n):
 def test_result_that_must_be_used():
     message = message_of(ignores, p=INT32_PTR, n=int32)
     assert message == "The result of demanded is not being used. Store it."
+
+
+@aggregate
+class Squared:
+    x: tl.tensor
+
+    @demanding
+    @jit
+    def twice(self):
+        return self.x * 2
+
+
+@jit
+def ignores_a_method(p, n):
+    pair = Squared(n)
+    pair.twice()
+
+
+def test_result_of_a_method_that_must_be_used():
+    message = message_of(ignores_a_method, p=INT32_PTR, n=int32)
+    assert message == "The result of pair.twice is not being used. Store it."
 
 
 @jit

@@ -15,6 +15,7 @@ from frontend_support import (
 
 import tkdebug.language as tl
 from tkdebug.compiler.dtypes import float16, int32, pointer_type
+from tkdebug.compiler.frontend import Constant
 from tkdebug.runtime.jit.function import jit
 
 SIZE = tl.constexpr(16)
@@ -145,6 +146,23 @@ def annotates_a_run_time_value(p, n, SIZE: tl.constexpr):
 def test_a_run_time_value_may_be_annotated_constexpr():
     text = text_of(annotates_a_run_time_value, p=FP32_PTR, n=int32, SIZE=8)
     assert "math.sqrt" in text
+    assert "arith.addi" in text
+
+
+@jit
+def declares_constants(p, SHAPE: tl.constexpr):
+    rows: tl.constexpr
+    columns: tl.constexpr
+    rows, columns = SHAPE
+    plain, _ = SHAPE
+    tl.store(p + tl.arange(0, rows * columns), plain)
+    rows = plain
+    tl.store(p, rows + 1)
+
+
+def test_names_declared_constexpr_stay_constants_when_unpacked():
+    text = text_of(declares_constants, p=INT32_PTR, SHAPE=Constant((4, 2)))
+    assert "tensor<8x" in text
     assert "arith.addi" in text
 
 

@@ -20,7 +20,7 @@ class Library:
         extensions: its compiled modules, which are not built here: they are empty, and tests
             that call what they register are listed as such.
         platform: a function `module:name` that is called before the tests are imported.
-        conftests: whether its own conftests are read.
+        tests_are_ours: whether the files are beside this one, for sources without tests.
     """
 
     version: str
@@ -29,7 +29,7 @@ class Library:
     triton: str = "3.9"
     extensions: tuple[str, ...] = ()
     platform: str = ""
-    conftests: bool = True
+    tests_are_ours: bool = False
 
 
 _VLLM_TESTS = (
@@ -96,4 +96,6 @@ LIBRARIES = {
         ),
         platform="platforms:vllm_on_cuda",
     ),
+    # Its wheel has kernels and no tests; these are ours.
+    "sglang": Library(version="0.5.23", tests=("sglang_kernels.py",), tests_are_ours=True),
 }

@@ -47,13 +47,14 @@ def cause(row: dict[str, Any]) -> str:
 def run(name: str, library: Library, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the files; where a test takes the process down, go on in another behind its file."""
     source = options.source.resolve()
-    files = sorted({path for pattern in library.tests for path in source.glob(pattern)})
+    below = HERE if library.tests_are_ours else source
+    files = sorted({path for pattern in library.tests for path in below.glob(pattern)})
     files = [f for f in files if not options.files or any(part in str(f) for part in options.files)]
     rows: list[dict[str, Any]] = []
     while files:
         status, found = run_files(name, library, files, options)
         rows += found
-        done = {str(source / row["id"].partition("::")[0]) for row in found}
+        done = {str(below / row["id"].partition("::")[0]) for row in found}
         if status in _ENDED_WELL:
             break
         left = [i for i, file in enumerate(files) if str(file) in done]
@@ -70,7 +71,8 @@ def run_files(
     """Run files in one pytest process; its status, and what it recorded."""
     imports = [str(options.source.resolve() / folder) for folder in library.import_from]
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
-    command += ["--continue-on-collection-errors", "--rootdir", str(options.source.resolve())]
+    root = HERE if library.tests_are_ours else options.source.resolve()
+    command += ["--continue-on-collection-errors", "--rootdir", str(root)]
     command += ["-c", os.devnull, "-p", "tkdebug.pytest_plugin", "-p", "library_plugin"]
     command += ["--tkdebug-mode", "interpret", "--tkdebug-triton", library.triton]
     command += [f"--tkdebug-check={check}" for check in options.check]

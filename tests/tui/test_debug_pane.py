@@ -122,6 +122,20 @@ async def test_keys_go_on_and_back(tmp_path):
         await until(pilot, lambda: notified(app) == ["no kernel is stopped"], "the refusal")
 
 
+async def test_u_goes_on_to_the_scripts_lines_and_variables(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        await pilot.press("u")
+        await until(
+            pilot, lambda: "kernels.tiled[(self.programs,)]" in screen_text(app), "the call"
+        )
+        frames = str(app.query_one("#debug-frames").render())
+        assert frames.startswith(f"in tiled:{line('load')} ← _run:")
+        await until(pilot, lambda: "float32[512]" in screen_text(app), "the tensor of the script")
+        await pilot.press("d")
+        await at(pilot, "load")
+
+
 async def test_the_command_line_takes_the_consoles_commands(tmp_path):
     async with debugging(tmp_path, f"b {line('store')}", "c") as (app, pilot):
         await at(pilot, "store")

@@ -158,7 +158,12 @@ def pytest_load_initial_conftests() -> None:
         sys.meta_path.insert(0, CheckoutFinder())
         pytest.skip = _skip_unless_waived(pytest.skip)
         pytest.xfail = _skip_unless_waived(pytest.xfail)
+        import triton.runtime.cache
         from triton import knobs
+
+        # A file of tests imports these, of which two of its tests make use.
+        for name in ("FileCacheManager", "RemoteCacheManager"):
+            setattr(triton.runtime.cache, name, None)
 
         from tkdebug.compiler.targets.nvptx.disassembly import find_nvdisasm
 

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from tkdebug.advice.machines import MEMORY_SHARE, TENSOR_SHARE, TF32_BITS, Machine
@@ -140,7 +141,13 @@ def _all() -> Iterator[Ceilings]:
         try:
             yield read(path)
         except (OSError, ValueError) as error:
-            tell(f"{path}: {error}; measure again with tkdebug ceilings")
+            _tell_damaged(path, str(error))
+
+
+@cache
+def _tell_damaged(path: Path, reason: str) -> None:
+    """Say it once: each launch that is judged asks."""
+    tell(f"{path}: {reason}; measure again with tkdebug ceilings")
 
 
 def measured_machine(machine: Machine, ceilings: Ceilings) -> Machine:

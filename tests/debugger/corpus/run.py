@@ -6,7 +6,7 @@ CHECKOUTS is a folder with the checkouts that `libraries.py` names; nothing of t
 `--upstream` is a Python with Triton 3.6 and torch for the reference, `--python` one with torch and
 what the libraries need. A library's tests run under tkdebug, and the smallest launch of each kernel
 is written down (`capture_plugin.py`). Upstream's interpreter evaluates one program of it, line by
-line (`reference.py`); the debugger steps through the same program, and each local of Python's at
+line (`upstream_locals.py`); the debugger steps through the same program, and each of its locals at
 each line is looked for among its variables (`compare.py`). `kernels.txt` lists the kernels, with
 the test that launches each; `--all` runs all tests instead, and `--update` writes the list anew.
 """
@@ -125,7 +125,7 @@ def _evaluate(options: argparse.Namespace, name: str, library: Library, out: Pat
     files = [file for file in sorted(out.glob("*.pt")) if options.all or file.stem in chosen]
     sources = options.checkouts / library.folder / library.sources
     paths = [word for path in (sources, *options.path) for word in ("--path", str(path))]
-    command = [options.upstream, str(HERE / "reference.py"), *map(str, files), *paths]
+    command = [options.upstream, str(HERE / "upstream_locals.py"), *map(str, files), *paths]
     with (options.out / f"{name}.reference.log").open("wb") as log:
         subprocess.run(
             command, env=_environment(options, library, PYTHONPATH=str(HERE)), check=bool(files),

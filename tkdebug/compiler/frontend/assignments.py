@@ -49,6 +49,10 @@ def _unpack(v: Visitor, node: ast.expr, targets: list[ast.expr], value: Any) -> 
 def visit_assign(v: Visitor, node: ast.Assign, rest: Rest) -> Outcome | None:
     """`x = value`, `x, y = value`, `x = y = value`."""
     value = v.expression(node.value)
+    if v.scope.declared:
+        for target in node.targets:
+            _assign_declared(v, target, value)
+        return None
     with v.visiting(node.value):
         value = v.decay(value)
     for target in node.targets:
@@ -56,12 +60,30 @@ def visit_assign(v: Visitor, node: ast.Assign, rest: Rest) -> Outcome | None:
     return None
 
 
+def _assign_declared(v: Visitor, target: ast.expr, value: Any) -> None:
+    """Bind `target`; names that were declared constants stay constants."""
+    match target:
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            for inner, item in zip(targets, _unpack(v, target, targets, value), strict=True):
+                _assign_declared(v, inner, item)
+        case ast.Name(id=name) if name in v.scope.declared:
+            v.scope.declared -= {name}
+            v.bind(name, value, target, is_constexpr=True)
+        case _:
+            with v.visiting(target):
+                value = v.decay(value)
+            assign(v, target, value)
+
+
 def visit_annotated(v: Visitor, node: ast.AnnAssign, rest: Rest) -> Outcome | None:
     """`x: tl.constexpr = value`; any other annotation is ignored, as upstream does.
 
     A run-time value may be annotated so, too: then it is an error only to use `x` as a constant.
+    Without a value it holds for the next assignment to `x`, also by unpacking.
     """
     if node.value is None:
+        if isinstance(node.target, ast.Name) and v.expression(node.annotation) is constexpr:
+            v.scope.declared |= {node.target.id}
         return None
     if v.expression(node.annotation) is not constexpr:
         with v.visiting(node.value):

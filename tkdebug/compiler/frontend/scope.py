@@ -37,14 +37,16 @@ class Scope:
     Attributes:
         names: what each name is bound to.
         missing: why a name that the function does bind has no value here.
+        declared: names that `name: tl.constexpr` stands for, up to their first assignment.
     """
 
     names: dict[str, Binding] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    declared: frozenset[str] = frozenset()
 
     def copy(self) -> Scope:
         """An independent scope with the same names."""
-        return Scope(dict(self.names), dict(self.missing))
+        return Scope(dict(self.names), dict(self.missing), self.declared)
 
     def bind(self, name: str, binding: Binding) -> None:
         """Bind `name`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from types import ModuleType
 from typing import Any
 
 from tkdebug.compiler.describe import describe
@@ -53,9 +55,15 @@ def _visit_expression(v: Visitor, node: ast.Expr, rest: Rest) -> Outcome | None:
 def _require_use(v: Visitor, node: ast.Call) -> None:
     """Some functions say that a call whose result is dropped is a mistake."""
     function: Any = node.func
-    if not isinstance(function, ast.Name):
-        return
-    target = v.lookup(function.id)
+    match function:
+        case ast.Name(id=name):
+            target = v.lookup(name)
+        case ast.Attribute(value=ast.Name(id=name), attr=member):
+            owner = v.lookup(name)
+            holder = owner if isinstance(owner, ModuleType) else type(owner)
+            target = inspect.getattr_static(holder, member, None)
+        case _:
+            return
     target = target.function if isinstance(target, BoundMember) else target
     demand = getattr(target, "_must_use_result", False)
     if demand:

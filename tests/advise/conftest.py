@@ -1,0 +1,7 @@
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def by_data_sheets(monkeypatch):
+    """Predictions are the same on a machine whose GPU was measured."""
+    monkeypatch.setattr("tkdebug.advice.judging.newest", lambda target: None)
