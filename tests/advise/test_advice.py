@@ -18,6 +18,10 @@ SOME = (
     ("compute_more", "matmul_half_sums"),
     ("compute_more", "row_dot"),
     ("held_out", "move"),
+    ("held_out", "matmul_one_stage"),
+    ("held_out", "row_sums"),
+    ("variants", "attend"),
+    ("variants", "largest_of_segments"),
 )
 
 pytestmark = pytest.mark.skipif(

@@ -37,6 +37,9 @@ class AccessFacts:
         is_gather: whether its addresses come from memory.
         repeated: share of executions that access what the same program accessed the time before.
         same_address: most times that one address is accessed, in the launch.
+        turns: of atomics, those that one execution's requests make one after the other where they
+            meet: for each sector as many as its most used address has in a request.
+        addresses: different ones in one execution.
         overfetch_bytes: of sectors that the launch reads or writes through it and does not need.
         why_narrow: why `width_bytes` is not more, "" where it is what is possible.
         exact: whether counts are of all elements, not of a sample.
@@ -63,6 +66,8 @@ class AccessFacts:
     is_gather: bool = False
     repeated: float = 0.0
     same_address: int = 1
+    turns: float = 0.0
+    addresses: float = 0.0
     overfetch_bytes: int = 0
     why_narrow: str = ""
     exact: bool = True

@@ -11,7 +11,7 @@ that a small test problem gets the remarks of the large one it stands for.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tkdebug.advice.facts import AccessFacts, KernelFacts
@@ -28,10 +28,12 @@ _POWER = 4
 _BLOCK_S = 300e-9
 # Instructions in flight that keep the four schedulers of a multiprocessor busy.
 _BUSY_WARPS = 12
-# Atomics on one address follow each other so far apart.
+# Atomics on one address follow each other so far apart: two cycles of the cache or so; measured.
 ATOMIC_S = 1.2e-9
 # What one multiprocessor gets of the second-level cache.
 _SM_BYTES_PER_CYCLE = 64
+# What one of its slices moves.
+_SLICE_BYTES_PER_CYCLE = 64
 # Requests on their way that a multiprocessor keeps track of.
 _REQUESTS_IN_FLIGHT = 300
 _LONE_SECTOR = 3
@@ -50,6 +52,8 @@ class Work:
         tensor_s: that tensor cores take at their peak, all of them busy.
         atomic_s: that the most used address takes.
         waits: for memory, of one program after the other.
+        serial_s: of one program, what it moves and multiplies between such waits: in a loop with
+            nothing ahead of it, a round's transfer and product begin when the wait is over.
         requests: to memory.
         spread: blocks of a multiprocessor at a time.
         warps: of a multiprocessor at a time.
@@ -66,6 +70,7 @@ class Work:
     blocks: int
     warps: int
     programs: int
+    serial_s: float = 0.0
     extra_pipes: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -79,6 +84,61 @@ def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
         share = 1.0 if dot.unit == "wgmma" else machine.mma_share
         total += dot.flops * dot.passes / (peak * share * TENSOR_SHARE)
     return total
+
+
+def waited_for(facts: KernelFacts) -> list[AccessFacts]:
+    """Loads of loops with products of which a pass says why nothing runs ahead of them."""
+    return [
+        a
+        for a in facts.accesses
+        if facts.dots
+        and a.kind == "load"
+        and a.in_loop
+        and a.path == "registers"
+        and a.op_id in facts.why_not_pipelined
+    ]
+
+
+def _serial_seconds(facts: KernelFacts, machine: Machine) -> float:
+    """Of one program that has a multiprocessor for itself, in loops that wait for their loads."""
+    waited = waited_for(facts)
+    if not waited:
+        return 0.0
+    moved = sum(map(l2_bytes, waited)) / (machine.clock_hz * _SM_BYTES_PER_CYCLE)
+    return (moved + tensor_seconds(facts, machine) * machine.sms) / facts.programs
+
+
+def atomic_seconds(
+    facts: KernelFacts, machine: Machine, is_combined: Callable[[AccessFacts], bool] | None = None
+) -> float:
+    """What atomics that meet take: those on the most used address, or all of them over the slices.
+
+    A slice of the second-level cache moves 64 bytes a cycle, so there are as many as its bandwidth
+    needs. Source: NVIDIA A100 white paper, "A100 L2 cache": 5120 bytes a cycle; the same address
+    once a cycle at most: Kepler GK110 white paper, "Atomic operations".
+
+    Args:
+        facts: of the launch.
+        machine: the GPU.
+        is_combined: of which accesses each program first adds up what is for one address.
+    """
+    slices = machine.l2_bytes_per_s / (machine.clock_hz * _SLICE_BYTES_PER_CYCLE)
+    longest = again = 0.0
+    for access in facts.accesses:
+        if access.kind != "atomic":
+            continue
+        if is_combined is not None and is_combined(access):
+            longest = max(longest, access.same_address / meeting(access))
+        else:
+            longest = max(longest, access.same_address)
+            again += max(0.0, access.turns - access.sectors) * access.executions
+    return ATOMIC_S * max(longest, again / slices)
+
+
+def meeting(access: AccessFacts) -> float:
+    """Atomics of one execution for each address that it has."""
+    each = access.elements / max(1, access.executions)
+    return max(1.0, each / access.addresses) if access.addresses else 1.0
 
 
 def l2_bytes(access: AccessFacts) -> float:
@@ -112,13 +172,13 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
         l1_wavefronts=sum(a.executions * a.lines for a in direct) + shared + local,
         pipes=pipes,
         tensor_s=tensor_seconds(facts, machine),
-        atomic_s=max((a.same_address for a in facts.accesses if a.kind == "atomic"), default=0)
-        * ATOMIC_S,
+        atomic_s=atomic_seconds(facts, machine),
         waits=facts.chain + facts.pipelined_chain,
         requests=sum(a.executions * a.requests for a in direct if a.path == "registers"),
         blocks=max(1, facts.occupancy.blocks),
         warps=max(1, facts.occupancy.warps),
         programs=facts.programs,
+        serial_s=_serial_seconds(facts, machine),
     )
 
 
@@ -134,7 +194,7 @@ def resource_seconds(work: Work, machine: Machine) -> dict[str, float]:
         "atomics": work.atomic_s,
         "latency": work.programs
         / (machine.sms * work.blocks)
-        * (work.waits * machine.memory_latency_s + _BLOCK_S),
+        * (work.waits * machine.memory_latency_s + work.serial_s + _BLOCK_S),
         "requests in flight": work.requests
         * machine.memory_latency_s
         / (machine.sms * _REQUESTS_IN_FLIGHT),
@@ -174,7 +234,9 @@ def grid_s(work: Work, machine: Machine, balanced: bool = False) -> float:
         if name in _OF_SMS or name.endswith("instructions"):
             times[name] *= imbalance
     waves = work.programs / (machine.sms * work.blocks)
-    times["latency"] = max(1.0, waves) * (work.waits * machine.memory_latency_s + _BLOCK_S)
+    times["latency"] = max(1.0, waves) * (
+        work.waits * machine.memory_latency_s + work.serial_s + _BLOCK_S
+    )
     busy = min(machine.sms, work.programs)
     times["bytes of a multiprocessor"] = work.l2_bytes / (
         busy * machine.clock_hz * _SM_BYTES_PER_CYCLE

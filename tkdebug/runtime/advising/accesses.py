@@ -149,6 +149,8 @@ def _facts(
         is_gather=_comes_from_memory(op),
         repeated=access.repeated / access.compared if access.compared else 0.0,
         same_address=int(most.max()) if most is not None and most.numel() else 1,
+        turns=_mean(r.turns for r in requests),
+        addresses=_mean(r.addresses for r in requests),
         overfetch_bytes=max(0, overfetch),
         why_narrow=form.why,
         exact=access.exact,

@@ -35,8 +35,10 @@ def waits(
     plain = ahead = 0.0
     for block, runs in _blocks(tile, executions):
         depth, runs_ahead = _depth(block, accesses)
-        # Loads that need nothing of the round before are issued for several rounds together.
-        apart = _ROUNDS_TOGETHER if _is_independent(block, accesses) else 1
+        # Loads that need nothing of the round before are issued for several rounds together, but
+        # not across the barriers around operands of a product in shared memory.
+        together = _is_independent(block, accesses) and not _has_dot(block)
+        apart = _ROUNDS_TOGETHER if together else 1
         plain += depth * runs / programs / apart
         if runs_ahead:
             # The first copy is waited for in full.
@@ -80,6 +82,10 @@ def _is_independent(block: Block, accesses: Mapping[int, AccessFacts]) -> bool:
         return False
     known = [accesses[op.id] for op in block.operations if op.id in accesses]
     return not any(access.loop_depends for access in known)
+
+
+def _has_dot(block: Block) -> bool:
+    return any(tt.Dot.matches(op) for op in block.operations)
 
 
 def _waits(op: Operation) -> bool:
