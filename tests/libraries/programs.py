@@ -5,8 +5,10 @@ Each compares the kernels of a source with torch, and prints a line for each.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
@@ -58,4 +60,7 @@ def lectures(source: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"kernelbench": kernelbench, "lectures": lectures}[sys.argv[1]](Path(sys.argv[2]))
+    program, source = {"kernelbench": kernelbench, "lectures": lectures}[sys.argv[1]], sys.argv[2]
+    folder = Path(source).resolve()
+    with tempfile.TemporaryDirectory() as written, contextlib.chdir(written):
+        program(folder)
