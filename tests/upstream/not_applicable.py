@@ -45,6 +45,7 @@ FILES = {
     "runtime/test_no_torch_dispatch.py": "launches without torch, on a GPU",
     "runtime/test_specialize.py": _LIBTRITON,
     "runtime/test_subproc.py": _INTERNALS,
+    "test_debug.py": "starts processes that reread upstream's knobs (triton.knobs.refresh_knobs)",
     "test_debug_dump.py": _IR_TEXT,
     "test_debug_kernels.py": "has no tests",
     "test_debuginfo.py": "reads the debug variables of LLVM IR",

@@ -51,7 +51,6 @@ BEHAVIOUR = (
     "runtime/test_cache.py",
     "runtime/test_autotune_listener.py",
     "runtime/test_cache_determinism.py",
-    "test_debug.py",
 )
 
 # Files that upstream runs on GPUs alone.

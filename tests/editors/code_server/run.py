@@ -47,10 +47,8 @@ def main() -> int:
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(prefix="tkdebug-editor-") as folder:
-        work = Path(folder)
         try:
-            steps = _session(options, work, deadline)
-            _check(steps)
+            steps = _checked_steps(options, Path(folder), deadline)
         except Skipped as reason:
             print(f"skipped: {reason}")
         except subprocess.TimeoutExpired:
@@ -64,14 +62,27 @@ def main() -> int:
     return 0
 
 
-def _session(options: argparse.Namespace, work: Path, deadline: float) -> dict[str, Any]:
+def _checked_steps(options: argparse.Namespace, folder: Path, deadline: float) -> dict[str, Any]:
+    """The steps of a session that shows what it should, of two at most: pages are slow at times."""
+    tools = options.tools or folder / "tools"
+    try:
+        steps = _session(options.vsix, tools, folder / "first", deadline)
+        _check(steps)
+    except Wrong as found:
+        print(f"code-server: {found}; once more")
+        steps = _session(options.vsix, tools, folder / "second", deadline)
+        _check(steps)
+    return steps
+
+
+def _session(vsix: Path, tools: Path, work: Path, deadline: float) -> dict[str, Any]:
     """What the page shows at each step, by the step's name."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise Skipped(f"no Chromium: none of {', '.join(BROWSERS)} is installed")
-    if not options.vsix.is_file():
-        raise Skipped(f"there is no {options.vsix}: the extension was not packaged")
-    tools = options.tools or work / "tools"
+    if not vsix.is_file():
+        raise Skipped(f"there is no {vsix}: the extension was not packaged")
+    work.mkdir()
     node = _installed(tools, deadline)
     place = work / "workspace"
     _write_workspace(place)
@@ -79,7 +90,7 @@ def _session(options: argparse.Namespace, work: Path, deadline: float) -> dict[s
     folders = ["--user-data-dir", work / "data", "--extensions-dir", work / "extensions"]
     command = [node, server, "--config", work / "config.yaml", *folders]
     (work / "config.yaml").write_text("")
-    _run([*command, "--install-extension", options.vsix], "it takes no extension", deadline)
+    _run([*command, "--install-extension", vsix], "it takes no extension", deadline)
     with _serving(command, work, deadline) as address:
         drive = [node, HERE / "drive.mjs", tools, browser, f"{address}/?folder={place}", _line()]
         done = _Driven(drive, deadline)
