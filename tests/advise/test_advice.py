@@ -20,7 +20,10 @@ SOME = (
     ("held_out", "move"),
     ("held_out", "matmul_one_stage"),
     ("held_out", "row_sums"),
+    ("held_out", "scale_ragged"),
     ("variants", "attend"),
+    ("variants", "normalise"),
+    ("variants", "from_codes"),
     ("variants", "largest_of_segments"),
 )
 
@@ -38,6 +41,13 @@ def test_the_planted_cause_ranks_first_at_its_line(file, case):
     assert (first.kind, first.line) == (kind, line), first.message
     assert first.better_ns < first.predicted_ns
     assert "predicted: " in first.message
+
+
+def test_fp64_is_named_where_it_is_slow_and_not_where_memory_is_slower():
+    assert corpus.run("held_out", "rotate").remarks == ()
+    consumer = corpus.run("held_out", "rotate", arch="sm_89")
+    line, kind = corpus.planted_at("held_out", "rotate")
+    assert corpus.rank(consumer, line, kind) == 1
 
 
 @pytest.mark.parametrize("case", ["softmax", "transpose"])

@@ -32,11 +32,14 @@ class AccessFacts:
         program_sectors: sectors that one execution touches, each once.
         width_bytes: of the access of one thread.
         possible_bytes: widest access that there would be for the tile (16 bytes at most).
+        thread_bytes: of a thread's elements that follow each other in memory, aligned or not.
         in_loop: whether it is in a loop.
         loop_depends: whether its addresses depend on what the loop has loaded.
         is_gather: whether its addresses come from memory.
         repeated: share of executions that access what the same program accessed the time before.
         same_address: most times that one address is accessed, in the launch.
+        reached: share of executions in which masks let anything through, estimated; the others ask
+            for nothing.
         turns: of atomics, those that one execution's requests make one after the other where they
             meet: for each sector as many as its most used address has in a request.
         addresses: different ones in one execution.
@@ -61,11 +64,13 @@ class AccessFacts:
     program_sectors: float
     width_bytes: int
     possible_bytes: int
+    thread_bytes: int = 0
     in_loop: bool = False
     loop_depends: bool = False
     is_gather: bool = False
     repeated: float = 0.0
     same_address: int = 1
+    reached: float = 1.0
     turns: float = 0.0
     addresses: float = 0.0
     overfetch_bytes: int = 0

@@ -83,7 +83,7 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
     """Requests that touch more sectors than their bytes need."""
 
     def wastes(access: AccessFacts) -> bool:
-        return access.sectors > 1.5 * access.needed_sectors and access.requests >= 1
+        return access.sectors > 1.5 * access.needed_sectors and not _is_split(access)
 
     for (frame, verb), accesses in _lines(launch, wastes).items():
         worst = max(accesses, key=lambda a: a.executions * a.sectors)
@@ -116,6 +116,17 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
         yield Finding(frame, "gather" if gather else "uncoalesced", message, work)
 
 
+def _is_split(access: AccessFacts) -> bool:
+    """Whether neighbours in memory are a thread's own, and taken one by one.
+
+    Each of its requests then leaves gaps that the next ones fill.
+    """
+    return (
+        access.width_bytes < min(4, access.thread_bytes)
+        and access.program_sectors <= 1.5 * access.needed_sectors
+    )
+
+
 def narrow_accesses(launch: Launch) -> Iterator[Finding]:
     """Accesses of a thread that could be wider."""
 
@@ -124,7 +135,9 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
             access.path == "registers"
             and access.kind != "atomic"
             and access.width_bytes < min(4, access.possible_bytes)
-            and access.sectors <= 1.5 * access.needed_sectors + access.requests
+            and (
+                access.sectors <= 1.5 * access.needed_sectors + access.requests or _is_split(access)
+            )
             and access.tile_elems >= 128
         )
 
@@ -133,10 +146,16 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
         wide = access.possible_bytes / access.width_bytes
         count = sum(a.requests * a.executions for a in accesses)
         fewer = count * (1 - 1 / wide)
+        # Wide ones fill the lines that they touch; split ones come back to each line.
+        again = sum(
+            max(0.0, a.lines - a.needed_sectors / 4) * a.executions
+            for a in accesses
+            if _is_split(a)
+        )
         work = replace(
             launch.work,
             requests=launch.work.requests - fewer,
-            l1_wavefronts=launch.work.l1_wavefronts - fewer,
+            l1_wavefronts=launch.work.l1_wavefronts - max(fewer, again),
             pipes=_without(launch.work.pipes, {"lsu": fewer, "issue": 2 * fewer}),
         )
         why = f", because {access.why_narrow}" if access.why_narrow else ""
@@ -290,14 +309,17 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
             per_element = line.per_element.get(cause, 1.0)
             if cause != "fp64" and per_element < _SLOW_INSTRUCTIONS:
                 continue
-            kept = min(1.0, _FAST_INSTRUCTIONS / per_element)
+            # Functions and division of fp64 are sequences of instructions; special-function units
+            # take fp32 alone (CUDA C++ Programming Guide, "Arithmetic Instructions").
+            fewest = _SLOW_INSTRUCTIONS if cause == "fp64" else _FAST_INSTRUCTIONS
+            kept = min(1.0, fewest / per_element)
             removed = {pipe: number * share * (1 - kept) for pipe, number in line.by_pipe.items()}
             if cause == "fp64":
-                # The same number of instructions, on another pipe; conversions are gone.
-                moved = removed.get("fp64", 0.0)
-                removed = {"fp64": line.by_pipe.get("fp64", 0.0), "issue": 0.0}
+                # Arithmetic takes as many instructions on another pipe; conversions are gone.
+                doubles = line.by_pipe.get("fp64", 0.0)
+                removed["fp64"] = doubles
                 removed["convert"] = line.by_pipe.get("convert", 0.0)
-                removed["fp32"] = -moved
+                removed["fp32"] = removed.get("fp32", 0.0) - kept * doubles
             work = replace(launch.work, pipes=_without(launch.work.pipes, removed))
             yield Finding(line.frame, cause, _SLOW[cause].format(per_element), work)
 
@@ -383,8 +405,8 @@ def masked_off(launch: Launch) -> Iterator[Finding]:
             )
             message = (
                 f"{widest.kind}{_of(widest)}: masks leave {100 * share:.2g} % of its "
-                f"{widest.tile_elems} elements; a smaller block, or a grid that ends where the "
-                "data does, does no work for the others"
+                f"{widest.tile_elems} elements; a smaller block, or a loop or grid that ends "
+                "where the data does, does no work for the others"
             )
             yield Finding(widest.frame, "masked-off", message, work)
     for discarded in facts.discarded:

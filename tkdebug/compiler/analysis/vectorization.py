@@ -44,10 +44,21 @@ def vector_elems(
         A power of two: each aligned group of so many registers is consecutive in memory, begins
         at a multiple of its size, and has one mask. The group is 16 bytes at most.
     """
+    return max(
+        min(together, accessible_elems(op, axis, info, mask_info))
+        for axis, together in enumerate(_together(layout))
+    )
+
+
+def neighbouring_elems(layout: LinearLayout, info: AxisInfo) -> int:
+    """How many consecutive registers of a tile are neighbours in memory, wherever they begin."""
+    return max(
+        min(together, info.contiguity[axis]) for axis, together in enumerate(_together(layout))
+    )
+
+
+def _together(layout: LinearLayout) -> list[int]:
+    """By axis, how many consecutive registers follow each other along it."""
     names = layout.out_dims
-    best = 1
-    for axis, name in enumerate(names):
-        order = [name, *(other for other in names if other != name)]
-        together = min(layout.consecutive_elements(order), layout.out_size(name))
-        best = max(best, min(together, accessible_elems(op, axis, info, mask_info)))
-    return best
+    orders = [[name, *(other for other in names if other != name)] for name in names]
+    return [min(layout.consecutive_elements(o), layout.out_size(o[0])) for o in orders]

@@ -11,7 +11,12 @@ from tkdebug.advice.facts import AccessFacts, AccessKind, AccessPath
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.analysis.requests import SECTOR_BYTES, Requests, requests_of
-from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, mask_of, vector_elems
+from tkdebug.compiler.analysis.vectorization import (
+    MAX_ACCESS_BYTES,
+    mask_of,
+    neighbouring_elems,
+    vector_elems,
+)
 from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
 from tkdebug.compiler.ir import Module, Operation, Value
@@ -41,12 +46,14 @@ class _Form:
         layout: of the pointers; None for a scalar, and for bulk copies.
         vector: elements that one access of a thread takes.
         why: why these are not more, "" where they are all.
+        neighbours: elements of a thread that follow each other in memory, aligned or not.
     """
 
     path: AccessPath
     layout: LinearLayout | None
     vector: int
     why: str
+    neighbours: int = 1
 
 
 def access_facts(
@@ -87,7 +94,9 @@ def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
     mask = mask_of(op) if MaskedAccess.cast(op) is not None else None
     mask_info = None if mask is None else infos[mask]
     vector = vector_elems(op, layout, infos[pointer], mask_info)
-    return _Form(path, layout, vector, _why_narrow(op, layout, vector, infos[pointer], mask_info))
+    why = _why_narrow(op, layout, vector, infos[pointer], mask_info)
+    neighbours = neighbouring_elems(layout, infos[pointer])
+    return _Form(path, layout, vector, why, neighbours)
 
 
 def _why_narrow(
@@ -122,6 +131,7 @@ def _facts(
         form = _Form("registers", None, 1, "")
     elems = int(np.prod(access.shape)) if access.shape else 1
     requests = _requests(access, form)
+    reached = _reached(access)
     width = access.itemsize * (form.vector if form.layout is not None else 1)
     footprints = [f for (_, o), f in profile.footprints.items() if o is op]
     overfetch = sum(f.sector_bytes - f.element_bytes for f in footprints)
@@ -137,20 +147,22 @@ def _facts(
         executions=access.executions,
         tile_elems=elems,
         elements=access.elements if access.exact else elems * access.executions,
-        requests=_mean(r.count for r in requests),
-        sectors=_mean(r.sectors for r in requests),
-        needed_sectors=_mean(r.needed for r in requests),
-        lines=_mean(r.lines for r in requests),
-        program_sectors=_mean(r.distinct for r in requests),
+        requests=reached * _mean(r.count for r in requests),
+        sectors=reached * _mean(r.sectors for r in requests),
+        needed_sectors=reached * _mean(r.needed for r in requests),
+        lines=reached * _mean(r.lines for r in requests),
+        program_sectors=reached * _mean(r.distinct for r in requests),
         width_bytes=MAX_ACCESS_BYTES if form.path == "bulk" else width,
         possible_bytes=min(MAX_ACCESS_BYTES, access.itemsize * elems),
+        thread_bytes=access.itemsize * form.neighbours,
         in_loop=loops_around(op) > 0,
+        reached=reached,
         loop_depends=_depends_on_load_of_loop(op),
         is_gather=_comes_from_memory(op),
         repeated=access.repeated / access.compared if access.compared else 0.0,
         same_address=int(most.max()) if most is not None and most.numel() else 1,
-        turns=_mean(r.turns for r in requests),
-        addresses=_mean(r.addresses for r in requests),
+        turns=reached * _mean(r.turns for r in requests),
+        addresses=reached * _mean(r.addresses for r in requests),
         overfetch_bytes=max(0, overfetch),
         why_narrow=form.why,
         exact=access.exact,
@@ -169,6 +181,18 @@ def _requests(access: AccessProfile, form: _Form) -> list[Requests]:
                 requests_of(form.layout, form.vector, access.shape, access.itemsize, places, at)
             )
     return found
+
+
+def _reached(access: AccessProfile) -> float:
+    """Elements of an average execution, of those in the samples, which have at least one.
+
+    Samples begin with the first programs, whose rows may be longer than others'. What an execution
+    asks for is taken to be in proportion to its elements: warps without any ask for nothing.
+    """
+    sampled = _mean(positions.numel() for _, positions in access.samples)
+    if not access.exact or not access.executions or not sampled:
+        return 1.0
+    return min(1.0, access.elements / access.executions / sampled)
 
 
 def _kind(kind: str) -> AccessKind:

@@ -34,7 +34,8 @@ def waits(
     programs = max(1, executions.of_gpu(None))
     plain = ahead = 0.0
     for block, runs in _blocks(tile, executions):
-        depth, runs_ahead = _depth(block, accesses)
+        depth, runs_ahead, reached = _depth(block, accesses)
+        runs *= reached
         # Loads that need nothing of the round before are issued for several rounds together, but
         # not across the barriers around operands of a product in shared memory.
         together = _is_independent(block, accesses) and not _has_dot(block)
@@ -46,9 +47,9 @@ def waits(
     return Waits(plain, ahead)
 
 
-def _blocks(tile: Module, executions: Executions) -> list[tuple[Block, int]]:
+def _blocks(tile: Module, executions: Executions) -> list[tuple[Block, float]]:
     body = tt.Func(tile.function).body
-    found = [(body, executions.of_gpu(None))]
+    found: list[tuple[Block, float]] = [(body, executions.of_gpu(None))]
     for op in tile.walk():
         if scf.Loop.matches(op) or scf.If.matches(op):
             for region in op.regions:
@@ -58,14 +59,19 @@ def _blocks(tile: Module, executions: Executions) -> list[tuple[Block, int]]:
     return found
 
 
-def _depth(block: Block, accesses: Mapping[int, AccessFacts]) -> tuple[int, bool]:
-    """The longest chain of loads in a block, and whether it has loads that run ahead."""
+def _depth(block: Block, accesses: Mapping[int, AccessFacts]) -> tuple[int, bool, float]:
+    """The longest chain of loads in a block, whether it has loads that run ahead, and how often.
+
+    The last is the share of rounds in which any load is not masked off as a whole: nothing is
+    waited for in the others.
+    """
     depths: dict[Value, int] = {}
-    deepest, runs_ahead = 0, False
+    deepest, runs_ahead, reached = 0, False, 0.0
     for op in block.operations:
         depth = max((depths.get(value, 0) for value in op.operands), default=0)
         access = accesses.get(op.id)
         if access is not None and access.kind == "load" and _waits(op):
+            reached = max(reached, access.reached)
             if access.path == "registers":
                 depth += 1
             else:
@@ -73,7 +79,7 @@ def _depth(block: Block, accesses: Mapping[int, AccessFacts]) -> tuple[int, bool
         for result in op.results:
             depths[result] = depth
         deepest = max(deepest, depth)
-    return deepest, runs_ahead
+    return deepest, runs_ahead, reached
 
 
 def _is_independent(block: Block, accesses: Mapping[int, AccessFacts]) -> bool:
