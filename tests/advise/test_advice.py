@@ -2,11 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import advised_kernels as corpus
 import pytest
 
+from tkdebug.advice import judging
+from tkdebug.advice.rules import look_at
 from tkdebug.cli import main
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 
@@ -41,6 +44,17 @@ def test_the_planted_cause_ranks_first_at_its_line(file, case):
     assert (first.kind, first.line) == (kind, line), first.message
     assert first.better_ns < first.predicted_ns
     assert "predicted: " in first.message
+
+
+def test_more_stages_are_not_advised_where_shared_memory_does_not_hold_them(monkeypatch):
+    def look_at_full(facts, machine):
+        limits = {**facts.occupancy.limits, "shared memory": 1}
+        full = replace(facts, occupancy=replace(facts.occupancy, limits=limits))
+        return look_at(full, machine)
+
+    monkeypatch.setattr(judging, "look_at", look_at_full)
+    remarks = corpus.run("held_out", "matmul_one_stage").remarks
+    assert "not-pipelined" not in {remark.kind for remark in remarks}
 
 
 def test_fp64_is_named_where_it_is_slow_and_not_where_memory_is_slower():

@@ -205,6 +205,8 @@ def _waiting_products(launch: Launch) -> Iterator[Finding]:
     for reason in dict.fromkeys(reasons.values()):
         alike = [a for a in loads if reasons[a.op_id] == reason]
         rounds = max(a.executions for a in alike) / facts.programs
+        if rounds < 2 or (reason == _ONE_STAGE and not _stages_fit(facts, alike)):
+            continue
         # What still waits for another reason keeps the round from overlapping.
         serial_s = launch.work.serial_s * (1 - len(alike) / len(waited_for(facts)))
         waits = max(0.0, launch.work.waits - rounds * (1 - 1 / ahead))
@@ -217,6 +219,15 @@ def _waiting_products(launch: Launch) -> Iterator[Finding]:
             f"because {reason}{help_ if reason == _ONE_STAGE else ''}"
         )
         yield Finding(alike[0].frame, "not-pipelined", message, work)
+
+
+def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:
+    """Whether shared memory holds the tiles of a round and of those ahead of it."""
+    limit = facts.occupancy.limits.get("shared memory")
+    if not limit or not facts.shared_bytes:
+        return True
+    stage_bytes = sum(a.tile_elems * a.element_bytes for a in loads)
+    return facts.shared_bytes + _USUAL_AHEAD * stage_bytes <= limit * facts.shared_bytes
 
 
 def _widened(work: Work, access: AccessFacts) -> Work:

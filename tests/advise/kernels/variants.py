@@ -21,12 +21,12 @@ def attend(q, k, v, out, n, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr)
 
 
 @triton.jit
-def gram(x, out, n, k, BM: tl.constexpr, BK: tl.constexpr):
+def gram(x, out, n, k, BM: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr):
     rm = tl.program_id(0) * BM + tl.arange(0, BM)
     rn = tl.program_id(1) * BM + tl.arange(0, BM)
     rk = tl.arange(0, BK)
     acc = tl.zeros((BM, BM), tl.float32)
-    for first in tl.range(0, k, BK, num_stages=1):
+    for first in tl.range(0, k, BK, num_stages=STAGES):
         a = tl.load(x + rm[:, None] * k + (first + rk)[None, :])  # <- not-pipelined
         b = tl.load(x + rn[:, None] * k + (first + rk)[None, :])
         acc = tl.dot(a, b.T, acc)
@@ -43,9 +43,24 @@ def bias_gradient(x, out, cols, BM: tl.constexpr, BN: tl.constexpr):
 
 
 @triton.jit
+def bias_gradient_by_tile(x, out, cols, BM: tl.constexpr, BN: tl.constexpr):
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    c = tl.program_id(1) * BN + tl.arange(0, BN)
+    v = tl.load(x + r[:, None] * cols + c[None, :])
+    tl.atomic_add(out + c, tl.sum(v, axis=0))
+
+
+@triton.jit
 def largest_of_segments(x, out, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_max(out + i // LENGTH, tl.load(x + i))  # <- atomic-contention
+
+
+@triton.jit
+def largest_by_segment(x, out, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
+    s = tl.program_id(0) * (BLOCK // LENGTH) + tl.arange(0, BLOCK // LENGTH)
+    v = tl.load(x + s[:, None] * LENGTH + tl.arange(0, LENGTH)[None, :])
+    tl.atomic_max(out + s, tl.max(v, axis=1))
 
 
 @triton.jit
@@ -108,19 +123,21 @@ def attention(form, size):
 def grams(form, size):
     x = torch.ones((size, size), dtype=torch.float16, device=DEVICE)
     out = torch.empty((size, size), device=DEVICE)
-    tile = {"BM": 128, "BK": 64, "num_warps": 8}
+    tile = {"BM": 128, "BK": 64, "STAGES": 1 if form == "planted" else 3, "num_warps": 8}
     return lambda: gram[(size // 128, size // 128)](x, out, size, size, **tile)
 
 
 def gradients(form, size):
     x, out = torch.ones((size, size), device=DEVICE), torch.zeros(size, device=DEVICE)
-    return lambda: bias_gradient[(size // 64, size // 64)](x, out, size, BM=64, BN=64)
+    kernel = bias_gradient if form == "planted" else bias_gradient_by_tile
+    return lambda: kernel[(size // 64, size // 64)](x, out, size, BM=64, BN=64)
 
 
 def segments(form, size):
     x = torch.ones(size * size, dtype=torch.int32, device=DEVICE)
     out = torch.zeros(size * size // 64, dtype=torch.int32, device=DEVICE)
-    return lambda: largest_of_segments[(size * size // 1024,)](x, out, LENGTH=64, BLOCK=1024)
+    kernel = largest_of_segments if form == "planted" else largest_by_segment
+    return lambda: kernel[(size * size // 1024,)](x, out, LENGTH=64, BLOCK=1024)
 
 
 def norms(form, size):
@@ -139,13 +156,14 @@ def experts(form, size):
     number, capacity = size // 4, 4096
     x, out = (torch.ones((number, capacity), device=DEVICE) for _ in range(2))
     count = (torch.arange(number, device=DEVICE) % 8 * 48 + 48).to(torch.int32)
-    grid = (number, capacity // 1024)
+    grid = (number, capacity // 1024 if form == "planted" else 1)  # none has more than 384
     return lambda: scale_experts[grid](x, count, out, capacity, BLOCK=1024)
 
 
 def batches(form, size):
     x, out = (torch.ones((4, size * 16), device=DEVICE) for _ in range(2))
-    return lambda: small_batch[(size // 4,)](x, out, 4, size * 16, BM=64, BN=64)
+    rows = 64 if form == "planted" else 4
+    return lambda: small_batch[(size // 4,)](x, out, 4, size * 16, BM=rows, BN=64)
 
 
 def codes(form, size):
