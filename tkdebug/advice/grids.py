@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tkdebug.advice.findings import Finding, Launch
 from tkdebug.advice.model import grid_s, program_s, steady_s
-from tkdebug.advice.rules import Finding, Launch
 
 # Programs that take less are over before a grid that is too small matters.
 _LONG_PROGRAM_S = 4e-6

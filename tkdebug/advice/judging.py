@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tkdebug.advice.ceilings import measured_machine, newest
 from tkdebug.advice.facts import KernelFacts
+from tkdebug.advice.findings import Finding, Launch
 from tkdebug.advice.grids import grid_findings
 from tkdebug.advice.machines import MACHINES, MEMORY_SHARE, Machine
 from tkdebug.advice.model import (
@@ -16,7 +17,7 @@ from tkdebug.advice.model import (
     steady_s,
 )
 from tkdebug.advice.records import LaunchCost, LineCost, Remark
-from tkdebug.advice.rules import RULES, Finding, Launch, look_at
+from tkdebug.advice.rules import RULES, look_at
 
 # A remark promises at least so much; more, where the model is least sure of the cause, and less
 # where the cause is certain and seldom alone.

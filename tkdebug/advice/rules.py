@@ -2,81 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
+from tkdebug.advice.findings import Finding, Launch, Rule, accesses_by_line, of_tensors, without
 from tkdebug.advice.machines import SECTOR_BYTES, TENSOR_SHARE, Machine
-from tkdebug.advice.model import (
-    Work,
-    atomic_seconds,
-    l2_bytes,
-    meeting,
-    steady_s,
-    waited_for,
-    work_of,
-)
+from tkdebug.advice.model import l2_bytes, steady_s, work_of
+from tkdebug.advice.waiting_rules import atomics, pipelining
 from tkdebug.errors import Frame
 
 # A next power of two may leave up to half of a tile masked off.
 _MASKED_SHARE = 0.5
-# Of an address that every program adds to once.
-_COPIES = 32
-# Rounds that loads of a loop run ahead where nothing else is asked for.
-_USUAL_AHEAD = 2
-_ONE_STAGE = "num_stages is 1"
 # What is shorter begins and ends too soon for occupancy to matter.
 _SHORT_S = 2e-6
 # Instructions an element: more than a fast function takes, and what one takes.
 _SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One cause.
-
-    Attributes:
-        frame: its line.
-        kind: such as "uncoalesced".
-        message: what is there, why that costs, and what would help.
-        better: the work without the cause; of the same grid.
-    """
-
-    frame: Frame
-    kind: str
-    message: str
-    better: Work
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What rules look at.
-
-    Attributes:
-        work: of all of it.
-    """
-
-    facts: KernelFacts
-    machine: Machine
-    work: Work
-
-
-Rule = Callable[[Launch], Iterator[Finding]]
-
-
-def _lines(
-    launch: Launch, kind_of: Callable[[AccessFacts], bool]
-) -> Mapping[tuple[Frame, str], list[AccessFacts]]:
-    """Accesses by line, with what they are: several of one line are one cause."""
-    found: dict[Frame, list[AccessFacts]] = {}
-    for access in launch.facts.accesses:
-        if access.executions and kind_of(access):
-            found.setdefault(access.frame, []).append(access)
-    verbs = {
-        frame: " and ".join(dict.fromkeys(access.kind for access in accesses))
-        for frame, accesses in found.items()
-    }
-    return {(frame, verbs[frame]): accesses for frame, accesses in found.items()}
 
 
 def coalescing(launch: Launch) -> Iterator[Finding]:
@@ -85,7 +26,7 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
     def wastes(access: AccessFacts) -> bool:
         return access.sectors > 1.5 * access.needed_sectors and not _is_split(access)
 
-    for (frame, verb), accesses in _lines(launch, wastes).items():
+    for (frame, verb), accesses in accesses_by_line(launch, wastes).items():
         worst = max(accesses, key=lambda a: a.executions * a.sectors)
         per = worst.sectors / worst.requests
         ideal = max(1.0, worst.needed_sectors / worst.requests)
@@ -97,8 +38,8 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
             else "let the last axis of the tile run along the stride of 1, or lay the tensor out so"
         )
         message = (
-            f"{verb}{_of(*accesses)}: a warp's request touches {per:.3g} sectors of {SECTOR_BYTES} "
-            f"bytes where {ideal:.2g} would do, because {what}; {help_}"
+            f"{verb}{of_tensors(*accesses)}: a warp's request touches {per:.3g} sectors of "
+            f"{SECTOR_BYTES} bytes where {ideal:.2g} would do, because {what}; {help_}"
         )
         work = launch.work
         for access in accesses:
@@ -141,7 +82,7 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
             and access.tile_elems >= 128
         )
 
-    for (frame, verb), accesses in _lines(launch, is_narrow).items():
+    for (frame, verb), accesses in accesses_by_line(launch, is_narrow).items():
         access = accesses[0]
         wide = access.possible_bytes / access.width_bytes
         count = sum(a.requests * a.executions for a in accesses)
@@ -156,92 +97,14 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
             launch.work,
             requests=launch.work.requests - fewer,
             l1_wavefronts=launch.work.l1_wavefronts - max(fewer, again),
-            pipes=_without(launch.work.pipes, {"lsu": fewer, "issue": 2 * fewer}),
+            pipes=without(launch.work.pipes, {"lsu": fewer, "issue": 2 * fewer}),
         )
         why = f", because {access.why_narrow}" if access.why_narrow else ""
         message = (
-            f"{verb}{_of(*accesses)}: {access.width_bytes} bytes a thread where "
+            f"{verb}{of_tensors(*accesses)}: {access.width_bytes} bytes a thread where "
             f"{access.possible_bytes} are possible{why}"
         )
         yield Finding(frame, "narrow-access", message, work)
-
-
-def pipelining(launch: Launch) -> Iterator[Finding]:
-    """Loads in loops that nothing runs ahead of."""
-    facts = launch.facts
-    yield from _waiting_products(launch)
-    rounds = {a.op_id: a for a in facts.accesses if a.in_loop and a.kind == "load"}
-    seen: set[Frame] = set()
-    for op_id, access in rounds.items():
-        if access.path != "registers" or access.frame in seen:
-            continue
-        reason = facts.why_not_pipelined.get(op_id)
-        if facts.dots and reason is not None and not access.loop_depends:
-            continue
-        if reason is None and access.loop_depends:
-            reason = "its address depends on what the loop has loaded before"
-        elif reason is None and not facts.dots:
-            reason = (
-                "only loads for tl.dot run ahead by themselves; "
-                "tl.range(…, num_stages=3) asks for others"
-            )
-        if reason is None:
-            continue
-        seen.add(access.frame)
-        per_program = access.executions / facts.programs
-        ahead = max(1, facts.num_stages - 1) if not access.loop_depends else 4
-        saved = per_program * (1 - 1 / ahead)
-        work = replace(launch.work, waits=max(0.0, launch.work.waits - saved))
-        message = f"load{_of(access)}: each round of the loop waits for it, because {reason}"
-        yield Finding(access.frame, "not-pipelined", message, _widened(work, access))
-
-
-def _waiting_products(launch: Launch) -> Iterator[Finding]:
-    """Loops with products whose loads do not run ahead; those of one reason are one cause."""
-    facts = launch.facts
-    loads = [a for a in waited_for(facts) if not a.loop_depends]
-    reasons = {a.op_id: facts.why_not_pipelined[a.op_id] for a in loads}
-    ahead = max(_USUAL_AHEAD, facts.num_stages - 1)
-    for reason in dict.fromkeys(reasons.values()):
-        alike = [a for a in loads if reasons[a.op_id] == reason]
-        rounds = max(a.executions for a in alike) / facts.programs
-        if rounds < 2 or (reason == _ONE_STAGE and not _stages_fit(facts, alike)):
-            continue
-        # What still waits for another reason keeps the round from overlapping.
-        serial_s = launch.work.serial_s * (1 - len(alike) / len(waited_for(facts)))
-        waits = max(0.0, launch.work.waits - rounds * (1 - 1 / ahead))
-        work = replace(launch.work, waits=waits, serial_s=serial_s)
-        for access in alike:
-            work = _widened(work, access)
-        help_ = f"; num_stages={_USUAL_AHEAD + 1} loads {_USUAL_AHEAD} rounds ahead"
-        message = (
-            f"load{_of(*alike)}: each round of the loop waits for it before its product begins, "
-            f"because {reason}{help_ if reason == _ONE_STAGE else ''}"
-        )
-        yield Finding(alike[0].frame, "not-pipelined", message, work)
-
-
-def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:
-    """Whether shared memory holds the tiles of a round and of those ahead of it."""
-    limit = facts.occupancy.limits.get("shared memory")
-    if not limit or not facts.shared_bytes:
-        return True
-    stage_bytes = sum(a.tile_elems * a.element_bytes for a in loads)
-    return facts.shared_bytes + _USUAL_AHEAD * stage_bytes <= limit * facts.shared_bytes
-
-
-def _widened(work: Work, access: AccessFacts) -> Work:
-    """Copies that run ahead are wide, too."""
-    if access.width_bytes >= 4:
-        return work
-    fewer = access.requests * access.executions * (1 - access.width_bytes / 16)
-    removed = {"lsu": fewer, "issue": 4 * fewer, "int": 2 * fewer}
-    return replace(
-        work,
-        requests=work.requests - fewer,
-        l1_wavefronts=max(0.0, work.l1_wavefronts - fewer),
-        pipes=_without(work.pipes, removed),
-    )
 
 
 def tensor_cores(launch: Launch) -> Iterator[Finding]:
@@ -262,7 +125,7 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
         if dot.unit == "fma":
             kind = "no-tensor-cores"
             fma = flops / 64
-            pipes = _without(pipes, {"fp32": fma, "issue": fma})
+            pipes = without(pipes, {"fp32": fma, "issue": fma})
             message = f"dot: computed by FMA units, because {dot.why}"
             if dot.operands == "f32":
                 message += '; input_precision="tf32" or "tf32x3", or 16-bit operands, use them'
@@ -274,11 +137,11 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
             message = f"dot: computed by mma.sync and not by wgmma, because {dot.why}"
             shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
             loads = _shared_loads(launch.facts, frame)
-            pipes = _without(pipes, {"issue": _products(launch.facts, frame)})
+            pipes = without(pipes, {"issue": _products(launch.facts, frame)})
         work = replace(
             launch.work,
             tensor_s=launch.work.tensor_s - now + best,
-            pipes=_without(pipes, {"lsu": loads, "issue": loads}),
+            pipes=without(pipes, {"lsu": loads, "issue": loads}),
             l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared - loads),
         )
         yield Finding(frame, kind, message, work)
@@ -331,7 +194,7 @@ def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
                 removed["fp64"] = doubles
                 removed["convert"] = line.by_pipe.get("convert", 0.0)
                 removed["fp32"] = removed.get("fp32", 0.0) - kept * doubles
-            work = replace(launch.work, pipes=_without(launch.work.pipes, removed))
+            work = replace(launch.work, pipes=without(launch.work.pipes, removed))
             yield Finding(line.frame, cause, _SLOW[cause].format(per_element), work)
 
 
@@ -345,7 +208,7 @@ def spills(launch: Launch) -> Iterator[Finding]:
     work = replace(
         launch.work,
         l1_wavefronts=launch.work.l1_wavefronts - total,
-        pipes=_without(launch.work.pipes, {"lsu": total, "issue": total}),
+        pipes=without(launch.work.pipes, {"lsu": total, "issue": total}),
     )
     message = (
         f"{facts.spill_bytes} bytes a thread are spilled to memory ({facts.registers} registers), "
@@ -415,7 +278,7 @@ def masked_off(launch: Launch) -> Iterator[Finding]:
                 tensor_s=launch.work.tensor_s * kept,
             )
             message = (
-                f"{widest.kind}{_of(widest)}: masks leave {100 * share:.2g} % of its "
+                f"{widest.kind}{of_tensors(widest)}: masks leave {100 * share:.2g} % of its "
                 f"{widest.tile_elems} elements; a smaller block, or a loop or grid that ends "
                 "where the data does, does no work for the others"
             )
@@ -445,7 +308,7 @@ def redundant_loads(launch: Launch) -> Iterator[Finding]:
     def repeats(access: AccessFacts) -> bool:
         return access.kind == "load" and access.repeated > 0.9 and access.in_loop
 
-    for (frame, _), accesses in _lines(launch, repeats).items():
+    for (frame, _), accesses in accesses_by_line(launch, repeats).items():
         access = accesses[0]
         rounds = access.executions / launch.facts.programs
         if rounds < 2:
@@ -456,50 +319,15 @@ def redundant_loads(launch: Launch) -> Iterator[Finding]:
             l2_bytes=launch.work.l2_bytes - l2_bytes(access) * (1 - 1 / rounds),
             l1_wavefronts=launch.work.l1_wavefronts - gone * access.lines,
             requests=launch.work.requests - gone * access.requests,
-            pipes=_without(
+            pipes=without(
                 launch.work.pipes, {"lsu": gone * access.requests, "issue": gone * access.requests}
             ),
         )
         message = (
-            f"load{_of(access)}: the same elements in each of {rounds:.4g} rounds of the loop; "
-            "load them before it"
+            f"load{of_tensors(access)}: the same elements in each of {rounds:.4g} rounds of the "
+            "loop; load them before it"
         )
         yield Finding(frame, "redundant-load", message, work)
-
-
-def atomics(launch: Launch) -> Iterator[Finding]:
-    """Atomics that meet at one address."""
-
-    def meets(access: AccessFacts) -> bool:
-        return access.kind == "atomic" and (access.same_address > 1000 or meeting(access) >= 2)
-
-    for (frame, _), accesses in _lines(launch, meets).items():
-        access = max(accesses, key=lambda a: a.same_address)
-        each = meeting(access)
-        if each < 2:
-            better_s = launch.work.atomic_s / _COPIES
-        else:
-            better_s = atomic_seconds(launch.facts, launch.machine, lambda a: a.frame == frame)  # noqa: B023
-        work = replace(launch.work, atomic_s=better_s)
-        in_program = f" ({each:.4g} of each program)" if each >= 2 else ""
-        message = (
-            f"atomic{_of(access)}: {access.same_address} of them on one address{in_program}, one "
-            "after the other; combine them in the program first (tl.sum, tl.max), or spread them "
-            "over copies"
-        )
-        yield Finding(frame, "atomic-contention", message, work)
-
-
-def _of(*accesses: AccessFacts) -> str:
-    tensors = dict.fromkeys(f"`{a.tensor}`" for a in accesses if a.tensor)
-    return f" of {' and '.join(tensors)}" if tensors else ""
-
-
-def _without(pipes: Mapping[str, float], removed: Mapping[str, float]) -> dict[str, float]:
-    return {
-        pipe: max(0.0, pipes.get(pipe, 0.0) - removed.get(pipe, 0.0))
-        for pipe in {**pipes, **removed}
-    }
 
 
 RULES: tuple[Rule, ...] = (
