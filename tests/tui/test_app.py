@@ -44,7 +44,7 @@ async def test_app_shows_every_pane_at_any_size(session, size):
         await until(pilot, lambda: "98432" in screen_text(app), "the launch's arguments")
         await pilot.press("2")
         await until(pilot, lambda: "tl.load(pointer" in screen_text(app), "the fault's source")
-        assert "fix  add mask=offsets < n" in screen_text(app)
+        await until(pilot, lambda: "fix  add mask=offsets < n" in screen_text(app), "the text")
         await pilot.press("enter")
         await until(pilot, lambda: "%x = tt.load" in screen_text(app), "the op's line")
         await pilot.press("4")
@@ -89,8 +89,12 @@ async def test_fault_detail_has_the_launch_and_its_arguments(session):
         await loaded(pilot)
         await pilot.press("2")
         await until(pilot, lambda: "launch 1  grid 97" in screen_text(app), "the launch")
-        assert "y_ptr  pointer<fp32> [64, 32] strides [1, 64]" in screen_text(app)
-        assert "element  [128]" in screen_text(app)
+        await until(
+            pilot,
+            lambda: "y_ptr  pointer<fp32> [64, 32] strides [1, 64]" in screen_text(app),
+            "the text",
+        )
+        await until(pilot, lambda: "element  [128]" in screen_text(app), "the text")
 
 
 @pytest.mark.parametrize(
@@ -356,7 +360,7 @@ async def test_session_that_breaks_is_reported_and_what_was_read_stays(session):
         await loaded(pilot)
         breaking.broken = True
         await until(pilot, lambda: "damaged session" in screen_text(app), "the reason")
-        assert "add_kernel" in screen_text(app)
+        await until(pilot, lambda: "add_kernel" in screen_text(app), "the text")
 
 
 @pytest.fixture
@@ -419,12 +423,12 @@ async def test_live_script_prints_reads_launches_and_is_interrupted(live):
         await until(pilot, lambda: "▶ 45%" not in screen_text(app), "the output pane")
         await pilot.press("escape", "1")
         await until(pilot, lambda: "▶ 45%" in screen_text(app), "the launch under way")
-        assert "running" in screen_text(app)
+        await until(pilot, lambda: "running" in screen_text(app), "the text")
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "stopping on q1" in view.text, "the script's answer to Ctrl-C")
         assert "[red]ready[/red]" in view.text
         await until(pilot, lambda: "ended, faults (exit 3)" in screen_text(app), "the end")
-        assert "unfinished" in screen_text(app)
+        await until(pilot, lambda: "unfinished" in screen_text(app), "the text")
         await pilot.press("q")
         await until(pilot, lambda: not app.is_running, "the app's end")
 
@@ -439,8 +443,8 @@ async def test_live_script_killed_leaves_what_it_had(live):
         await until(pilot, lambda: "▶ 45%" in screen_text(app), "the launch under way")
         os.kill(app._child.pid, signal.SIGKILL)
         await until(pilot, lambda: "killed by signal 9" in screen_text(app), "the end")
-        assert "2 launches" in screen_text(app)
-        assert "1 fault" in screen_text(app)
+        await until(pilot, lambda: "2 launches" in screen_text(app), "the text")
+        await until(pilot, lambda: "1 fault" in screen_text(app), "the text")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
@@ -531,7 +535,9 @@ async def test_specialisations_are_distinguished_where_they_differ(tmp_path):
             await until(pilot, lambda: "2/2 add_kernel  BLOCK=64" in screen_text(app), "the other")
             await pilot.press("p")
             await until(pilot, lambda: isinstance(app.screen, PickScreen), "the list")
-            assert "add_kernel  BLOCK=1024  x_ptr" in screen_text(app)
+            await until(
+                pilot, lambda: "add_kernel  BLOCK=1024  x_ptr" in screen_text(app), "the text"
+            )
             assert app.screen.query_one("#pick", Table).cursor == 1
 
 
@@ -568,7 +574,11 @@ async def test_recorded_run_with_faults_does_not_look_clean(tmp_path):
         app = TkdebugApp(session)
         async with app.run_test(size=(100, 24)) as pilot:
             await loaded(pilot)
-            assert "✖ ended, faults (the script: exit 0)" in screen_text(app)
+            await until(
+                pilot,
+                lambda: "✖ ended, faults (the script: exit 0)" in screen_text(app),
+                "the text",
+            )
             assert "✓ ended" not in screen_text(app)
 
 
@@ -594,7 +604,9 @@ async def test_compile_error_is_in_no_launch(tmp_path):
         app = TkdebugApp(session)
         async with app.run_test(size=(100, 30)) as pilot:
             await loaded(pilot)
-            assert "press 2 to see what was wrong" in screen_text(app)
+            await until(
+                pilot, lambda: "press 2 to see what was wrong" in screen_text(app), "the text"
+            )
             await pilot.press("2")
             await until(pilot, lambda: "no `lod`" in screen_text(app), "the error")
             assert "first in launch" not in screen_text(app)

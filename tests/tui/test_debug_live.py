@@ -58,13 +58,19 @@ async def test_breakpoint_in_a_kernel_opens_the_pane_and_a_script_killed_there_i
         async with app.run_test(size=(100, 30)) as pilot:
             source = app.query_one(DebugSource)
             await until(pilot, lambda: source.lit == {9}, "the stop")
-            assert "breakpoint() in the kernel  launch 1 of doubled 4" in screen_text(app)
+            await until(
+                pilot,
+                lambda: "breakpoint() in the kernel  launch 1 of doubled 4" in screen_text(app),
+                "the text",
+            )
             await pilot.press("n")
             await until(pilot, lambda: source.lit == {10}, "the next line")
             os.kill(child.pid, signal.SIGKILL)
             killed = "killed by signal 9; below is where it was stopped last"
             await until(pilot, lambda: killed in screen_text(app), "the report")
-            assert "killed by signal 9 (SIGKILL)" in screen_text(app)
+            await until(
+                pilot, lambda: "killed by signal 9 (SIGKILL)" in screen_text(app), "the text"
+            )
     finally:
         child.stop()
         child.close()

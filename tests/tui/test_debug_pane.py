@@ -237,7 +237,7 @@ async def test_a_debugger_that_goes_while_stopped_is_reported_and_the_picture_st
         app._link.close()
         await until(pilot, lambda: "the debugger has gone" in screen_text(app), "the report")
         assert lit(app) == []
-        assert "x = tl.load" in screen_text(app)
+        await until(pilot, lambda: "x = tl.load" in screen_text(app), "the text")
         await pilot.press("n")
         await until(pilot, lambda: bool(notified(app)), "the refusal")
 
@@ -245,7 +245,7 @@ async def test_a_debugger_that_goes_while_stopped_is_reported_and_the_picture_st
 async def test_large_grids_have_several_programs_in_a_cell(tmp_path):
     async with debugging(tmp_path, f"b {line('store')}", "c", programs=5000) as (app, pilot):
         await at(pilot, "store")
-        assert "a sign stands for 2 programs" in screen_text(app)
+        await until(pilot, lambda: "a sign stands for 2 programs" in screen_text(app), "the text")
 
 
 async def test_a_recorded_run_says_that_it_cannot_be_stopped(session):

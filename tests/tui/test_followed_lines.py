@@ -44,7 +44,11 @@ async def test_passes_pane_says_that_no_pass_changed_the_line(recorded):
             await until(pilot, lambda: source.has_focus and source.line == 3, "the kernel")
             await pilot.press("down", "l")
             await until(pilot, lambda: "follows script.py:4" in screen_text(app), "the life")
-            assert "after front-end  no pass changed this line" in screen_text(app)
+            await until(
+                pilot,
+                lambda: "after front-end  no pass changed this line" in screen_text(app),
+                "the text",
+            )
 
 
 async def test_passes_pane_says_that_nothing_comes_from_the_line(recorded):

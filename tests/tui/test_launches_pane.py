@@ -77,7 +77,7 @@ async def test_launches_are_in_sight_in_a_few_rows(tmp_path):
             await pilot.resize_terminal(80, 15)
             await until(pilot, lambda: summary.size.height == 3, "the smaller summary")
             assert table.size.height >= 3  # titles and two launches
-            assert "17  kernel_7" in screen_text(app)
+            await until(pilot, lambda: "17  kernel_7" in screen_text(app), "the text")
 
 
 def launch_in_a_scope(file):

@@ -46,11 +46,13 @@ async def test_faults_are_filtered_by_what_their_rows_show(tmp_path):
             await pilot.press("2", "slash", *"RACE", "enter")
             table = app.query_one("#fault-table", Table)
             await until(pilot, lambda: table.has_focus, "the list")
-            assert "3 of 7 with …RACE…; Esc: all" in screen_text(app)
-            assert "out1" in screen_text(app)
+            await until(
+                pilot, lambda: "3 of 7 with …RACE…; Esc: all" in screen_text(app), "the text"
+            )
+            await until(pilot, lambda: "out1" in screen_text(app), "the text")
             assert "out0" not in screen_text(app)
             await pilot.press("escape")
-            assert "out0" in screen_text(app)
+            await until(pilot, lambda: "out0" in screen_text(app), "the text")
             assert not app.query_one("#fault-filter", Input).display
 
 
@@ -64,7 +66,7 @@ async def test_filter_that_lets_nothing_through_says_how_to_go_on(tmp_path):
             await until(pilot, lambda: "no such fault; Esc" in screen_text(app), "the hint")
             await pilot.press("enter")  # nothing to open, and nothing breaks
             await pilot.press("escape")
-            assert "oob-load" in screen_text(app)
+            await until(pilot, lambda: "oob-load" in screen_text(app), "the text")
 
 
 async def test_more_faults_than_are_listed_are_not_counted_as_all(tmp_path, monkeypatch):
@@ -76,8 +78,8 @@ async def test_more_faults_than_are_listed_are_not_counted_as_all(tmp_path, monk
             await until(pilot, lambda: app._snapshot is not None, "the session")
             await pilot.press("2")
             await until(pilot, lambda: "only the first 5 are listed" in screen_text(app), "a note")
-            assert "5+ faults" in screen_text(app)
-            assert "✖5+" in screen_text(app)
+            await until(pilot, lambda: "5+ faults" in screen_text(app), "the text")
+            await until(pilot, lambda: "✖5+" in screen_text(app), "the text")
 
 
 def test_faults_are_merged_and_counted_as_in_reports(tmp_path):

@@ -88,7 +88,7 @@ async def test_passes_pane_lists_tile_and_gpu_passes_with_what_they_changed(nati
         await pilot.press("o")
         assert names(app)[:2] == ["front-end", "canonicalize"]
         assert names(app)[-1] == "insert-barriers"
-        assert "scaled for sm_90a" in screen_text(app)
+        await until(pilot, lambda: "scaled for sm_90a" in screen_text(app), "the text")
         await select(pilot, "eliminate-dead-code")
         await until(pilot, lambda: "erase-dead" in screen_text(app), "the op that was removed")
         assert "op removed" in screen_text(app) or "ops removed" in screen_text(app)
@@ -127,7 +127,7 @@ async def test_passes_that_did_nothing_are_left_out_until_o_shows_all(native):
     async with app.run_test(size=(150, 40)) as pilot:
         await loaded(pilot)
         await passes_shown(pilot)
-        assert "of the compile's" in screen_text(app)
+        await until(pilot, lambda: "of the compile's" in screen_text(app), "the text")
         changed = names(app)
         assert "pipeline-wgmma" not in changed
         assert "front-end" in changed
@@ -287,7 +287,7 @@ async def test_passes_pane_begins_with_the_first_change_and_says_what_its_signs_
         await passes_shown(pilot)
         table = app.query_one("#pass-table", Table)
         await until(pilot, lambda: table.cursor > 0, "the first change")
-        assert "~ replaced" in screen_text(app)
+        await until(pilot, lambda: "~ replaced" in screen_text(app), "the text")
         footer = screen_text(app).splitlines()[-1]
         assert "Ops/text" in footer
         assert "All ops" not in footer

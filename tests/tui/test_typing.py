@@ -79,7 +79,7 @@ async def test_every_pane_says_that_the_script_waits(live, size):
             assert HINT in screen_text(app)
         await pilot.press("i")
         await until(pilot, lambda: HINT not in screen_text(app), "no hint to who types")
-        assert "script waits for input" in screen_text(app)
+        await until(pilot, lambda: "script waits for input" in screen_text(app), "the text")
         await pilot.press("x", "enter", "escape")
         # What stands in an unfinished line is no question.
         await until(pilot, lambda: "running" in screen_text(app), "the script")
