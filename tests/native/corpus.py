@@ -31,7 +31,6 @@ from unittest import mock
 import torch
 
 import tkdebug.interpreter.launch
-from tkdebug.compiler.ir import DescriptorType, Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.targets import target_of
@@ -43,6 +42,7 @@ from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.perf_report import Mark
 from tkdebug.runtime.compile.compilation import compile_tile_ir
+from tkdebug.runtime.compile.debugged_stages import values_for
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
@@ -320,27 +320,11 @@ def _run_text(text: str, grid: Any, values: list[Any], memory: Memory) -> str:
     quiet = io.StringIO()
     with memory.as_before(), contextlib.redirect_stdout(quiet):
         try:
-            faults = run_module(module, _values_for(module, values), grid, is_reported=False)
+            faults = run_module(module, values_for(module, values), grid, is_reported=False)
         except Exception as error:
             return f"not run: {cause_of(error)}: {_detail(error)}"
         wrong = memory.difference()
     return wrong or "".join(f"{f.kind}: {f.message}" for f in faults[:1] if f.severity == "error")
-
-
-def _values_for(module: Module, values: list[Any]) -> list[Any]:
-    """The values of a launch, with descriptors spread where the module takes them so."""
-    arguments = module.function.regions[0].block.arguments
-    if len(values) == len(arguments):
-        return values
-    spread: list[Any] = []
-    for value in values:
-        if isinstance(value, TensorDescriptor):
-            # Tensor maps stay descriptors.
-            is_map = isinstance(arguments[len(spread)].type, DescriptorType)
-            spread += [value if is_map else value.base, *value.shape, *value.strides]
-        else:
-            spread.append(value)
-    return spread
 
 
 def cause_of(error: Exception) -> str:
