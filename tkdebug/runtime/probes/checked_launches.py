@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, access_tests
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
@@ -158,7 +159,7 @@ class CheckedLaunches:
             self._tests = AccessTests()
         if self._lost:
             tell(
-                f"what {self._lost} checked launches found is lost, as the GPU failed before it "
+                f"what {counted(self._lost, 'checked launch')} found is lost, as the GPU failed before it "
                 "was read"
             )
             self._lost = 0
