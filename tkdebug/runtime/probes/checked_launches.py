@@ -158,10 +158,8 @@ class CheckedLaunches:
             HOOKS.record(self._tests)
             self._tests = AccessTests()
         if self._lost:
-            tell(
-                f"what {counted(self._lost, 'checked launch')} found is lost, as the GPU failed before it "
-                "was read"
-            )
+            lost = counted(self._lost, "checked launch")
+            tell(f"what {lost} found is lost, as the GPU failed before it was read")
             self._lost = 0
 
     @property
