@@ -49,7 +49,7 @@ CHECKS = (
     Check("nan", "nans", "NanCheck", by_default=True, natively=True),
     Check("inf", "infs", "InfCheck", natively=True),
     Check("padding", "padding.glance", "PaddingCheck", by_default=True),
-    Check("narrowing", "narrowing", "NarrowingCheck"),
+    Check("narrowing", "narrowing", "NarrowingCheck", by_default=True),
     Check(MASKED_LOADS),
     Check("coverage", "coverage.check", "CoverageCheck"),
     Check("row-overrun", "row_overruns", "RowOverruns", by_default=True),
