@@ -4,10 +4,11 @@
     python bench/compiled_models.py [MODEL ...]       # both, one after the other, with empty caches
 
 Each compiler runs all models in a process of its own, with the same settings, in turns: cold
-compiles are of the first turn, times the least of all turns. tkdebug is installed there and records
-nothing: what recording costs is in `overhead.py`. A model is equal where all of its results are within
-tolerance of upstream's. Times of calls are between two CUDA events around many of them, and so the
-host's where that is slower; times of the GPU are of a CUDA graph of calls, which has no host.
+compiles are of the first turn, times the least of all turns. tkdebug is installed there and
+records nothing: what recording costs is in `overhead.py`. A model is equal where all of its
+results are within tolerance of upstream's. Times of calls are between two CUDA events around many
+of them, and so the host's where that is slower; times of the GPU are of a CUDA graph of calls,
+which has no host.
 """
 
 from __future__ import annotations
