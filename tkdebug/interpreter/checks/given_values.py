@@ -1,4 +1,4 @@
-"""What a kernel was given: values that are in memory, in its arguments or in its source as they are."""
+"""Values that a kernel was given: from memory, arguments or its source, and not yet changed."""
 
 from __future__ import annotations
 

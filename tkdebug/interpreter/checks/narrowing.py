@@ -5,9 +5,9 @@ and a finite number that becomes Inf. Until one happens this looks at nothing bu
 
 Integers are cut on purpose in hashes, random numbers and packed words. So conversions of what bit
 operations or large factors made are left alone, and so are those that only bit operations use; a
-word whose upper half is shifted out elsewhere is taken apart. A function such as exp(x) of the input
-that is too large for the tensor it is stored to is Inf there by right. Lost elements that no unmasked
-lane stores are of no concern.
+word whose upper half is shifted out elsewhere is taken apart. A function such as exp(x) of the
+input that is too large for the tensor it is stored to is Inf there by right. Lost elements that no
+unmasked lane stores are of no concern.
 """
 
 from __future__ import annotations
@@ -113,9 +113,8 @@ def _is_checked(op: Operation) -> bool:
 
 def _is_too_large_itself(op: Operation) -> bool:
     """Whether `op` only stores a function of the input: pow(x) that fp16 has no number for."""
-    if op.name not in _TO_FLOAT or not all(stored_value(use) is op.result for use in op.result.uses):
-        return False
-    return gives_function_of_input(Cast(op).source)
+    is_stored = all(stored_value(user) is op.result for user in op.result.uses)
+    return op.name in _TO_FLOAT and is_stored and gives_function_of_input(Cast(op).source)
 
 
 def _bits(value: Value) -> int:
