@@ -14,7 +14,6 @@ import torch
 
 from tkdebug.compiler.probes.marks import MARKS as BITS
 
-
 _C_TYPES = {2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}
 
 
