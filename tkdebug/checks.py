@@ -5,6 +5,7 @@ The command line and the knobs read this table, so it imports nothing of the int
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 
@@ -64,3 +65,12 @@ CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 NATIVE_CHECKS = tuple(check.name for check in CHECKS if check.natively)
 # Those for which fresh memory is marked.
 MARKING_CHECKS = frozenset(check.name for check in CHECKS if check.marks_memory)
+
+
+def modules_of(names: Collection[str]) -> tuple[str, ...]:
+    """The modules of the checks of these names that have an observer."""
+    return tuple(
+        f"tkdebug.interpreter.checks.{check.module}"
+        for check in CHECKS
+        if check.name in names and check.observer
+    )

@@ -22,8 +22,8 @@ from tkdebug.advice.ceilings import (
 from tkdebug.advice.judging import machine_of
 from tkdebug.advice.machines import MACHINES
 from tkdebug.advice.model import Work, resource_seconds
-from tkdebug.ceilings.kernels import copy, multiply_add, products, read_again
-from tkdebug.ceilings.measuring import Load, Sizes, loads, measure
+from tkdebug.ceilings.kernels import add, copy, multiply_add, products, read_again, read_once
+from tkdebug.ceilings.measuring import Load, Sizes, higher, loads, measure
 from tkdebug.cli import main
 from tkdebug.cli.ceilings import ceilings_text
 from tkdebug.compat.upstream_compiler import ASTSource, compile
@@ -61,6 +61,10 @@ def test_what_the_kernels_compute():
     x, out = torch.randn(64), torch.empty(64)
     copy[(4,)](x, out, BLOCK=16)
     assert torch.equal(out, x)
+    add[(4,)](x, x, out, BLOCK=16)
+    assert torch.equal(out, x + x)
+    read_once[(4,)](x, out, BLOCK=16)
+    torch.testing.assert_close(out[:4], x.view(4, 16).sum(1))
     read_again[(4,)](x, out, 4, 5, BLOCK=16)
     blocks = x.view(4, 16)
     for program in range(4):
@@ -77,11 +81,12 @@ def test_what_the_kernels_compute():
 
 
 def test_loads_run_and_count_what_they_do():
-    found = {load.name: load for load in loads(2, 90, TINY, "cpu")}
-    assert list(found) == list(UNITS)
-    for load in found.values():
+    asked = list(loads(2, 90, TINY, "cpu"))
+    for load in asked:
         load.run()
-    assert found["memory"].amount == 2 * 4 * 64
+    assert [load.amount for load in asked if load.name == "memory"] == [4 * 68, 8 * 64, 12 * 64]
+    found = {load.name: load for load in asked}
+    assert list(found) == list(UNITS)
     assert found["L2 cache"].amount == 4 * 16 * (2 * 2) * 1
     assert found["fp32"].amount == 2 * 16 * 3 * (2 * 2) * 16
     assert found["tensor fp16"].amount == 2 * 16 * 16 * 32 * 3 * 2
@@ -119,6 +124,13 @@ def test_the_cache_is_read_past_the_first_level():
 
 
 # Measuring
+
+
+def test_the_best_way_to_ask_counts():
+    slow, fast = Ceiling(1.0, 1.0, 9.0, 9, None), Ceiling(2.0, 2.0, 2.0, 9, None)
+    assert higher(None, slow) is slow
+    assert higher(slow, fast) is fast
+    assert higher(fast, slow) is fast
 
 
 class MadeUpTiming:

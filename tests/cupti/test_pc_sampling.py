@@ -25,6 +25,7 @@ from tkdebug.instrument.stalls import recorded_stalls
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.line_table_data import to_data
 
+UNKNOWN = 999
 NOT_ALLOWED = 35  # CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
 
 
@@ -115,6 +116,21 @@ def test_where_sampling_is_forbidden_that_is_one_line(fake, library, capsys):
     assert line.startswith("tkdebug: --stalls: cuptiPCSamplingEnable: CUPTI_ERROR_INSUFFICIENT")
     assert line.endswith("; `tkdebug lines` shows the instructions of each line without them")
     assert [type(one) for one in reported] == [LostActivities]
+
+
+def test_where_samples_cannot_be_taken_sampling_is_left_alone(fake, library, monkeypatch, capsys):
+    monkeypatch.setattr(stall_recording, "TAKE_S", 0.0)
+    reported = []
+    recording = StallRecording(fake.path, 130001, reported.append, OneContext())
+    recording.round()
+    library.fake_sampling(UNKNOWN)
+    recording.round()
+    recording.round()
+    recording.stop()
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cuptiPCSamplingGetData: CUPTI_ERROR_UNKNOWN (999): does another process sample" in line
+    assert library.fake_sampled() == 0
+    assert isinstance(reported[-1], LostActivities)
 
 
 def test_an_older_cupti_is_refused_by_its_version(fake, capsys):

@@ -337,7 +337,7 @@ PRINTS = """
         tl.device_print("x: ", tl.load(X + at))
         tl.device_print("f: ", tl.load(F + at), at)
         tl.device_print("h: ", tl.load(X + at), hex=True)
-        tl.device_print("a: ", tl.load(F + at) / 3, hex=True)
+        tl.device_print("a: ", tl.load(F + at) * 0.7, hex=True)
         tl.device_print("s: ", tl.program_id(0))
         tl.device_print("only text")
 

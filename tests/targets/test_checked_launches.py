@@ -225,7 +225,7 @@ def test_what_is_lost_by_a_crash_is_said(printer, reported, x, capsys):
     make_kernel()[(2,)](x, x, 64, BLOCK=64)
     printer.memory.fails = True
     CHECKED.conclude()
-    assert "what 1 checked launches found is lost" in capsys.readouterr().err
+    assert "what 1 checked launch found is lost" in capsys.readouterr().err
 
 
 def test_captured_launches_are_bare_and_counted(printer, reported, x):

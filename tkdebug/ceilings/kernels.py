@@ -20,6 +20,20 @@ def copy(x, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @jit
+def add(x, y, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Two elements read for each that is written."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) + tl.load(y + at))
+
+
+@jit
+def read_once(x, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Each element read once; a sum of each block is written."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + tl.program_id(0), tl.sum(tl.load(x + at)))
+
+
+@jit
 def read_again(x, out, blocks, rounds, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """A buffer that fits the second-level cache, read by all programs in turns, past the first."""
     pid = tl.program_id(0)

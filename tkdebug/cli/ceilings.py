@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.advice.ceilings import UNITS, Ceilings, as_json, save
+from tkdebug.advice.ceilings import UNITS, Ceiling, Ceilings, as_json, save
 from tkdebug.advice.machines import MACHINES
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.places import put_out
@@ -75,6 +75,8 @@ class _Events:
 
         event: Any = torch.cuda.Event
         began, ended = event(enable_timing=True), event(enable_timing=True)
+        # The GPU is still at this one while the host submits the one that is timed.
+        run()
         began.record()
         run()
         ended.record()
@@ -95,7 +97,7 @@ class _Events:
 def _measured() -> Ceilings:
     import torch
 
-    from tkdebug.ceilings.measuring import Sizes, loads, measure
+    from tkdebug.ceilings.measuring import Sizes, higher, loads, measure
     from tkdebug.compiler.targets.registered_backends import target_of
     from tkdebug.instrument.nvml import Nvml
     from tkdebug.runtime.device.driver import driver
@@ -111,9 +113,9 @@ def _measured() -> Ceilings:
     state = None if nvml is None else nvml.state(device, False)
     timing = _Events(nvml)
     sms = int(properties.multi_processor_count)
-    figures = {}
+    figures: dict[str, Ceiling] = {}
     for load in loads(sms, capability, Sizes(), "cuda"):
-        figures[load.name] = measure(load, timing)
+        figures[load.name] = higher(figures.get(load.name), measure(load, timing))
         del load  # its tensors
         torch.cuda.empty_cache()
     return Ceilings(

@@ -26,6 +26,10 @@ from tkdebug.instrument.device_records import (
 from tkdebug.terminal_text import tell
 
 TAKE_S = 1.0
+_UNKNOWN = 999  # CUPTI_ERROR_UNKNOWN
+# Where data cannot be taken, CUPTI of CUDA 13.0 crashes when sampling is to end. It may still write
+# to the memory of these.
+_ABANDONED: list[PcSampling] = []
 _STATIC_PICTURE = "`tkdebug lines` shows the instructions of each line without them"
 
 
@@ -84,8 +88,7 @@ class StallRecording:
                 self._begin()
                 if time.monotonic() >= self._due_s:
                     self._due_s = time.monotonic() + TAKE_S
-                    for sampling in self._samplings.values():
-                        self._tell(sampling.take())
+                    self._take()
             except CuptiError as error:
                 self._fail(str(error))
 
@@ -109,6 +112,19 @@ class StallRecording:
                 sampling.start()
                 self._samplings[device] = sampling
                 self._due_s = time.monotonic() + TAKE_S
+
+    def _take(self) -> None:
+        try:
+            for sampling in self._samplings.values():
+                self._tell(sampling.take())
+        except CuptiError as error:
+            _ABANDONED.extend(self._samplings.values())
+            self._samplings.clear()
+            if error.status != _UNKNOWN:
+                raise
+            raise CuptiError(
+                f"{error}: does another process sample this GPU?", error.status
+            ) from error
 
     def _tell(self, taken: Taken) -> None:
         if taken.total or taken.dropped:

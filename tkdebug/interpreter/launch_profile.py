@@ -39,7 +39,8 @@ class AccessProfile:
         tensor: name of the argument that it was last on.
         executions: by all programs together.
         elements: that masks let through, in all executions.
-        samples: of single executions: byte addresses (n,) and positions in the tile (n,).
+        samples: of single executions, on the CPU: byte addresses (n,) and positions in the tile
+            (n,).
         compared: executions that were compared with the one before of the same program.
         repeated: of them, those with the same addresses.
     """
@@ -221,13 +222,13 @@ class LaunchProfile(Observer):
     def _keep(
         self, profile: AccessProfile, access: ObservedAccess, touched: Touched, program: int
     ) -> None:
-        addresses = touched.places * access.itemsize
+        addresses = (touched.places * access.itemsize).cpu()
         last = profile.last.get(program)
         if last is not None and profile.calls <= 4:
             profile.compared += 1
             profile.repeated += torch.equal(last, addresses)
         profile.last[program] = addresses
-        profile.samples.append((addresses, touched.lanes))
+        profile.samples.append((addresses, touched.lanes.cpu()))
 
 
 def _active(run: EvaluatorState) -> int:

@@ -77,6 +77,7 @@ _WARP_ROW = struct.Struct("<QIIIII4x")
 _THREAD_ROW = struct.Struct("<QQ4II12x")
 _METADATA_ROW = struct.Struct("<Q6I")
 _MAX_STOPS = 100_000
+_STACK_OVERFLOW = 2
 _MAX_NAME_BYTES = 4096
 
 
@@ -313,14 +314,20 @@ class _Reader:
             return None
         rows = [_THREAD_ROW.unpack_from(r) for r in self._rows(threads_at, _THREAD_ROW.size)]
         hit = [row for row in rows if row[6]]
-        pc: int | None = None
-        if hit:
+        pc: int | None = error_pc if pc_valid else None
+        after_trap = bool(broken and not pc_valid and rows) and is_trap(
+            images, rows[0][0] - INSTRUCTION_BYTES
+        )
+        # Where a kernel keeps data in R1, which it need not keep for the stack, the driver calls a
+        # trap an overflow of the stack.
+        if after_trap and all(row[6] == _STACK_OVERFLOW for row in hit):
+            (kind, text), pc, hit = TRAP, rows[0][0] - INSTRUCTION_BYTES, rows
+        elif hit:
             kind, text = _said(hit[0][6])
-            pc = hit[0][0] - INSTRUCTION_BYTES if hit[0][6] == ASSERT else None
+            if pc is None and hit[0][6] == ASSERT:
+                pc = hit[0][0] - INSTRUCTION_BYTES
         elif pc_valid:
             kind, text = _said(sm_exception)
-        elif broken and rows and is_trap(images, rows[0][0] - INSTRUCTION_BYTES):
-            (kind, text), pc, hit = TRAP, rows[0][0] - INSTRUCTION_BYTES, rows
         else:
             return None
         grid_id, *place = _BLOCK_ROW.unpack_from(block)
@@ -330,7 +337,7 @@ class _Reader:
         return Stop(
             kind,
             text,
-            pc=error_pc if pc_valid else pc,
+            pc=pc,
             sm=sm_id,
             grid=grids.get(grid_id),
             block=(place[0], place[1], place[2]),

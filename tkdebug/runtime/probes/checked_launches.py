@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
+from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, access_tests
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
@@ -157,10 +158,8 @@ class CheckedLaunches:
             HOOKS.record(self._tests)
             self._tests = AccessTests()
         if self._lost:
-            tell(
-                f"what {self._lost} checked launches found is lost, as the GPU failed before it "
-                "was read"
-            )
+            lost = counted(self._lost, "checked launch")
+            tell(f"what {lost} found is lost, as the GPU failed before it was read")
             self._lost = 0
 
     @property
