@@ -114,7 +114,7 @@ def _capture(options: argparse.Namespace, name: str, library: Library, out: Path
     out.mkdir(parents=True, exist_ok=True)
     with (options.out / f"{name}.log").open("wb") as log:
         subprocess.run(
-            ["timeout", str(options.seconds), *command, "-p", "capture_plugin", *tests],
+            ["timeout", str(options.seconds), *command, "-p", "capture_plugin", *library.options, *tests],
             cwd=options.checkouts / library.folder, env=environment, stdout=log,
             stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
