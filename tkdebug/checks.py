@@ -50,9 +50,9 @@ CHECKS = (
     Check("nan", "nans", "NanCheck", by_default=True, natively=True),
     Check("inf", "infs", "InfCheck", natively=True),
     Check("padding", "padding.glance", "PaddingCheck", by_default=True),
-    Check("narrowing", "narrowing", "NarrowingCheck"),
+    Check("narrowing", "narrowing", "NarrowingCheck", by_default=True),
     Check(MASKED_LOADS),
-    Check("coverage", "coverage.check", "CoverageCheck"),
+    Check("coverage", "coverage.check", "CoverageCheck", by_default=True),
     Check("row-overrun", "row_overruns", "RowOverruns", by_default=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)

@@ -17,6 +17,7 @@ from typing import Protocol
 from tkdebug.events import KernelCompiled
 from tkdebug.instrument.cupti.library import CuptiError
 from tkdebug.instrument.cupti.pc_sampling import FIRST_VERSION, PcSampling, Taken, crc_of_cubin
+from tkdebug.instrument.cupti.sampled_gpus import SampledGpus
 from tkdebug.instrument.device_records import (
     LostActivities,
     SampledImage,
@@ -39,6 +40,9 @@ class Contexts(Protocol):
     def active(self) -> Mapping[int, int]:
         """Those that there are now, by device."""
 
+    def gpu(self, device: int) -> str:
+        """The UUID of a device, "" where it is not known."""
+
     def release(self) -> None:
         """They are not needed any more."""
 
@@ -51,6 +55,9 @@ class StallRecording:
         version: as `cuptiGetVersion` gives it.
         on_record: called with records for the session.
         contexts: those that there are.
+
+    Attributes:
+        is_broken: whether CUPTI has failed in a way after which it may crash.
     """
 
     def __init__(
@@ -64,6 +71,8 @@ class StallRecording:
         self._on_record = on_record
         self._contexts = contexts
         self._samplings: dict[int, PcSampling] = {}
+        self._gpus = SampledGpus()
+        self.is_broken = False
         self._due_s = 0.0
         self._lock = threading.Lock()
         self._is_on = version >= FIRST_VERSION
@@ -104,10 +113,13 @@ class StallRecording:
                     if is_on:
                         self._fail(str(error))
             self._contexts.release()
+            self._gpus.release()
 
     def _begin(self) -> None:
         for device, context in self._contexts.active().items():
             if device not in self._samplings:
+                if not self._gpus.claim(self._contexts.gpu(device)):
+                    raise CuptiError("another run of tkdebug samples this GPU already")
                 sampling = PcSampling(self._library, context)
                 sampling.start()
                 self._samplings[device] = sampling
@@ -120,6 +132,7 @@ class StallRecording:
         except CuptiError as error:
             _ABANDONED.extend(self._samplings.values())
             self._samplings.clear()
+            self.is_broken = True
             if error.status != _UNKNOWN:
                 raise
             raise CuptiError(

@@ -182,13 +182,19 @@ class ObservedAccess:
 
     def _summed(self) -> float | None:
         memory = self.buffer.flat(self._run.dtype_of(stored(self.op).type))
-        # To find the elements takes longer than to add up all of a small tensor.
-        if memory.numel() <= _SMALL_ELEMS and math.isfinite(total := _sum(memory)):
+        # To find the elements takes longer than to add up all of a small tensor, or of one that
+        # has no more elements than the tiles.
+        if memory.numel() <= self._most_added() and math.isfinite(total := _sum(memory)):
             return total
         slabs = self.hyperslabs()
         if slabs is None or not are_injective(slabs):
             return None
         return sum(_sum(slab.view(memory)) for slab in slabs)
+
+    def _most_added(self) -> int:
+        if self._access is None or self._access.programs is not None:
+            return _SMALL_ELEMS
+        return max(_SMALL_ELEMS, self._run.programs * math.prod(self.shape))
 
     @property
     def value(self) -> TileValue:
@@ -211,8 +217,11 @@ class ObservedAccess:
 
 
 def _sum(values: Tensor) -> float:
-    kind = torch.float32 if values.dtype is torch.float16 else None
-    return float(values.sum(dtype=kind))
+    total = float(values.sum())
+    if values.dtype is torch.float16 and not math.isfinite(total):
+        # That of finite values may be; to add up in fp32 takes several times as long.
+        return float(values.sum(dtype=torch.float32))
+    return total
 
 
 # Who follows accesses

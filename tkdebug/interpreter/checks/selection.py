@@ -56,6 +56,7 @@ def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> li
     ]
 
 
+@cache
 def observer_class(check: Check) -> Callable[[Module, FaultLog], Observer]:
     """What makes the observer of a check that has one of its own."""
     found: Callable[[Module, FaultLog], Observer] = getattr(
