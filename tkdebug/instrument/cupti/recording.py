@@ -141,7 +141,9 @@ class DeviceRecording:
         """
         if os.getpid() != self._owner or not self.is_on:
             return
-        taking = threading.Thread(target=self._round, args=(True,), name="tkdebug-take", daemon=True)
+        taking = threading.Thread(
+            target=self._round, args=(True,), name="tkdebug-take", daemon=True
+        )
         taking.start()
         taking.join(limit_s)
 
@@ -154,6 +156,10 @@ class DeviceRecording:
         # Without the lock, which a call of CUPTI's may hold forever.
         self.is_on = False
         self._taker.give_up()
+
+    def leave_alone(self) -> None:
+        """Let `stop` take what is there, and leave CUPTI as it is."""
+        self._collection.leave_alone()
 
     def wait(self) -> None:
         """Wait for the GPU, and take what is there."""
