@@ -144,7 +144,7 @@ def test_core_dumps_of_crashes_go_before_cupti(gpu, path, capsys, monkeypatch):
     assert not capsys.readouterr().err
     with Session.open(path) as session:
         (loss,) = session.records(LostActivities)
-    assert "--no-coredump" in loss.event.reason
+    assert "core dumps are asked for (--coredump" in loss.event.reason
 
 
 def test_knob_switches_cupti_off(gpu, path, capsys):

@@ -124,10 +124,12 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
         raise UsageError("--stalls: kernels are interpreted; it needs kernels on a GPU")
     if mode == "interpret" and arguments.hang_timeout_s is not None:
         raise UsageError("--hang-timeout: kernels are interpreted; it needs kernels on a GPU")
-    if arguments.hang_timeout_s is not None and not arguments.coredump:
+    if arguments.coredump and (arguments.stacks or arguments.stalls):
+        asks = "--coredump" if arguments.hang_timeout_s is None else "--hang-timeout"
+        needs = "--stacks" if arguments.stacks else "--stalls"
         raise UsageError(
-            "--hang-timeout: needs core dumps, "
-            "which --no-coredump, --stacks and --stalls switch off"
+            f"{asks}: takes core dumps, beside which CUPTI does not work; {needs} needs CUPTI: "
+            "leave one of them out"
         )
     if mode != "native":
         return

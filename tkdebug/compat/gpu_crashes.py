@@ -208,7 +208,8 @@ class ArmedCoreDumps:
         """Track launches in flight, and switch dumps on unless the user's variables forbid it.
 
         Args:
-            coredump: whether dumps are wanted; without, a crash names what was in flight.
+            coredump: whether dumps are wanted, as by the user's variables; without, a crash names
+                what was in flight.
             hang_timeout_s: how long a kernel may run; None for no limit.
         """
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
@@ -219,7 +220,7 @@ class ArmedCoreDumps:
         # Signals are the main thread's.
         is_main = threading.current_thread() is threading.main_thread()
         settings = None
-        if coredump and dumps is not None:
+        if dumps is not None and (coredump or dumps.are_asked_for()):
             settings = dumps.settings(self._new_folder, by_request=is_main)
         if dumps is None or settings is None:
             self.watch = CrashWatch("", owned=False)

@@ -38,7 +38,8 @@ _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
 # synchronisation wait for each other forever, and no dump is written.
 _BESIDE_CORE_DUMPS = (
-    "with CUPTI no core dump of a crash could be written; tkdebug run --no-coredump has CUPTI"
+    "core dumps are asked for (--coredump, --hang-timeout, CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1), "
+    "beside which CUPTI does not work: times are by CUDA events"
 )
 _EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
 

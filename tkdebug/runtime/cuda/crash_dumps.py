@@ -38,6 +38,10 @@ _OLDEST_DRIVER = 12050
 class CudaCrashDumps:
     """Dumps that NVIDIA's driver writes (CUDA-GDB documentation, "GPU Core Dump Support")."""
 
+    def are_asked_for(self) -> bool:
+        """Whether the user has switched them on."""
+        return os.environ.get(_ENABLE) == "1"
+
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
         """Variables that switch dumps on; those that the user has set stay as they are."""
         if os.environ.get(_ENABLE, "1") != "1":

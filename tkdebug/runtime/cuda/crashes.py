@@ -57,7 +57,7 @@ def no_dump_fault(error: str, launches: InFlight) -> Fault:
         frames=(),
         message=f"{error}; there is no GPU core dump that names the line; {known}",
         launch_id=flying[0].launch_id if len(flying) == 1 else 0,
-        hint="run with --mode interpret, or with CUDA_LAUNCH_BLOCKING=1",
+        hint="tkdebug run --coredump names the line; --mode interpret checks each access",
     )
 
 

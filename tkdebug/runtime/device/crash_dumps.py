@@ -53,6 +53,10 @@ class CrashReport:
 class CrashDumps(Protocol):
     """Dumps of one platform."""
 
+    def are_asked_for(self) -> bool:
+        """Whether the user's variables ask for dumps."""
+        ...
+
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
         """How dumps are to be switched on; None where the user's variables forbid it.
 
