@@ -1,11 +1,15 @@
 """Kernels that do not end: when a core dump is asked for, and what is reported."""
 
 import ctypes
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,10 +21,13 @@ from tkdebug.compat.gpu_crashes import CrashWatch
 from tkdebug.compat.gpu_hangs import HangWatch
 from tkdebug.compat.hang_dumps import HangDumps
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.instrument.session import Session
 from tkdebug.linemap.nvidia.core_dumps import Warp
 from tkdebug.runtime.cuda.hangs import hang_faults
 from tkdebug.runtime.launch import launches_in_flight
 from tkdebug.runtime.launch.launches_in_flight import InFlight
+
+STUCK_SCRIPT = Path(__file__).with_name("stuck_script.py")
 
 
 @pytest.fixture
@@ -199,3 +206,31 @@ def test_driver_without_a_pipe_is_said(tmp_path, stuck, capsys):
     threading.Event().wait(0.3)
     watch.stop()
     assert "this driver writes no core dumps on request" in capsys.readouterr().err
+
+
+def test_ctrl_c_without_dumps_names_the_launch_and_ends_the_script(tmp_path):
+    script = subprocess.Popen(
+        [sys.executable, STUCK_SCRIPT, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell may have had background jobs ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "launched\n"
+        script.send_signal(signal.SIGINT)
+        _, err = script.communicate(timeout=60)
+    finally:
+        script.kill()
+    assert script.returncode == 130
+    assert "KeyboardInterrupt" in err
+    (fault,) = json.loads((tmp_path / "report.json").read_text())["faults"]
+    assert (fault["kind"], fault["kernel"]) == ("hang", "wait_for_ever")
+    assert fault["message"].startswith("launch 1 of 12 programs, made here, has not ended since")
+    assert fault["message"].endswith("need --coredump or --hang-timeout S")
+    source = (tmp_path / "script.py").read_text().splitlines()
+    assert source[fault["line"] - 1].strip().startswith("wait_for_ever[(4, 3)]")
+    with Session.open(tmp_path / "run.tkd") as session:
+        assert session.run().exit_status == 130

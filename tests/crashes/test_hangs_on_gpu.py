@@ -104,6 +104,7 @@ def test_without_core_dump_the_launch_is_named_and_the_script_ends(tmp_path):
     try:
         assert script.stdout is not None
         assert script.stdout.readline() == "launched\n"
+        time.sleep(1)  # so that it waits in the driver
         began = time.monotonic()
         script.send_signal(signal.SIGINT)
         _, err = script.communicate(timeout=30)
