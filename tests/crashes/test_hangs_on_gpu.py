@@ -77,6 +77,7 @@ def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     try:
         assert script.stdout is not None
         assert script.stdout.readline() == "launched\n"
+        time.sleep(1)  # so that it waits in the driver
         script.send_signal(signal.SIGINT)
         _, err = script.communicate(timeout=30)
     finally:
