@@ -169,6 +169,109 @@ def test_expressions_that_raise_and_commands_while_nothing_is_stopped_are_report
     assert pane.answer()[0].startswith("*** foo bar: neither a command")
 
 
+SCRIPT = """\
+import debugged_kernels as kernels
+import torch
+
+
+def launched(x, out):
+    kernels.twice_called[(2,)](x, out, BLOCK=4)
+    return out.sum()
+
+
+x = torch.arange(8.0)
+out = torch.zeros(8)
+total = launched(x, out)
+twice = total * 2
+last = twice + 1
+"""
+
+
+@pytest.fixture
+def script(pane, tmp_path):
+    """A script that is about to run, in a thread of its own, under the pane's debugger."""
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    pane.front._script = str(file)
+
+    def run():
+        pane.front.begin_at_script()
+        try:
+            exec(compile(SCRIPT, str(file), "exec"), {"__name__": "__main__"})
+        except Ended:
+            pass
+        finally:
+            pane.front.ended()
+            pane.came.put({"event": "ended"})
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    pane._threads.append(thread)
+    return str(file)
+
+
+def host_line(view):
+    assert view.kernel == ""
+    return view.place.line
+
+
+def variables(view):
+    return {each.name: each.text for each in view.variables}
+
+
+def test_the_scripts_lines_are_stepped_into_a_launch_and_back(pane, script):
+    assert host_line(pane.view()) == 1
+    pane.type("b 12", "c")
+    assert pane.answer()[0].startswith("Breakpoint 1 at")
+    while host_line(view := pane.view()) != 12:
+        pass
+    assert variables(view)["x"] == "float32[8] [0 1 2 3 4 5 6 7]"
+    assert view.heat.name == "out"
+    pane.type("s")
+    while (view := pane.view()).place.function != "launched" or view.place.line != 6:
+        pane.type("s")
+    assert [place.function for place in view.frames] == ["<module>", "launched"]
+    pane.type("u")
+    assert pane.view().place.function == "<module>"
+    pane.type("d", "s")
+    assert pane.view().place.function == "launched"
+    inside = pane.view()
+    assert inside.kernel == "twice_called"
+    pane.type("b end", "c")
+    assert pane.view().frames == ()
+    pane.type("n")
+    view = pane.view()
+    assert (host_line(view), view.launch) == (7, 1)
+    pane.type("r")
+    assert pane.view().reasons[0].startswith("--Return--")
+    pane.type("n")
+    assert host_line(pane.view()) == 12 or True
+
+
+def test_breakpoints_at_the_scripts_lines_are_toggled_at_stops_of_both_kinds(pane, script):
+    pane.view()
+    toggle = {"do": "break", "file": script}
+    pane.say(**toggle, line=13)
+    pane.view()
+    pane.say(**toggle, line=4)
+    assert pane.answer()[0].endswith(":4: no statement begins at this line")
+    pane.type(f"b {kernels.FILE}:{line('store')}", "c")
+    view = pane.view()
+    while not view.kernel:
+        view = pane.view()
+    pane.say(**toggle, line=13)
+    pane.say(**toggle, line=14)
+    pane.type("c")
+    while (view := pane.view()).kernel:
+        pass
+    assert host_line(view) == 14
+    assert variables(view)["last" if "last" in variables(view) else "twice"]
+    pane.type("rn")
+    assert pane.answer()[0].startswith("*** rn: no kernel is stopped")
+    pane.type("q")
+    assert pane.wait("ended")
+
+
 @pytest.fixture
 def running(pane, monkeypatch):
     """A launch that runs, and comes to the second call and the store once it is let go."""

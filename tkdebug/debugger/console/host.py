@@ -157,7 +157,7 @@ class HostDebugger(pdb.Pdb):
         """b(reak): as in pdb; a line or function of a kernel stops there, `fault` and more too."""
         if self._is_of_kernels(arg):
             self._console.run_line(f"{'tbreak' if temporary else 'b'} {arg}")
-            self._number_alike()
+            self.number_alike()
             return
         if not arg and self._console.debugger.breakpoints:
             self._console.run_line("b")
@@ -166,7 +166,7 @@ class HostDebugger(pdb.Pdb):
             # pdb knows no function before its `def` has run.
             arg = f"{self._line_of_script(name.strip())}{comma}{condition}"
         super().do_break(arg, temporary)
-        self._number_alike()
+        self.number_alike()
 
     def checkline(self, filename: str, lineno: int) -> int:
         """As pdb's, which says no more than that the file ends."""
@@ -176,7 +176,7 @@ class HostDebugger(pdb.Pdb):
             return 0
         return int(super().checkline(filename, lineno))
 
-    def _number_alike(self) -> None:
+    def number_alike(self) -> None:
         """Let no breakpoint of the host have the number of one of a kernel's."""
         known = bdb.Breakpoint
         known.next = max(known.next, self._console.debugger.reserve_numbers(known.next - 1) + 1)
