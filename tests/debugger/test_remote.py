@@ -210,9 +210,17 @@ def script(pane, tmp_path):
     return str(file)
 
 
-def host_line(view):
-    assert view.kernel == ""
-    return view.place.line
+def at_host(pane, at):
+    """The next view of a line of the script's own; views of what came before are passed over."""
+    while (view := pane.view()).kernel or view.place.line != at:
+        pass
+    return view
+
+
+def in_kernel(pane):
+    while not (view := pane.view()).kernel:
+        pass
+    return view
 
 
 def variables(view):
@@ -220,56 +228,59 @@ def variables(view):
 
 
 def test_the_scripts_lines_are_stepped_into_a_launch_and_back(pane, script):
-    assert host_line(pane.view()) == 1
+    at_host(pane, 1)
     pane.type("b 12", "c")
     assert pane.answer()[0].startswith("Breakpoint 1 at")
-    while host_line(view := pane.view()) != 12:
-        pass
+    view = at_host(pane, 12)
     assert variables(view)["x"] == "float32[8] [0 1 2 3 4 5 6 7]"
     assert view.heat.name == "out"
-    pane.type("s")
-    while (view := pane.view()).place.function != "launched" or view.place.line != 6:
-        pane.type("s")
+    pane.type("s", "s")
+    view = at_host(pane, 6)
     assert [place.function for place in view.frames] == ["<module>", "launched"]
     pane.type("u")
-    assert pane.view().place.function == "<module>"
-    pane.type("d", "s")
-    assert pane.view().place.function == "launched"
-    inside = pane.view()
-    assert inside.kernel == "twice_called"
+    assert at_host(pane, 12).frame == 1
+    pane.type("d")
+    assert at_host(pane, 6).frame == 0
+    pane.type("s")
+    assert in_kernel(pane).place.function == "twice_called"
     pane.type("b end", "c")
-    assert pane.view().frames == ()
+    while pane.view().frames:
+        pass
     pane.type("n")
-    view = pane.view()
-    assert (host_line(view), view.launch) == (7, 1)
+    assert at_host(pane, 7).launch == 1
     pane.type("r")
-    assert pane.view().reasons[0].startswith("--Return--")
+    assert at_host(pane, 7).reasons[0].startswith("--Return--")
     pane.type("n")
-    assert host_line(pane.view()) == 12 or True
+    view = at_host(pane, 13)
+    assert variables(view)["total"] == "224"
+    pane.type("rn", "q")
+    assert pane.answer()[0].startswith("*** rn: no kernel is stopped")
+    pane.wait("ended")
 
 
 def test_breakpoints_at_the_scripts_lines_are_toggled_at_stops_of_both_kinds(pane, script):
-    pane.view()
+    at_host(pane, 1)
     toggle = {"do": "break", "file": script}
     pane.say(**toggle, line=13)
-    pane.view()
+    assert [one["line"] for one in breakpoints(pane, 1)] == [13]
     pane.say(**toggle, line=4)
     assert pane.answer()[0].endswith(":4: no statement begins at this line")
     pane.type(f"b {kernels.FILE}:{line('store')}", "c")
-    view = pane.view()
-    while not view.kernel:
-        view = pane.view()
+    in_kernel(pane)
     pane.say(**toggle, line=13)
     pane.say(**toggle, line=14)
+    assert {one["line"] for one in breakpoints(pane, 2)} == {line("store"), 13}
+    assert {one["line"] for one in breakpoints(pane, 1)} == {line("store")}
     pane.type("c")
-    while (view := pane.view()).kernel:
-        pass
-    assert host_line(view) == 14
-    assert variables(view)["last" if "last" in variables(view) else "twice"]
-    pane.type("rn")
-    assert pane.answer()[0].startswith("*** rn: no kernel is stopped")
+    assert "twice" in variables(at_host(pane, 14))
     pane.type("q")
-    assert pane.wait("ended")
+    pane.wait("ended")
+
+
+def breakpoints(pane, count):
+    while len(found := pane.wait("breakpoints")["breakpoints"]) != count:
+        pass
+    return found
 
 
 @pytest.fixture
