@@ -41,6 +41,7 @@ class HostDebugger(pdb.Pdb):
         super().__init__(skip=_SKIPPED, nosigint=True, readrc=False)
         self.prompt = "(tkdebug) "
         self._console = console
+        console.leave_kernel, console.pass_script = self.stop_in_script, self._pass_script
 
     def begin(self, script: str) -> None:
         """Stop at the first line of the script, which is about to run in this thread."""
@@ -48,7 +49,6 @@ class HostDebugger(pdb.Pdb):
         # As pdb's own `run_script`: lines of what runs the script are none of it.
         self.mainpyfile = self.canonic(script)
         self._wait_for_mainpyfile = True
-        self._console.leave_kernel = self.stop_in_script
         sys.settrace(self.trace_dispatch)
 
     def stop_in_script(self) -> None:
@@ -58,6 +58,11 @@ class HostDebugger(pdb.Pdb):
             at = at.f_back
         if at is not None:
             bdb.Bdb.set_trace(self, at)
+
+    def _pass_script(self) -> None:
+        """Forget the step by which the launch was entered."""
+        if self.botframe is not None:
+            self.set_continue()
 
     def cmdloop(self, intro: Any = None) -> None:
         """Ask until the script goes on; the commands that were given come first."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.debugger.goals import Continue, Detach, Quit, Resume, Step
 from tkdebug.debugger.remote.records import Look, RecordError, View, record_of
 from tkdebug.debugger.remote.wire import Wire
-from tkdebug.debugger.stops import Reason
 from tkdebug.errors import UsageError
+from tkdebug.debugger.stops import Reason
 from tkdebug.forks import renew_after_forks
 
 if TYPE_CHECKING:
@@ -277,9 +277,9 @@ class RemoteFront:
             )
         finally:
             self._goes_on()
-        is_step = isinstance(resume, Step) and not resume.backwards
-        if is_step and stop.reason is Reason.END and self._script:
-            self.host.stop_in_script()
+        if self._script and stop.reason is Reason.END:
+            _ = self.host  # made, it stops at the script's lines
+        console.follow_in_script(resume, stop)
         return resume
 
     def _ask_at_host(self) -> None:
