@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.debugger.goals import Continue, Detach, Quit, Resume, Step
 from tkdebug.debugger.remote.records import Look, RecordError, View, record_of
 from tkdebug.debugger.remote.wire import Wire
-from tkdebug.errors import UsageError
 from tkdebug.debugger.stops import Reason
+from tkdebug.errors import UsageError
 from tkdebug.forks import renew_after_forks
 
 if TYPE_CHECKING:
