@@ -9,11 +9,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "targets"))
 
-from schedule_backend import PaperJams, PrinterPlatform, ScheduleBackend  # noqa: E402
+from schedule_backend import PaperJams, PrinterPlatform, ScheduleBackend
 
-from tkdebug.cli import main  # noqa: E402
-from tkdebug.compiler.targets import register_backend  # noqa: E402
-from tkdebug.runtime.device.platform import platform  # noqa: E402
+from tkdebug.cli import main
+from tkdebug.compiler.targets import register_backend
+from tkdebug.runtime.device.platform import platform
 
 SCRIPT = """
 import ctypes, torch, triton, triton.language as tl

@@ -74,6 +74,7 @@ def _run_here(
             stacks=arguments.stacks,
             stalls=arguments.stalls,
         )
+
         def conclude_stuck(ending: Ending) -> int:
             status = conclude(arguments, Outcome(ending, path, kept, recorder.error, printed))
             if arguments.session is None:

@@ -53,4 +53,3 @@ class StuckRun:
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(status)
-

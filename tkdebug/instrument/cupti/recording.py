@@ -141,7 +141,9 @@ class DeviceRecording:
         """
         if os.getpid() != self._owner or not self.is_on:
             return
-        taking = threading.Thread(target=self._round, args=(True,), name="tkdebug-take", daemon=True)
+        taking = threading.Thread(
+            target=self._round, args=(True,), name="tkdebug-take", daemon=True
+        )
         taking.start()
         taking.join(limit_s)
 

@@ -154,9 +154,7 @@ class InFlight:
         )
 
 
-_Packed = tuple[
-    int, int, "NativeKernel", Grid, tuple[Any, ...], int, "LaunchPacker", _Place | None
-]
+_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], int, "LaunchPacker", _Place | None]
 
 
 def _is_own(frame: FrameType) -> bool:
