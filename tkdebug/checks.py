@@ -5,6 +5,7 @@ The command line and the knobs read this table, so it imports nothing of the int
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 
@@ -49,9 +50,9 @@ CHECKS = (
     Check("nan", "nans", "NanCheck", by_default=True, natively=True),
     Check("inf", "infs", "InfCheck", natively=True),
     Check("padding", "padding.glance", "PaddingCheck", by_default=True),
-    Check("narrowing", "narrowing", "NarrowingCheck"),
+    Check("narrowing", "narrowing", "NarrowingCheck", by_default=True),
     Check(MASKED_LOADS),
-    Check("coverage", "coverage.check", "CoverageCheck"),
+    Check("coverage", "coverage.check", "CoverageCheck", by_default=True),
     Check("row-overrun", "row_overruns", "RowOverruns", by_default=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)
@@ -64,3 +65,12 @@ CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
 NATIVE_CHECKS = tuple(check.name for check in CHECKS if check.natively)
 # Those for which fresh memory is marked.
 MARKING_CHECKS = frozenset(check.name for check in CHECKS if check.marks_memory)
+
+
+def modules_of(names: Collection[str]) -> tuple[str, ...]:
+    """The modules of the checks of these names that have an observer."""
+    return tuple(
+        f"tkdebug.interpreter.checks.{check.module}"
+        for check in CHECKS
+        if check.name in names and check.observer
+    )

@@ -87,6 +87,10 @@ class UsageError(TkError):
     """The command line or an API call is wrong; the CLI exits with status 2."""
 
 
+class NothingStoppedError(UsageError):
+    """What was asked of the debugger is for a stop, and nothing is stopped."""
+
+
 class SessionError(TkError):
     """A session file cannot be read: not a session, truncated, or from a newer tkdebug."""
 

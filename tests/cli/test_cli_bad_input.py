@@ -227,33 +227,98 @@ def test_pattern_that_interprets_nothing_is_reported(run_main, write_script):
     assert "sc*" not in err
 
 
-def test_unknown_architecture_is_reported_before_the_script_runs(run_main, write_script):
+# What compiles for an architecture, and the option that names it.
+COMPILING = (
+    ("run", "--target", ["--no-tui"]),
+    ("debug", "--target", ["-c", "c"]),
+    ("passes", "--target", []),
+    ("lines", "--target", []),
+    ("advise", "--arch", []),
+)
+NOT_COMPILED_FOR = (
+    f"that this version of tkdebug compiles for ({', '.join(TARGETS)})"  # a GPU, and none of ours
+)
+BAD_ARCHITECTURES = {
+    "sm_99": f"sm_99 (compute capability 9.9) is not among the GPUs {NOT_COMPILED_FOR}",
+    "sm_130": f"sm_130 (compute capability 13.0) is newer than the GPUs {NOT_COMPILED_FOR}",
+    **{asked: f"got {asked!r}, expected sm_75, " for asked in ("sm_1", "", "SM_90A", "9.0")},
+    "sm_90a,sm_80": "got 'sm_90a,sm_80', expected sm_75, ",
+}
+
+
+@pytest.mark.parametrize(("command", "option", "others"), COMPILING)
+@pytest.mark.parametrize("asked", BAD_ARCHITECTURES)
+def test_architecture_that_cannot_be_compiled_for_is_refused_before_the_script_runs(
+    run_main, write_script, command, option, others, asked
+):
     script = write_script("print('ran')")
-    assert "--target: got 'sm_1', expected sm_75" in error_line(
-        run_main, "run", "--target", "sm_1", script
-    )
+    line = error_line(run_main, command, *others, option, asked, script)
+    assert line.startswith(f"tkdebug: {option}: {BAD_ARCHITECTURES[asked]}")
+
+
+def test_unknown_architecture_of_the_environment_is_refused(run_main, write_script):
     with KNOBS.scope(cross_compile="sm_1"):
-        assert "TKDEBUG_CROSS_COMPILE: got 'sm_1'" in error_line(
-            run_main, "run", "--no-tui", script
-        )
+        line = error_line(run_main, "run", "--no-tui", write_script("print('ran')"))
+    assert line.startswith("tkdebug: TKDEBUG_CROSS_COMPILE: got 'sm_1'")
 
 
-def test_gpu_newer_than_known_ones_is_reported_and_kernels_are_interpreted(run_main, write_script):
-    script = write_script("launch()\nprint('ran')")
-    tell_unsupported.cache_clear()
-    status, out, err = run_main("run", "--no-tui", "--target", "sm_130", script)
-    assert (status, out) == (0, "ran\n")
-    sentence = (
-        "tkdebug: sm_130 (compute capability 13.0) is newer than the GPUs that this version of "
-        f"tkdebug compiles for ({', '.join(TARGETS)}); kernels are interpreted and not "
-        "compiled for it\n"
-    )
-    assert err.count(sentence) == 1
+def test_newer_gpu_of_the_environment_is_reported_and_kernels_are_interpreted(
+    run_main, write_script
+):
     tell_unsupported.cache_clear()
     with KNOBS.scope(cross_compile="sm_130"):
-        status, out, err = run_main("run", "--no-tui", script)
+        status, out, err = run_main("run", "--no-tui", write_script("launch()\nprint('ran')"))
     assert (status, out) == (0, "ran\n")
+    sentence = f"{BAD_ARCHITECTURES['sm_130']}; kernels are interpreted and not compiled for it\n"
     assert err.count(sentence) == 1
+
+
+REAL_KERNEL = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def clear(x):
+    tl.store(x, 0)
+
+clear[(1,)](torch.empty(1))
+"""
+
+
+PASSES = ("passes", "--target", "none")
+RUN = ("run", "--no-tui")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "said"),
+    [
+        (PASSES, ["--kernel", "nope"], "--kernel nope: no such kernel; there are clear"),
+        (PASSES, ["--kernel", ""], "--kernel : no such kernel; there are clear"),
+        (PASSES, ["--pass", "nope"], "--pass nope: no such pass; there are front-end"),
+        (PASSES, ["--line", "99"], "--line 99: no op comes from there; clear has ops of"),
+        (PASSES, ["--line", "no.py:7"], "--line no.py:7: no op comes from there; clear has"),
+        (PASSES, ["--line", "x"], "--line x: expected a line number, or file.py:number"),
+        (PASSES, ["--line", "-3"], "--line -3: expected a line number, or file.py:number"),
+        (RUN, ["--watch", "99:x"], "--watch 99:x: got '99:x', expected FILE:LINE:NAME"),
+        (RUN, ["--watch", ":7:x"], "--watch :7:x: got ':7:x', expected FILE:LINE:NAME"),
+        (RUN, ["--watch", "no.py:7:x"], "--watch no.py:7:x: no.py: cannot be read, or is empty"),
+        (RUN, ["--timeline", "clear"], "--timeline: kernels are interpreted; it needs kernels on"),
+        (("debug",), ["--stage", "nope"], "stage nope: expected tile-ir, gpu-ir, or one of them"),
+    ],
+)
+def test_kernels_and_lines_that_are_not_there(run_main, tmp_path, command, arguments, said):
+    script = tmp_path / "script.py"
+    script.write_text(REAL_KERNEL)
+    assert error_line(run_main, *command, *arguments, script).startswith(f"tkdebug: {said}")
+
+
+@pytest.mark.parametrize("option", ["--interpret", "--only"])
+def test_kernel_names_of_a_run_that_match_nothing_are_said_at_its_end(
+    run_main, write_script, option
+):
+    status, _, err = run_main("run", "--no-tui", option, "", write_script("launch()"))
+    assert status == 0
+    assert f"tkdebug: {option} : no such kernel; there are scale\n" in err
 
 
 def test_version_and_help(run_main):

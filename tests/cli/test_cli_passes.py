@@ -272,14 +272,6 @@ def test_layouts_are_assigned_to_tiles_and_scalars_are_left_alone(session, run_m
     assert "arith.addf" not in out
 
 
-def test_target_newer_than_known_ones_leaves_the_passes_of_tile_ir(script, run_main):
-    status, out, err = run_main("passes", script, "--target", "sm_150", "--kernel", "row_sum")
-    assert status == 0
-    assert "canonicalize" in out
-    assert "assign-layouts" not in out
-    assert "tkdebug: sm_150 (compute capability 15.0) is newer than the GPUs that" in err
-
-
 def test_unknown_target_is_refused_before_the_script_runs(script, run_main):
     status, _, err = run_main("passes", script, "--target", "sm_1")
     assert status == 2

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,7 @@ from tkdebug.instrument.stalls import recorded_stalls
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.line_table_data import to_data
 
+UNKNOWN = 999
 NOT_ALLOWED = 35  # CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
 
 
@@ -35,11 +37,15 @@ def library(fake):
 
 
 class OneContext:
-    def __init__(self):
+    def __init__(self, name=""):
         self.released = 0
+        self.name = name
 
     def active(self):
         return {0: 0x1000}
+
+    def gpu(self, device):
+        return self.name
 
     def release(self):
         self.released += 1
@@ -115,6 +121,40 @@ def test_where_sampling_is_forbidden_that_is_one_line(fake, library, capsys):
     assert line.startswith("tkdebug: --stalls: cuptiPCSamplingEnable: CUPTI_ERROR_INSUFFICIENT")
     assert line.endswith("; `tkdebug lines` shows the instructions of each line without them")
     assert [type(one) for one in reported] == [LostActivities]
+
+
+def test_where_samples_cannot_be_taken_sampling_is_left_alone(fake, library, monkeypatch, capsys):
+    monkeypatch.setattr(stall_recording, "TAKE_S", 0.0)
+    reported = []
+    recording = StallRecording(fake.path, 130001, reported.append, OneContext())
+    recording.round()
+    library.fake_sampling(UNKNOWN)
+    recording.round()
+    recording.round()
+    recording.stop()
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cuptiPCSamplingGetData: CUPTI_ERROR_UNKNOWN (999): does another process sample" in line
+    assert library.fake_sampled() == 0
+    assert isinstance(reported[-1], LostActivities)
+    assert recording.is_broken
+
+
+def test_a_gpu_is_sampled_by_one_process_at_a_time(fake, library, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    first, second, third = (
+        StallRecording(fake.path, 130001, lambda event: None, OneContext("GPU-1")) for _ in range(3)
+    )
+    first.round()
+    second.round()
+    second.stop()
+    [line] = capsys.readouterr().err.splitlines()
+    assert "--stalls: another run of tkdebug samples this GPU already; `tkdebug lines`" in line
+    assert library.fake_sampled() == 1
+    first.stop()
+    third.round()
+    assert library.fake_sampled() == 1
+    third.stop()
+    assert not capsys.readouterr().err
 
 
 def test_an_older_cupti_is_refused_by_its_version(fake, capsys):

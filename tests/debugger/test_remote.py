@@ -124,7 +124,7 @@ def test_steps_go_both_ways_and_a_moment_passed_can_be_gone_to(pane):
     assert pane.view().place.line == line("first call")
     pane.type("r")
     pane.view()
-    pane.type("n")  # while the launch runs it would be refused
+    pane.type("n")
     assert pane.view().place.line == line("second call")
     pane.type(f"moment {inside.timeline.lines[inside.timeline.now].moment}")
     again = pane.view()
@@ -167,6 +167,78 @@ def test_expressions_that_raise_and_commands_while_nothing_is_stopped_are_report
     assert pane.answer() == ["*** 1 / 0: ZeroDivisionError: division by zero"]
     assert pane.answer() == ["'\\x1b[2J' = '\\x1b[2J'"]
     assert pane.answer()[0].startswith("*** foo bar: neither a command")
+
+
+@pytest.fixture
+def running(pane, monkeypatch):
+    """A launch that runs, and comes to the second call and the store once it is let go."""
+    held, said = threading.Event(), threading.Event()
+
+    def log(text):
+        said.set()
+        assert held.wait(WAIT_S)
+
+    monkeypatch.setattr(pane.front, "log", log)
+    pane.type(f"b {line('first call')}", "log 1 here", f"b {line('store')}")
+    for _ in range(3):
+        pane.answer()
+    pane.launch(kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), BLOCK=4)
+    assert said.wait(WAIT_S)
+    yield held.set
+    held.set()
+
+
+def test_commands_typed_while_a_launch_runs_wait_for_its_next_stop(pane, running):
+    pane.type("p b", "p 1", "rn ;; p x")
+    assert pane.answer() == ["waits for the next stop"]
+    assert pane.answer() == ["waits for the next stop"]
+    assert pane.answer() == ["waits for the next stop"]
+    running()
+    assert pane.view().place.line == line("store")
+    assert pane.wait("answer")["command"] == "p b"
+    assert pane.answer() == ["1 = 1"]
+    assert pane.wait("answer")["command"] == "rn ;; p x"
+    pane.wait("running")
+    assert pane.view().place.line == line("second call")
+    assert pane.wait("answer")["command"] == "p x"
+
+
+def test_breakpoints_are_set_while_a_launch_runs(pane, running):
+    pane.type(f"b {line('second call')} ;; n ;; p b", f"b {line('load')}")
+    assert pane.answer()[0].startswith("breakpoint 3 at")
+    assert pane.answer() == ["waits for the next stop"]
+    assert pane.answer()[0].startswith("breakpoint 4 at")
+    running()
+    assert pane.view().place.line == line("second call")
+    assert pane.wait("answer")["command"] == "n ;; p b"
+    assert pane.view().place.line == line("store")
+    assert pane.wait("answer")["command"] == "p b"
+
+
+def test_what_waits_for_the_next_stop_is_bounded_and_can_be_forgotten(pane, running):
+    pane.type(*["n"] * 21)
+    found = [pane.answer() for _ in range(21)]
+    assert found[19:] == [
+        ["waits for the next stop"],
+        ["*** 20 commands wait for the next stop already"],
+    ]
+    pane.say(do="forget")
+    assert pane.wait("ahead")["count"] == 0
+    running()
+    assert pane.view().place.line == line("store")
+    pane.type("p 1")
+    assert pane.answer() == ["1 = 1"]
+
+
+def test_what_waits_for_a_stop_that_never_comes_is_said(pane, running):
+    pane.type("clear 2", "n")
+    pane.answer()
+    assert pane.answer() == ["waits for the next stop"]
+    running()
+    for thread in pane._threads[2:]:
+        thread.join(WAIT_S)
+    pane.front.ended()
+    assert pane.answer() == ["*** never run, as nothing stopped any more: n"]
 
 
 def test_breakpoints_are_toggled_at_lines_and_shown(pane):

@@ -10,7 +10,8 @@ from tkdebug.compiler.passes import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
 from tkdebug.compiler.passes.gpu.select_tensor_cores import SelectTensorCores
-from tkdebug.compiler.passes.pipeline import Pass, PassManager
+from tkdebug.compiler.passes.pass_run import Pass
+from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.interpreter import run_module
 

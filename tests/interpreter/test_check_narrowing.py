@@ -372,6 +372,25 @@ def test_an_inf_of_which_nothing_comes_is_right():
 
 
 @tkdebug.jit
+def exponential(x_ptr, out_ptr, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs).to(tl.float32)
+    y = tl.exp(x) if FACTOR is None else tl.exp(x) * FACTOR
+    tl.store(out_ptr + offs, y.to(out_ptr.dtype.element_ty))  # BORN exponential
+
+
+def test_a_function_of_the_input_that_has_no_number_is_right():
+    x = torch.full((4,), 12.0, dtype=torch.float16)
+    assert not run(exponential, (1,), x, torch.zeros_like(x), None, BLOCK=4)
+
+
+def test_a_product_that_has_no_number():
+    x = torch.full((4,), 11.0, dtype=torch.float16)
+    fault = only(run(exponential, (1,), x, torch.zeros_like(x), 2.0, BLOCK=4))
+    assert fault.line == line("BORN exponential")
+
+
+@tkdebug.jit
 def argmax_of_a_row(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + cols, mask=cols < n, other=float("-inf"))

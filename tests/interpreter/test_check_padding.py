@@ -10,7 +10,7 @@ from marked_lines import line_of, only
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.interpreter.checks.padding.check import PaddingOfBatches
+from tkdebug.interpreter.checks.padding.glance import PaddingOfBatches
 from tkdebug.knobs import scope
 
 line = partial(line_of, sys.modules[__name__])

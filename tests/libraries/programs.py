@@ -1,12 +1,16 @@
 """Programs that are no tests: `tkdebug run tests/libraries/programs.py kernelbench SOURCE`.
 
-Each compares the kernels of a source with torch, and prints a line for each.
+Each compares the kernels of a source with torch, and prints a line for each. `tutorials` runs one
+tutorial of a checkout, which compares by itself: with `--quick`, and behind SOURCE its number, such
+as 03a, and `--small` for the sizes that the fork for Intel's GPUs has for a simulator.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import runpy
 import sys
 import tempfile
 from pathlib import Path
@@ -43,6 +47,35 @@ def kernelbench(source: Path) -> None:
     compare("model_new_ex_add_triton", found, expected)
 
 
+# What the fork for Intel's GPUs asks its driver, and the answer for CUDA; kernels stay as they are.
+_OF_INTEL = {
+    """.get_current_target().arch['arch'] == "cri\"""": '.get_current_target().backend == "cri"',
+    "torch.xpu.get_device_properties().total_memory": "80 << 30",
+    "torch.xpu.": "torch.cuda.",
+    "device='xpu'": "device='cuda'",
+    'properties["sub_group_sizes"][-1]': "32",
+    'properties["max_work_group_size"]': "1024",
+}
+
+
+def tutorials(source: Path) -> None:
+    """One of the tutorials of upstream or of its fork for Intel's GPUs."""
+    number, *arguments = sys.argv[3:]
+    small = "--small" in arguments
+    (tutorial,) = (source / "python/tutorials").glob(f"{number}-*.py")
+    text = tutorial.read_text()
+    for asked, answer in _OF_INTEL.items():
+        text = text.replace(asked, answer)
+    text = re.sub(r""",? *'?grf_mode'?[=:] *('\w+'|m)""", "", text)  # an option of Intel's compiler
+    if small:
+        text = text.replace('backend == "cri"', 'backend != "cri"')  # its simulator
+    adapted = Path.cwd() / tutorial.name
+    adapted.write_text(text)
+    sys.argv[1:] = [argument for argument in arguments if argument != "--small"]
+    runpy.run_path(str(adapted), run_name="__main__")
+    print(f"{tutorial.stem}: ran to its end")
+
+
 def lectures(source: Path) -> None:
     """Kernels of GPU MODE's lectures 1 and 18."""
     torch.manual_seed(0)
@@ -60,8 +93,8 @@ def lectures(source: Path) -> None:
 
 
 if __name__ == "__main__":
-    program, source = {"kernelbench": kernelbench, "lectures": lectures}[sys.argv[1]], sys.argv[2]
-    folder = Path(source).resolve()
+    programs = {"kernelbench": kernelbench, "lectures": lectures, "tutorials": tutorials}
+    program, folder = programs[sys.argv[1]], Path(sys.argv[2]).resolve()
     with tempfile.TemporaryDirectory() as written:
         os.chdir(written)  # they write their plots where they are
         program(folder)

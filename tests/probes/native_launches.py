@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from probe_support import ALWAYS, Launch, copy_of, faults_found
 
 from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
-from tkdebug.compiler.probes.bounds import byte_bounds
 from tkdebug.compiler.probes.live_memory import LOWEST, MEMORY, MemoryMap
 from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.probes.table import table_bytes
@@ -104,7 +102,7 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
             packed.append(packed_scalar(argument.type, value))
     packed.append(struct.pack("=Q", table.data_ptr()))
     passed = {
-        name: replace(PassedTensor.of(given), address=value.data_ptr())
+        name: PassedTensor.of(given)._replace(address=value.data_ptr())
         for name, given, value in zip(names, launch.values, values, strict=True)
         if isinstance(given, torch.Tensor)
     }
@@ -115,7 +113,7 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
             first = memory_map.data_ptr()
             packed += [struct.pack("=Q", at) for at in (first, first + memory_map.numel())]
             continue
-        first, end = byte_bounds(given[name])
+        first, end = PassedTensor.of(given[name]).byte_bounds()
         address = passed[name].address
         packed += [struct.pack("=Q", place) for place in (address, address + end - first)]
     memory = [ctypes.create_string_buffer(value, 8) for value in packed]

@@ -172,3 +172,35 @@ def test_a_few_registers_are_given_up_for_one_more_block(
     of = {b"tight": TOGETHER, b"wide": TOGETHER}.__getitem__
     monkeypatch.setattr(ptx_stage.WarpTime, "of", staticmethod(of))
     assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == chosen
+
+
+@pytest.mark.parametrize(
+    ("ptx", "log", "chosen", "count"),
+    [
+        (PTX, "Used 32 registers", b"full", 1),
+        (PTX, "Used 32 registers, 8 bytes spill loads", b"plain", 2),
+        (PTX, None, b"plain", 2),
+        (PTX + b"//" + b"x" * (12 << 10), "Used 32 registers", b"plain", 1),
+        (PTX.replace(b"256", b"256 .maxnreg 64"), "Used 32 registers", b"plain", 1),
+    ],
+    ids=["taken", "spills", "refused", "large", "asked for"],
+)
+def test_small_checked_kernels_have_every_warp_where_they_do_not_spill(
+    monkeypatch: pytest.MonkeyPatch, ptx: bytes, log: str | None, chosen: bytes, count: int
+) -> None:
+    given: list[bytes] = []
+
+    def assemble(
+        program: Path, ptx: bytes, options: list[str], timeout_s: float
+    ) -> tuple[bytes, str]:
+        given.append(ptx)
+        if b".minnctapersm 8" not in ptx:
+            return b"plain", "Used 40 registers"
+        if log is None:
+            raise StageError("assemble", "Insufficient registers")
+        return b"full", log
+
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda *_: Path("ptxas"))
+    monkeypatch.setattr(ptxas, "assemble", assemble)
+    assert ptx_stage.assemble(ptx, "k", OPTIONS, 10, is_checked=True)[0] == chosen
+    assert len(given) == count

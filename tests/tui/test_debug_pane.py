@@ -21,7 +21,8 @@ from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView, cell_text
-from tkdebug.tui.debug.link import DebugLink
+from tkdebug.tui.debug.link import Ahead, DebugLink, Runs
+from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.debug.stop_view import StopView
@@ -120,6 +121,35 @@ async def test_keys_go_on_and_back(tmp_path):
         await until(pilot, lambda: "come to its end" in screen_text(app), "the end")
         await pilot.press("n")
         await until(pilot, lambda: notified(app) == ["no kernel is stopped"], "the refusal")
+
+
+async def test_no_key_that_is_pressed_quickly_is_lost(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (_, pilot):
+        await at(pilot, "load")
+        await pilot.press("n", "n")
+        await at(pilot, "round")
+        await pilot.press("N", "N", "n")
+        await at(pilot, "add")
+
+
+async def test_commands_that_wait_for_the_next_stop_are_shown_and_forgotten_by_esc(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        pane = app.query_one(DebugPane)
+        asked = []
+        pane._ask = lambda **wish: asked.append(wish)
+        pane.hear(Runs())
+        pane.hear(Ahead(2))
+        await until(
+            pilot,
+            lambda: "running; P stops it; 2 commands for the next stop" in screen_text(app),
+            "what waits",
+        )
+        await pilot.press("escape")
+        await until(pilot, lambda: asked, "the wish")
+        assert asked == [{"do": "forget"}]
+        pane.hear(Ahead(0))
+        await until(pilot, lambda: "next stop" not in screen_text(app), "nothing")
 
 
 async def test_u_goes_on_to_the_scripts_lines_and_variables(tmp_path):

@@ -327,7 +327,7 @@ def _run_arguments(
         ignored=tuple(dict.fromkeys(kind for kinds in parsed.ignore for kind in kinds)),
         baseline=parsed.baseline,
         update_baseline=parsed.update_baseline,
-        native_target=parsed.native_target or (_USUAL_ARCH if parsed.advise else None),
+        native_target=_target_of_run(parsed),
         temporary=parsed.temporary,
         coredump=not (parsed.no_coredump or parsed.stacks or parsed.stalls),
         check_launches=parsed.check_launches,
@@ -375,6 +375,11 @@ def _checks(asked: Sequence[str]) -> tuple[str, ...]:
     """The checks that were asked for; "all" are tkdebug's own."""
     own = CHECK_NAMES if "all" in asked else ()
     return tuple(dict.fromkeys((*own, *(name for name in asked if name != "all"))))
+
+
+def _target_of_run(parsed: argparse.Namespace) -> str | None:
+    asked: str | None = parsed.native_target
+    return _USUAL_ARCH if asked is None and parsed.advise else asked
 
 
 def _report_format(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> str | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tkdebug.cli.arguments import Arguments
 from tkdebug.cli.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_known, is_unsupported_gpu
+from tkdebug.cli.native_target import check_known
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.progress import progress_line
 from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
@@ -164,8 +164,6 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
     from tkdebug.runtime.device.platform import platform_in_force
 
     if asked == "none" and not needs_code:
-        return None
-    if asked is not None and not needs_code and is_unsupported_gpu(asked):
         return None
     if asked is not None:
         check_known("--arch" if advises else "--target", asked, "" if needs_code else " or none")

@@ -125,6 +125,11 @@ def not_looked_for(arguments: Arguments) -> tuple[str, ...]:
 def tell_unmatched(session: Session, interpret: tuple[str, ...]) -> None:
     """Say which patterns are the name of no kernel that was launched, as when mistyped."""
     names = [summary.kernel for summary in session.kernel_summaries()]
-    lines = unmatched_lines("--interpret", interpret, names)
-    for line in (*lines, *unmatched_lines("--only", KNOBS.only_kernels, names)):
-        tell(line)
+    asked = {
+        "--interpret": interpret,
+        "--only": KNOBS.only_kernels,
+        "--timeline": tuple(text.partition("@")[0] for text in KNOBS.timelines),
+    }
+    for option, patterns in asked.items():
+        for line in unmatched_lines(option, patterns, names):
+            tell(line)

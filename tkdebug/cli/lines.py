@@ -82,7 +82,7 @@ def _chosen(kernels: list[KernelLines], pattern: str | None, target: str) -> lis
         for kernel in kernels
         if pattern is None
         or fnmatchcase(kernel.name, pattern)
-        or (kernel.hash and kernel.hash.startswith(pattern))
+        or (pattern and kernel.hash and kernel.hash.startswith(pattern))
     ]
     if chosen:
         return chosen

@@ -27,15 +27,19 @@ def check_known(option: str, asked: str, also: str = "") -> None:
         UsageError: `asked` is none; names those that there are, and `also`.
     """
     from tkdebug.compiler.targets import target_of, targets
+    from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 
     try:
         target_of(asked)
     except UnsupportedError:
+        sentence = unsupported_gpu(asked)
+        if sentence is not None:
+            raise UsageError(f"{option}: {sentence}") from None
         known = ", ".join(targets())
         raise UsageError(f"{option}: got {asked!r}, expected {known}{also}") from None
 
 
-def is_unsupported_gpu(asked: str) -> bool:
+def _is_unsupported_gpu(asked: str) -> bool:
     """Whether `asked` is a GPU that nothing is compiled for; if so, stderr says it."""
     from tkdebug.compiler.targets.registered_backends import unsupported_gpu
     from tkdebug.runtime.compile.cross_compilation import tell_unsupported
@@ -54,20 +58,18 @@ def check_target_of_run(arguments: Arguments, mode: ModeName) -> None:
     """
     asked = arguments.native_target
     if asked is None:
-        if KNOBS.cross_compile is not None and not is_unsupported_gpu(KNOBS.cross_compile):
+        if KNOBS.cross_compile is not None and not _is_unsupported_gpu(KNOBS.cross_compile):
             check_known(VARIABLE, KNOBS.cross_compile)
         return
     from tkdebug.runtime.compile.cross_compilation import obstacle
     from tkdebug.runtime.device.platform import platform_in_force
 
-    is_known = not is_unsupported_gpu(asked)
-    if is_known:
-        check_known("--target", asked)
+    check_known("--target", asked)
     if mode == "native" or (mode == "auto" and platform_in_force().obstacle() is None):
         raise UsageError(
             f"--target {asked}: kernels are compiled for the GPU here; add --mode interpret"
         )
-    reason = obstacle(asked) if is_known else None
+    reason = obstacle(asked)
     if reason is not None:
         raise UsageError(f"--target {asked}: {reason}")
 
@@ -100,10 +102,8 @@ def tell_compiled(session: Session, asked: str, kept_as: Path | None) -> None:
         asked: the architecture.
         kept_as: the session file, None when it is a temporary one.
     """
-    from tkdebug.compiler.targets.registered_backends import backend_of, target_of, unsupported_gpu
+    from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 
-    if unsupported_gpu(asked) is not None:
-        return
     target = target_of(asked)
     text = next(stage.name for stage in reversed(backend_of(target).stages) if not stage.is_image)
     kernels = [kernel for kernel in session.kernels() if text in kernel.stages]

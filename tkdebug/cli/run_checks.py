@@ -102,10 +102,16 @@ def _check_watches(arguments: Arguments) -> None:
 def _check_timelines(arguments: Arguments, mode: ModeName) -> None:
     from tkdebug.timelines.requests import read_request
 
-    if mode == "interpret" and arguments.timelines:
+    if arguments.timelines and not _runs_natively(mode):
         raise UsageError("--timeline: kernels are interpreted; it needs kernels on a GPU")
     for text in arguments.timelines or KNOBS.timelines:
         read_request(text)
+
+
+def _runs_natively(mode: ModeName) -> bool:
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    return mode == "native" or (mode == "auto" and platform_in_force().obstacle() is None)
 
 
 def _check_mode(arguments: Arguments, mode: ModeName) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tkdebug.checks import MARKING_CHECKS
+from tkdebug.apart_imports import import_apart
+from tkdebug.checks import MARKING_CHECKS, modules_of
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError
 from tkdebug.knob_values import MODE_NAMES, ModeName
@@ -52,6 +53,9 @@ def _installed(
 
             undo.callback(watch_addresses())
         _mark_memory(undo, mode, checks)
+        if is_stand_in or mode == "interpret":
+            # With torch, rather than while the first launch waits for them.
+            import_apart(*modules_of(checks))
         if not is_stand_in:
             undo.callback(CompilesNatively().restore)
             platform_in_force().announce_with_torch()

@@ -22,7 +22,6 @@ from tkdebug.compat.finder import TritonFinder, TritonLoader
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_printing.printer import FaultPrinter
-from tkdebug.findings.baseline import load
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knob_values import ModeName, parse_kinds
 from tkdebug.knobs import KNOBS
@@ -180,6 +179,8 @@ def _knobs(
         except ValueError as error:
             raise UsageError(f"ignore: got {text!r}, expected {error}") from None
     if baseline is not None:
+        from tkdebug.findings.baseline import load
+
         path = Path(baseline).expanduser().absolute()
         _ = load(path)
         knobs["baseline"] = path

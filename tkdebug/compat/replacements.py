@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 _MISSING = object()
 
@@ -34,3 +35,10 @@ class Replacements:
         """Put everything back, last first; a second call does nothing."""
         while self._undo:
             self._undo.pop()()
+
+
+def set_option(patches: Replacements, config: Any, name: str, value: object) -> None:
+    """Set an option of torch's compiler; its modules of options have no attributes of their own."""
+    before = getattr(config, name)
+    setattr(config, name, value)
+    patches.on_restore(lambda: setattr(config, name, before))

@@ -13,7 +13,7 @@ from tkdebug.compiler.ir.core import Module
 from tkdebug.compiler.ir.layout_text import LayoutAliases
 from tkdebug.compiler.ir.printer import print_with_lines
 from tkdebug.compiler.op_facts import module_facts, plain_rewrites
-from tkdebug.compiler.passes.pipeline import PassRun
+from tkdebug.compiler.passes.pass_run import PassRun
 from tkdebug.errors import Frame
 from tkdebug.events import CompilerPass, OpFacts
 

@@ -5,14 +5,18 @@ What diffs between passes are made of: an op is known by its id, never by its te
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.layout_text import LayoutAliases
 from tkdebug.compiler.ir.printer import attribute_text
 from tkdebug.compiler.ir.types import type_text
-from tkdebug.compiler.passes.pipeline import PassRun
 from tkdebug.events import OpFacts, Rewrite
-from tkdebug.linemap.op_place import OpPlace
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.passes.pass_run import PassRun
+    from tkdebug.linemap.op_place import OpPlace
 
 # Set on the function between passes: options of the compile, which no pass chose.
 _COMPILE_OPTIONS = frozenset(
@@ -89,6 +93,8 @@ def plain_rewrites(run: PassRun) -> tuple[Rewrite, ...]:
 
 def op_places(module: Module) -> dict[int, OpPlace]:
     """The ops of Tile IR as they are now, by id; to be taken before GPU passes change it."""
+    from tkdebug.linemap.op_place import OpPlace  # interpreted kernels have no line table
+
     return {
         op.id: OpPlace(
             id=op.id,

@@ -17,7 +17,7 @@ from tkdebug.compiler.frontend.variables import Mark, MarkKind, Variables
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.passes.pipeline import PassRun
+from tkdebug.compiler.passes.pass_run import PassRun
 from tkdebug.errors import Frame
 
 _CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)

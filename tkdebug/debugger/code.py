@@ -22,7 +22,7 @@ from tkdebug.compiler.frontend.variables import (
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.printer import NamedText, print_with_names
-from tkdebug.compiler.passes.pipeline import PassRun
+from tkdebug.compiler.passes.pass_run import PassRun
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.debugger.bindings import Bindings

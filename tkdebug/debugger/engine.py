@@ -28,7 +28,7 @@ from tkdebug.debugger.stages import FRONT_END, parse_stage
 from tkdebug.debugger.stops import Stop
 from tkdebug.debugger.value_text import found_text
 from tkdebug.debugger.writers import Writers
-from tkdebug.errors import TkError, UsageError
+from tkdebug.errors import NothingStoppedError, TkError, UsageError
 from tkdebug.events import LaunchRecord
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
@@ -230,7 +230,7 @@ class Debugger:
             UsageError: nothing is stopped.
         """
         if self.inspection is None:
-            raise UsageError("no kernel is stopped")
+            raise NothingStoppedError("no kernel is stopped")
         return self.inspection
 
     @property

@@ -11,15 +11,18 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tkdebug.checks import CHECK_NAMES, NO_CHECKS
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
-from tkdebug.findings import baseline
 from tkdebug.findings.comments import is_ignored
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.findings.baseline import KnownFault, UsedBaseline
 
 # What knows more of a fault's place, in order: each gives the fault with what it adds.
 REFINEMENTS: list[Callable[[Fault], Fault]] = []
@@ -42,7 +45,8 @@ def report(fault: Fault, *, is_end: bool = False) -> None:
 
 def is_checked(kernel: str) -> bool:
     """Whether the kernels of that name are checked."""
-    return baseline.is_checked(kernel, KNOBS.only_kernels)
+    patterns = KNOBS.only_kernels
+    return not patterns or any(fnmatchcase(kernel, pattern) for pattern in patterns)
 
 
 def checks_in_force() -> tuple[str, ...]:
@@ -64,10 +68,12 @@ def kinds_looked_for() -> tuple[str, ...]:
     )
 
 
-def used_baseline(path: Path, known: Iterable[baseline.KnownFault]) -> baseline.UsedBaseline:
+def used_baseline(path: Path, known: Iterable[KnownFault]) -> UsedBaseline:
     """The baseline at `path`, for a run with the knobs as they are."""
+    from tkdebug.findings.baseline import UsedBaseline
+
     kinds = (*kinds_looked_for(), *sorted(ENDING_KINDS))
-    return baseline.UsedBaseline(str(path), tuple(sorted(known)), kinds, KNOBS.only_kernels)
+    return UsedBaseline(str(path), tuple(sorted(known)), kinds, KNOBS.only_kernels)
 
 
 def unmatched_lines(
@@ -93,13 +99,17 @@ def _judged(fault: Fault, is_end: bool) -> Fault | None:
             return replace(fault, state="ignored")
     path = KNOBS.baseline
     if path is not None:
+        from tkdebug.findings.baseline import identity  # runs without one do not wait for it
+
         path = path.absolute()
-        if baseline.identity(fault, path.parent) in _known_faults(path):
+        if identity(fault, path.parent) in _known_faults(path):
             return replace(fault, state="known")
     return fault
 
 
-def _known_faults(path: Path) -> frozenset[baseline.KnownFault]:
+def _known_faults(path: Path) -> frozenset[KnownFault]:
+    from tkdebug.findings import baseline
+
     try:
         return baseline.loaded(path, path.stat().st_mtime_ns)
     except (OSError, UsageError) as error:

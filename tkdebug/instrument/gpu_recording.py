@@ -275,6 +275,8 @@ class GpuRecording:
         if self._stalls is not None:
             self._recording.wait()
             self._stalls.stop()
+            if self._stalls.is_broken:
+                self._recording.leave_alone()
         self._recording.stop()
         self.is_on = False
         self.flags = 0

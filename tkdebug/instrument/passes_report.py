@@ -88,7 +88,9 @@ def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
 
 
 def _is_asked_for(kernel: RecordedKernel, pattern: str | None) -> bool:
-    return pattern is None or fnmatchcase(kernel.name, pattern) or kernel.hash.startswith(pattern)
+    if not pattern:
+        return pattern is None
+    return fnmatchcase(kernel.name, pattern) or kernel.hash.startswith(pattern)
 
 
 def _without_doubles(kernels: Sequence[RecordedKernel]) -> list[RecordedKernel]:

@@ -17,6 +17,7 @@ from typing import Protocol
 from tkdebug.events import KernelCompiled
 from tkdebug.instrument.cupti.library import CuptiError
 from tkdebug.instrument.cupti.pc_sampling import FIRST_VERSION, PcSampling, Taken, crc_of_cubin
+from tkdebug.instrument.cupti.sampled_gpus import SampledGpus
 from tkdebug.instrument.device_records import (
     LostActivities,
     SampledImage,
@@ -26,6 +27,10 @@ from tkdebug.instrument.device_records import (
 from tkdebug.terminal_text import tell
 
 TAKE_S = 1.0
+_UNKNOWN = 999  # CUPTI_ERROR_UNKNOWN
+# Where data cannot be taken, CUPTI of CUDA 13.0 crashes when sampling is to end. It may still write
+# to the memory of these.
+_ABANDONED: list[PcSampling] = []
 _STATIC_PICTURE = "`tkdebug lines` shows the instructions of each line without them"
 
 
@@ -34,6 +39,9 @@ class Contexts(Protocol):
 
     def active(self) -> Mapping[int, int]:
         """Those that there are now, by device."""
+
+    def gpu(self, device: int) -> str:
+        """The UUID of a device, "" where it is not known."""
 
     def release(self) -> None:
         """They are not needed any more."""
@@ -47,6 +55,9 @@ class StallRecording:
         version: as `cuptiGetVersion` gives it.
         on_record: called with records for the session.
         contexts: those that there are.
+
+    Attributes:
+        is_broken: whether CUPTI has failed in a way after which it may crash.
     """
 
     def __init__(
@@ -60,6 +71,8 @@ class StallRecording:
         self._on_record = on_record
         self._contexts = contexts
         self._samplings: dict[int, PcSampling] = {}
+        self._gpus = SampledGpus()
+        self.is_broken = False
         self._due_s = 0.0
         self._lock = threading.Lock()
         self._is_on = version >= FIRST_VERSION
@@ -84,8 +97,7 @@ class StallRecording:
                 self._begin()
                 if time.monotonic() >= self._due_s:
                     self._due_s = time.monotonic() + TAKE_S
-                    for sampling in self._samplings.values():
-                        self._tell(sampling.take())
+                    self._take()
             except CuptiError as error:
                 self._fail(str(error))
 
@@ -101,14 +113,31 @@ class StallRecording:
                     if is_on:
                         self._fail(str(error))
             self._contexts.release()
+            self._gpus.release()
 
     def _begin(self) -> None:
         for device, context in self._contexts.active().items():
             if device not in self._samplings:
+                if not self._gpus.claim(self._contexts.gpu(device)):
+                    raise CuptiError("another run of tkdebug samples this GPU already")
                 sampling = PcSampling(self._library, context)
                 sampling.start()
                 self._samplings[device] = sampling
                 self._due_s = time.monotonic() + TAKE_S
+
+    def _take(self) -> None:
+        try:
+            for sampling in self._samplings.values():
+                self._tell(sampling.take())
+        except CuptiError as error:
+            _ABANDONED.extend(self._samplings.values())
+            self._samplings.clear()
+            self.is_broken = True
+            if error.status != _UNKNOWN:
+                raise
+            raise CuptiError(
+                f"{error}: does another process sample this GPU?", error.status
+            ) from error
 
     def _tell(self, taken: Taken) -> None:
         if taken.total or taken.dropped:

@@ -192,7 +192,7 @@ def load_addresses(
         safe = torch.where(inside, offsets + buffer.storage_offset, 0)
         values = flat[safe]
         out = torch.where(inside, values, out)
-        if run.followers:
+        if any(one.sees_reads for one in run.followers):
             elements = partial(elements_touched, run, buffer, offsets, inside, shape)
             tell_read(run, ObservedAccess(run, op, buffer, shape, elements), values)
     return loaded_value(op, out)

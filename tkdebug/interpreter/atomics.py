@@ -182,7 +182,7 @@ def run_atomic(
         places = (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep]
         parts = tuple([operand.expand(whole).reshape(-1)[keep] for operand in operands])
         change = partial(apply, buffer.flat(kind), places, parts)
-        if run.followers:
+        if any(one.sees_atomics for one in run.followers):
             elements = partial(elements_touched, run, buffer, offsets, allowed, shape)
             observed = ObservedAccess(run, op, buffer, shape, elements)
             out.reshape(-1)[keep] = tell_atomic(run, observed, change)
@@ -214,7 +214,7 @@ def _atomic_targets(
         return []
     access = Access(op, "oob-atomic", type_, pointer.buffer, tile, limited)
     offsets, allowed = checked(run, access)
-    if allowed is None and run.followers:
+    if allowed is None and any(one.sees_atomics for one in run.followers):
         allowed = torch.ones((1,) * (len(shape) + 1), dtype=torch.bool, device=run.device)
     return [(pointer.buffer, offsets, allowed)]
 

@@ -77,7 +77,7 @@ def fill_of(run: Evaluator, op: Operation, other: TileValue | None) -> TileValue
 def load_access(run: Evaluator, access: Access, other: TileValue | None) -> TileValue:
     """Load, and tell those that follow accesses."""
     loaded = _load_legal(run, access, other)
-    if run.followers:
+    if any(one.sees_reads for one in run.followers):
         tell_read(run, ObservedAccess.of_tile(run, access), loaded)
     return loaded
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter import ptx
 from tkdebug.interpreter.pointers import byte_addresses
 from tkdebug.interpreter.values import AddressTile, PointerTile, TileValue
 
@@ -82,6 +82,9 @@ def inline_asm(
     run: Evaluator, view: tt.ElementwiseInlineAsm, *operands: TileValue
 ) -> Sequence[TileValue]:
     """tt.elementwise_inline_asm, where its PTX is understood."""
+    import_apart("tkdebug.interpreter.ptx")
+    from tkdebug.interpreter import ptx
+
     tiles = []
     for value, operand in zip(operands, view.sources, strict=True):
         if isinstance(value, PointerTile | AddressTile):

@@ -22,6 +22,7 @@ from tkdebug.interpreter.checks.selection import observers_in_force, observers_o
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.launch_kind import LaunchKind
 from tkdebug.interpreter.launch_messages import (
     announce_sequential,
     progress_reporter,
@@ -255,8 +256,14 @@ class _Launch:
         if not prepared.spin_loops:
             batch_bytes = prepared.bytes_per_program * min(self.size, self.total)
             self.saved = memory_to_save(module, self.arguments, self.observers, batch_bytes)
+        is_passive = all(observer.is_passive for observer in self.observers)
         context = LaunchContext(
-            module, grid, self.arguments.buffers, self.arguments.written, self.saved is not None
+            module,
+            grid,
+            self.arguments.buffers,
+            self.arguments.written,
+            self.saved is not None,
+            LaunchKind(grid, self.arguments) if is_passive else None,
         )
         for observer in self.observers:
             observer.launch_begins(context)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.launch_kind import LaunchKind
 from tkdebug.interpreter.values import TileValue
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class LaunchContext:
         buffers: the tensors that it was given.
         written: storages that the kernel may write, None for any.
         can_replay: whether batches can be run again (`Observer.replay`).
+        kind: what decides on addresses beside memory; None where an observer may alter values.
     """
 
     module: Module
@@ -48,6 +50,7 @@ class LaunchContext:
     buffers: Sequence[Buffer]
     written: frozenset[int] | None
     can_replay: bool = False
+    kind: LaunchKind | None = None
 
 
 class Observer:
@@ -62,6 +65,8 @@ class Observer:
         memory_factor: how many times the live bytes of a batch it may take.
         is_passive: whether it certainly never alters a value, so that a batch can be run again.
         replays: whether it may want batches to be run again.
+        sees_reads: whether it has a `read`; nothing is made for those that have none.
+        sees_atomics: whether it has an `atomic` or an `atomic_done`.
     """
 
     needs_intermediates: bool = False
@@ -70,6 +75,15 @@ class Observer:
     memory_factor: int = 1
     is_passive: ClassVar[bool] = False
     replays: bool = False
+    sees_reads: ClassVar[bool] = False
+    sees_atomics: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Settle which accesses a subclass looks at."""
+        super().__init_subclass__()
+        cls.sees_reads = cls.read is not Observer.read
+        is_plain = cls.atomic is Observer.atomic and cls.atomic_done is Observer.atomic_done
+        cls.sees_atomics = not is_plain
 
     @property
     def key(self) -> Hashable | None:

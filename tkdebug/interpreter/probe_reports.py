@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -16,6 +16,7 @@ from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, element_of
+from tkdebug.compiler.probes.bounds import hull_elems
 from tkdebug.compiler.probes.live_memory import AddressRange
 from tkdebug.compiler.probes.sites import BOUNDS_KINDS, UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS, unpacked_symptoms
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
 _ASSUMPTION = ("tl.assume", "is false here")
 
 
-@dataclass(frozen=True, slots=True)
-class PassedTensor:
+class PassedTensor(NamedTuple):
     """A tensor as a launch got it; it keeps no memory alive.
 
     Attributes:
@@ -73,8 +73,10 @@ class PassedTensor:
         """
         size_bytes = tensor.untyped_storage().nbytes()
         is_freed = not size_bytes and bool(tensor.numel())
+        # It is not the script that asks for the address, so that the registry need not note it.
+        is_plain = tensor.__class__ is torch.Tensor
         return PassedTensor(
-            tensor.data_ptr(),
+            torch._C.TensorBase.data_ptr(tensor) if is_plain else tensor.data_ptr(),  # noqa: SLF001
             (0,) if is_freed else tuple(tensor.shape),
             (1,) if is_freed else tensor.stride(),
             tensor.dtype,
@@ -88,6 +90,16 @@ class PassedTensor:
         """Of its allocation."""
         first = self.address - self.storage_offset * self.dtype.itemsize
         return AddressRange(first, first + self.storage_bytes)
+
+    def byte_bounds(self) -> tuple[int, int]:
+        """The address of its first byte, and the one behind its last."""
+        if not self.address:
+            # Of no elements, or of a storage that was resized to 0.
+            return 0, 0
+        size = self.dtype.itemsize
+        behind = self.storage_bytes // size - self.storage_offset
+        elements = hull_elems(self.shape, self.strides, behind)
+        return self.address, self.address + size * elements
 
     @property
     def has_gaps(self) -> bool:
@@ -156,7 +168,7 @@ class CheckedLaunch:
     @property
     def facts(self) -> Hashable:
         """What offsets, masks and faults depend on, but for what is loaded."""
-        tensors = ((name, replace(one, address=0)) for name, one in self.tensors.items())
+        tensors = ((name, one._replace(address=0)) for name, one in self.tensors.items())
         numbers = ((name, repr(value)) for name, value in self.arguments.items())
         return self.kernel, self.grid, tuple(tensors), tuple(numbers)
 

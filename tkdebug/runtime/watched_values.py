@@ -12,7 +12,6 @@ from weakref import WeakSet
 from tkdebug.errors import TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.watches.in_force import WATCHES
-from tkdebug.watches.places import real_file
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend import TileModule
@@ -43,6 +42,7 @@ def watching(function: Any) -> ProbeOptions | None:
     """How a jit function is compiled for what is looked at; None where that is nothing of it."""
     from tkdebug.compiler.probes.sites import ProbeOptions
     from tkdebug.runtime.jit.dependencies import files_of
+    from tkdebug.watches.places import real_file
 
     try:
         files = frozenset(map(real_file, files_of(function)))

@@ -10,14 +10,16 @@ import atexit
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tkdebug.errors import UsageError
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
-from tkdebug.watches.places import Watch, checked_watch, read_watch
-from tkdebug.watches.records import WatchCount, WatchedValue
+
+if TYPE_CHECKING:
+    from tkdebug.watches.places import Watch
+    from tkdebug.watches.records import WatchCount, WatchedValue
 
 # What a script's watch keeps.
 MOST_VALUES = 100_000
@@ -126,7 +128,7 @@ class WatchesInForce:
     def active(self) -> tuple[ValueWatch, ...]:
         """All of them."""
         if self._active is None:
-            found = tuple(ValueWatch(read_watch(text), False) for text in KNOBS.watches)
+            found = _watches_of(KNOBS.watches)
             self._active = found
             if found:
                 atexit.register(self.conclude)
@@ -257,6 +259,8 @@ def watch(
     Raises:
         UsageError: there is no such place, or something cannot be read.
     """
+    from tkdebug.watches.places import Watch, checked_watch, read_watch
+
     if line is None or name is None:
         if not isinstance(place, str) or line is not None or name is not None:
             raise UsageError("watch: got a place without line or name, expected all three")
@@ -280,6 +284,14 @@ def watch(
     one = ValueWatch(found, keeps_values=True)
     WATCHES.add(one)
     return one
+
+
+def _watches_of(texts: Sequence[str]) -> tuple[ValueWatch, ...]:
+    if not texts:
+        return ()
+    from tkdebug.watches.places import read_watch  # launches without watches do not wait for it
+
+    return tuple(ValueWatch(read_watch(text), False) for text in texts)
 
 
 def _with_programs(text: str, programs: str) -> str:

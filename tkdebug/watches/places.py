@@ -103,7 +103,8 @@ def read_watch(text: str) -> Watch:
     whole = len(parts) > 3 and parts[-1] == _TILE
     if whole:
         parts.pop()
-    if len(parts) < 3 or not parts[-2].isdecimal() or not parts[-1].isidentifier():
+    is_place = len(parts) > 2 and any(parts[:-2])
+    if not (is_place and parts[-2].isdecimal() and parts[-1].isidentifier()):
         raise UsageError(f"got {text!r}, expected {_FORM}")
     if at and not programs:
         raise UsageError(f"got {text!r}, expected programs behind the @, as in @0 or @0:4")

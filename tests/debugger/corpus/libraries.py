@@ -15,6 +15,7 @@ class Library:
         sources: the folder to import from, in the checkout.
         tests: pytest's arguments that choose all of its tests.
         environment: what the library wants to be told.
+        options: of pytest, for all of its tests.
     """
 
     folder: str
@@ -22,6 +23,7 @@ class Library:
     tests: tuple[str, ...]
     sources: str = "."
     environment: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
 
 LIBRARIES = {
@@ -31,6 +33,14 @@ LIBRARIES = {
         "flash-linear-attention",
         "bc3b101d (2026-08)",
         ("tests/ops", "-k", "not tilelang and not cp_ and not context_parallel"),
+    ),
+    "flaggems": Library(
+        "FlagGems",
+        "3.0, 532ff438 (2025-11)",
+        ("tests",),
+        "src",
+        {"GEMS_VENDOR": "nvidia"},
+        ("--mode", "quick"),
     ),
     "liger": Library(
         "Liger-Kernel",

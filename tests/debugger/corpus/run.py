@@ -106,7 +106,8 @@ def _capture(options: argparse.Namespace, name: str, library: Library, out: Path
         tests = sorted(set(chosen.values()))
     plain = ["-q", "--maxfail=100000", "--tb=line", "-p", "no:cacheprovider"]
     ours = ["-p", "tkdebug.pytest_plugin", "--tkdebug-mode", "interpret"]
-    command = [options.python, "-m", "pytest", *plain, *ours, "--tkdebug-faults", "report"]
+    command = [options.python, "-m", "pytest", *plain, *ours, "--tkdebug-faults", "report",
+               "-p", "capture_plugin"]  # fmt: skip
     environment = _environment(
         options, library, CORPUS_OUT=str(out), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
         CORPUS_SAMPLE="1" if options.all else "0",
@@ -114,7 +115,7 @@ def _capture(options: argparse.Namespace, name: str, library: Library, out: Path
     out.mkdir(parents=True, exist_ok=True)
     with (options.out / f"{name}.log").open("wb") as log:
         subprocess.run(
-            ["timeout", str(options.seconds), *command, "-p", "capture_plugin", *tests],
+            ["timeout", str(options.seconds), *command, *library.options, *tests],
             cwd=options.checkouts / library.folder, env=environment, stdout=log,
             stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip

@@ -15,9 +15,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 os.environ["TRITON_INTERPRET"] = "1"
+T = TypeVar("T")
 
 
 def prepare_process(folders: list[str]) -> None:
@@ -49,6 +50,36 @@ def prepare_process(folders: list[str]) -> None:
     torch.cuda.get_device_name = lambda *_: "reference"
     torch.cuda.get_device_properties = lambda *_: properties
     _define_libdevice()
+    _pass_as_compiled()
+
+
+def _pass_as_compiled() -> None:
+    """Let wrappers of kernels, such as FlagGems', find what they ask of a compiled function."""
+    import triton
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import KernelParam
+
+    def signature(function: Any) -> inspect.Signature:
+        return inspect.signature(function.fn)
+
+    def params(function: Any) -> list[Any]:
+        found = signature(function).parameters.values()
+        return [KernelParam(place, one, False, False) for place, one in enumerate(found)]
+
+    InterpretedFunction.signature = property(signature)
+    InterpretedFunction.params = property(params)
+    InterpretedFunction.cache_key = property(lambda function: function.fn.__qualname__)
+    compiled = triton.runtime.JITFunction
+
+    class _Kind(type(compiled)):  # type: ignore[misc]
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, compiled | InterpretedFunction)
+
+    class JITFunction(compiled[T], Generic[T], metaclass=_Kind):  # type: ignore[misc, valid-type]
+        """Upstream's, of which an interpreted function is one, too."""
+
+    for module in (triton, triton.runtime, triton.runtime.jit):
+        module.JITFunction = JITFunction
 
 
 def _define_libdevice() -> None:

@@ -23,11 +23,10 @@ from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
 from tkdebug.compat.inductor.generated_code import (
     forget_triton,
     note_lines,
-    set_option,
 )
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from, origins_of
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels, as_written
-from tkdebug.compat.replacements import Replacements
+from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.errors import UnsupportedError
 from tkdebug.terminal_text import tell
 

@@ -20,13 +20,6 @@ from tkdebug.instrument.model_lines import ModelLines
 _NODE = "_tkdebug_node"
 
 
-def set_option(patches: Replacements, config: Any, name: str, value: object) -> None:
-    """Set an option of torch's compiler; its modules of options have no attributes of their own."""
-    before = getattr(config, name)
-    setattr(config, name, value)
-    patches.on_restore(lambda: setattr(config, name, before))
-
-
 def forget_triton() -> None:
     """Let torch look anew for Triton, which comes and goes with an installation of tkdebug."""
     from torch.utils import _triton

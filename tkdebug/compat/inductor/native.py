@@ -16,10 +16,10 @@ from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
-from tkdebug.compat.inductor.generated_code import forget_triton, note_lines, set_option
+from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
-from tkdebug.compat.replacements import Replacements
+from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.terminal_text import tell

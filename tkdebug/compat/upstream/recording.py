@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tkdebug.compat.after_torch import after_import
-from tkdebug.compat.replacements import Replacements
+from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.compat.upstream.kernel import UpstreamKernel
 from tkdebug.compat.upstream.pass_dumps import VARIABLE, caught_dumps
 from tkdebug.hook_chain import HOOKS
@@ -26,11 +26,22 @@ class UpstreamRecorded:
         self._replacements = Replacements()
         self._wanted = True
         after_import("triton", self._replace)
+        after_import("torch._inductor.config", self._launch_by_triton)
 
     def _replace(self) -> None:
         if self._wanted:
             _record_compiles(self._replacements)
             _record_launches(self._replacements)
+
+    def _launch_by_triton(self) -> None:
+        """Leave torch's own launcher of cubins out, and kernels of it that Inductor has cached.
+
+        It takes neither Triton's compiled kernels nor their launchers, so nobody would hear of it.
+        """
+        if self._wanted:
+            from torch._inductor import config
+
+            set_option(self._replacements, config, "use_static_cuda_launcher", False)
 
     def restore(self) -> None:
         """Put upstream's own back; a second call does nothing."""

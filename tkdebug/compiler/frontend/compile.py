@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dialects import tt
@@ -35,7 +35,9 @@ from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.ops.spec import SemanticError
 from tkdebug.compiler.tensor import is_jit_function
-from tkdebug.watches.places import Watch
+
+if TYPE_CHECKING:
+    from tkdebug.watches.places import Watch
 
 _EXPRESSIONS: dict[type[ast.expr], ExpressionHandler] = {
     **EXPRESSIONS,

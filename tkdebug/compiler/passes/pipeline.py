@@ -7,40 +7,32 @@ is printed, copied or checked, but a plugin's pass always is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal
 
+from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.ir.core import Module
-from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
-from tkdebug.compiler.passes.invariants import Inventory, check_provenance
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
-from tkdebug.compiler.passes.plugin_passes import ForeignPass
+from tkdebug.compiler.passes.pass_run import (
+    ForeignPass,
+    Pass,
+    PassRun,
+    RunCallback,
+    run_pass,
+)
 from tkdebug.compiler.passes.raise_to_dot import RaiseToDot
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
-from tkdebug.compiler.rewriting.rewriter import PassRemark, Rewriter, RewriteRecord
-from tkdebug.compiler.rewriting.saved_module import SavedModule
-from tkdebug.compiler.verifier import verify
-from tkdebug.errors import IRError
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.plugins import names
 
+if TYPE_CHECKING:
+    from tkdebug.compiler.passes.invariants import Inventory
 
-class Pass(Protocol):
-    """One transformation of a module; its fields are its options."""
-
-    @property
-    def name(self) -> str:
-        """As on the command line: `eliminate-dead-code`."""
-        ...
-
-    def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Change `module` through `rewriter`, and commit."""
-        ...
+Pipeline = Literal["tile", "gpu"]
+_CHECKS = "tkdebug.compiler.passes.checked_runs"
 
 
 def other_rounds(pass_: Pass) -> frozenset[str]:
@@ -51,32 +43,8 @@ def other_rounds(pass_: Pass) -> frozenset[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class PassRun:
-    """What one pass did in one run.
-
-    Attributes:
-        time_ns: of the pass alone, without checks and snapshots.
-        error: why it failed, "" when it did not.
-        remarks: why it left ops as they are.
-    """
-
-    name: str
-    time_ns: int
-    records: tuple[RewriteRecord, ...]
-    error: str = ""
-    remarks: tuple[PassRemark, ...] = ()
-
-    @property
-    def changed(self) -> bool:
-        """Whether the module is another than before."""
-        return bool(self.records)
-
-
 # Called with the name of the pass and the module as the pass left it, if it changed anything.
 SnapshotCallback = Callable[[str, Module], None]
-# Called with every pass's run, and the module as it left it; also when the pass failed.
-RunCallback = Callable[[PassRun, Module], None]
 
 TILE_PIPELINE: tuple[Pass, ...] = (
     Canonicalize(),
@@ -129,21 +97,25 @@ class PassManager:
         checking = KNOBS.verify_each if self._verify_each is None else self._verify_each
         shown = KNOBS.print_after if self._print_after is None else self._print_after
         before: Inventory | None = None
+        is_foreign = any(isinstance(pass_, ForeignPass) for pass_ in self.passes)
+        if checking or shown or is_foreign:
+            import_apart(_CHECKS)
         if checking:
-            verify(module)
-            before = Inventory.of(module)
+            from tkdebug.compiler.passes.checked_runs import verified
+
+            before = verified(module)
         runs = []
         for pass_ in self.passes:
-            if isinstance(pass_, ForeignPass):
-                run = _run_foreign(pass_, module)
-            else:
-                run = _run_pass(pass_, module, on_run)
+            run = _run(pass_, module, on_run)
             runs.append(run)
             if before is not None:
-                before = _check(run, module, before, on_run)
+                from tkdebug.compiler.passes.checked_runs import check_run
+
+                before = check_run(run, module, before, on_run)
             if shown and ("all" in shown or run.name in shown):
-                text = print_module(module)
-                tell(f"IR of {module.name} after {run.name}:\n{text}")
+                from tkdebug.compiler.passes.checked_runs import show
+
+                show(run, module)
             if snapshot is not None and run.changed:
                 snapshot(run.name, module)
             if on_run is not None:
@@ -162,54 +134,19 @@ def run_pipeline(
     return PassManager(passes).run(module, snapshot=snapshot, on_run=on_run)
 
 
-def _run_pass(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRun:
-    rewriter = Rewriter(module, pass_.name)
-    start_ns = time.perf_counter_ns()
-    try:
-        pass_.run(module, rewriter)
-        rewriter.commit()
-    except Exception as error:
-        if on_run is not None:
-            time_ns = time.perf_counter_ns() - start_ns
-            reason = str(error) or type(error).__name__
-            on_run(PassRun(pass_.name, time_ns, tuple(rewriter.records), reason), module)
-        raise
-    time_ns = time.perf_counter_ns() - start_ns
-    remarks = tuple({(one.op_id, one.kind): one for one in rewriter.remarks}.values())
-    return PassRun(pass_.name, time_ns, tuple(rewriter.records), remarks=remarks)
+def _run(pass_: Pass, module: Module, on_run: RunCallback | None) -> PassRun:
+    if not isinstance(pass_, ForeignPass):
+        return run_pass(pass_, module, on_run)
+    from tkdebug.compiler.passes.checked_runs import run_foreign
+
+    return run_foreign(pass_, module)
 
 
-def _run_foreign(pass_: ForeignPass, module: Module) -> PassRun:
-    """Run a plugin's pass, and check what it made; where it fails, the module is as before."""
-    if pass_.plugin.problem:
-        return PassRun(pass_.name, 0, (), pass_.plugin.problem)
-    saved, before = SavedModule(module), Inventory.of(module)
-    start_ns = time.perf_counter_ns()
-    try:
-        run = _run_pass(pass_, module, None)
-        verify(module)
-        check_provenance(run.name, before, Inventory.of(module), run.records)
-    except Exception as error:  # another distribution's code may raise anything
-        time_ns = time.perf_counter_ns() - start_ns
-        saved.restore()
-        pass_.plugin.fail(error)
-        return PassRun(pass_.name, time_ns, (), pass_.plugin.problem)
-    return run
+def with_plugins(passes: Sequence[Pass], pipeline: Pipeline) -> tuple[Pass, ...]:
+    """`passes` with those of plugins at their places."""
+    if not names("tkdebug.passes"):
+        return tuple(passes)
+    import_apart("tkdebug.compiler.passes.plugin_passes")
+    from tkdebug.compiler.passes.plugin_passes import with_foreign
 
-
-def _check(
-    run: PassRun, module: Module, before: Inventory, on_run: RunCallback | None
-) -> Inventory:
-    try:
-        verify(module)
-        after = Inventory.of(module)
-        check_provenance(run.name, before, after, run.records)
-    except IRError as error:
-        if on_run is not None:
-            on_run(replace(run, error=str(error)), module)
-        if run.name in str(error):
-            raise
-        broken = IRError(f"{error} (after pass {run.name})")
-        broken.__notes__ = getattr(error, "__notes__", [])
-        raise broken from error
-    return after
+    return with_foreign(passes, pipeline)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tkdebug.compiler.ir.core import Module
-from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.plugins import Plugin, loaded
-
-if TYPE_CHECKING:
-    from tkdebug.compiler.passes.pipeline import Pass
+from tkdebug.compiler.passes.pass_run import ForeignPass, Pass
+from tkdebug.plugins import loaded
 
 Pipeline = Literal["tile", "gpu"]
 
@@ -40,24 +36,7 @@ class PassPlugin:
             raise ValueError(f"pass {self.pass_.name}: no pipeline {self.pipeline!r}: tile or gpu")
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignPass:
-    """A pass of a plugin in a pipeline; `PassManager` checks and undoes what it does."""
-
-    plugin: Plugin
-    pass_: Pass
-
-    @property
-    def name(self) -> str:
-        """The pass's own."""
-        return self.pass_.name
-
-    def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Run it, unguarded."""
-        self.pass_.run(module, rewriter)
-
-
-def with_plugins(passes: Sequence[Pass], pipeline: Pipeline) -> tuple[Pass, ...]:
+def with_foreign(passes: Sequence[Pass], pipeline: Pipeline) -> tuple[Pass, ...]:
     """`passes` with those of plugins at their places."""
     result = list(passes)
     for plugin, added in loaded("tkdebug.passes", PassPlugin):

@@ -1,9 +1,8 @@
-"""What is legal of a tensor as passed: from its first element to its last, in bytes."""
+"""What is legal of a tensor as passed: from its first element to its last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 
 def hull_elems(shape: Sequence[int], strides: Sequence[int], behind: int) -> int:
@@ -24,19 +23,3 @@ def hull_elems(shape: Sequence[int], strides: Sequence[int], behind: int) -> int
     if any(stride == 0 for _, stride in dims):
         return behind
     return 1 + sum((size - 1) * stride for size, stride in dims)
-
-
-def byte_bounds(tensor: Any) -> tuple[int, int]:
-    """The address of a tensor's first byte, and the one behind its last.
-
-    Args:
-        tensor: a `torch.Tensor`; only its metadata is read.
-    """
-    size, behind = tensor.element_size(), 0
-    if 0 in tensor.stride():
-        behind = tensor.untyped_storage().nbytes() // size - tensor.storage_offset()
-    start = tensor.data_ptr()
-    if not start:
-        # Of no elements, or of a storage that was resized to 0.
-        return 0, 0
-    return start, start + size * hull_elems(tensor.shape, tensor.stride(), behind)

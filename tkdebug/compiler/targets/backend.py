@@ -18,7 +18,8 @@ from tkdebug.errors import Frame
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.ir.core import Operation
-    from tkdebug.compiler.passes.pipeline import Pass, PassRun, RunCallback, SnapshotCallback
+    from tkdebug.compiler.passes.pass_run import Pass, PassRun, RunCallback
+    from tkdebug.compiler.passes.pipeline import SnapshotCallback
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
     from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.compiler.targets.target import Target

@@ -13,7 +13,7 @@ from tkdebug.debugger.goals import Continue, Quit, Resume, Step
 from tkdebug.debugger.ir_text import op_text
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.stops import Reason, Stop
-from tkdebug.errors import TkError, UsageError
+from tkdebug.errors import NothingStoppedError, TkError, UsageError
 from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class Console:
         is_over: whether the script is to end.
         leave_kernel: stops at the script's next line; None where nobody debugs the script.
         listed: up to which line `l` has shown; None after a stop.
+        lacked_stop: whether the last command is one for a stop, and nothing was stopped.
     """
 
     find_command: Callable[[str], tuple[Command, str]]
@@ -72,6 +73,7 @@ class Console:
     listed: int | None = None
     is_over: bool = False
     leave_kernel: Callable[[], None] | None = None
+    lacked_stop: bool = False
     _last: str = ""
     _said: list[str] = field(default_factory=list)
     _data: dict[str, Any] = field(default_factory=dict)
@@ -286,12 +288,14 @@ class Console:
         self._said, self._data = [], {}
         problem = None
         resume = None
+        self.lacked_stop = False
         try:
             command, rest = self.find_command(line)
             self._last = line if command.repeats else ""
             resume = command.run(self, rest)
         except TkError as error:
             problem = str(error)
+            self.lacked_stop = isinstance(error, NothingStoppedError)
         if self.is_json:
             answer: dict[str, Any] = {"event": "answer", "command": line, "ok": problem is None}
             if problem is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tkdebug.hook_chain import LaunchDebugger
 
 _MAX_SOURCE_CHARS = 4_000_000
+_MOST_AHEAD = 20
 Message = Mapping[str, Any]
 
 
@@ -49,6 +50,8 @@ class RemoteFront:
         self._is_gone = False
         self._look = Look()
         self._said: list[str] = []
+        # Commands that were typed while a launch ran, for its next stop.
+        self._ahead: list[str] = []
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
@@ -101,7 +104,12 @@ class RemoteFront:
         resume: Resume | None = None
         match message:
             case {"do": "command", "line": str(line)}:
-                resume = self._run(line, is_stopped)
+                if is_stopped:
+                    resume = self._run(line)
+                else:
+                    self._run_unstopped(line)
+            case {"do": "forget"}:
+                self._forget_ahead()
             case {"do": "commands", "lines": [*lines]}:
                 self.console.commands += [str(line) for line in lines]
             case {"do": "look", "look": look}:
@@ -116,25 +124,58 @@ class RemoteFront:
                 self.debugger.pause()
         return resume
 
-    def _run(self, line: str, is_stopped: bool) -> Resume | None:
+    def _run(self, line: str) -> Resume | None:
         """Run a line of the user's; the answer is sent."""
+        resume = self._run_quietly(line)
+        self._answer(line)
+        return resume
+
+    def _run_unstopped(self, line: str) -> None:
+        """Run what needs no stop; the rest waits for the next stop of the launch that runs."""
+        console = self.console
+        parts = [part.strip() for part in line.split(";;")]
+        for place, part in enumerate(parts):
+            resume = self._run_quietly(part)
+            if resume is None and not console.lacked_stop:
+                self._answer(part)
+                continue
+            console.commands.clear()
+            if not self.debugger.is_running:
+                self._said[:] = ["*** no kernel is stopped"]
+            elif len(self._ahead) >= _MOST_AHEAD:
+                self._said[:] = [f"*** {_MOST_AHEAD} commands wait for the next stop already"]
+            else:
+                self._said[:] = ["waits for the next stop"]
+                self._ahead.append(" ;; ".join(parts[place:]))
+                self._send_ahead()
+            self._answer(part)
+            return
+
+    def _run_quietly(self, line: str) -> Resume | None:
+        """Run a line; what it says is kept."""
         console = self.console
         console.attach(self.debugger)
         self._said.clear()
         resume, before = None, len(self.debugger.breakpoints)
+        console.lacked_stop = False
         try:
             resume = console.run_line(line)
         except Exception as error:  # expressions run the user's code
             self._said.append(f"*** {type(error).__name__}: {error}")
-        if resume is not None and not is_stopped:
-            self._said[:] = ["*** no kernel is stopped"]
-            console.commands.clear()
-            resume = None
         if len(self.debugger.breakpoints) > before:
             self.debugger.attach()  # `detach` may have gone before
+        return resume
+
+    def _answer(self, line: str) -> None:
         self._send({"event": "answer", "command": line, "lines": list(self._said)})
         self._send_breakpoints()
-        return resume
+
+    def _forget_ahead(self) -> None:
+        self._ahead.clear()
+        self._send_ahead()
+
+    def _send_ahead(self) -> None:
+        self._send({"event": "ahead", "count": len(self._ahead)})
 
     def _toggle(self, file: str, line: int) -> None:
         """A breakpoint at a line, or none where there is one."""
@@ -200,11 +241,14 @@ class RemoteFront:
             if self._is_gone:
                 return Detach()
             self._waits = True
+            console.commands += self._ahead
+            if self._ahead:
+                self._forget_ahead()
         try:
             self._send_view(debugger, stop)
             self._send_breakpoints()
             for text in console.displayed:
-                self._run(f"p {text}", True)
+                self._run(f"p {text}")
             return self._asked_resume(lambda: self._send_view(debugger, stop))
         finally:
             with self._lock:
@@ -232,13 +276,15 @@ class RemoteFront:
     def ended(self) -> None:
         """The script has ended: say which breakpoints it never met."""
         if "debugger" in vars(self):
-            self._send({"event": "answer", "command": "", "lines": self.debugger.unmet()})
+            left = [f"*** never run, as nothing stopped any more: {line}" for line in self._ahead]
+            lines = [*self.debugger.unmet(), *left]
+            self._send({"event": "answer", "command": "", "lines": lines})
 
     def _asked_resume(self, show: Callable[[], None]) -> Resume:
         while True:
             commands = self.console.commands
             if commands:
-                resume = self._run(commands.pop(0), True)
+                resume = self._run(commands.pop(0))
             else:
                 message = self._asked.get()
                 if message is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import uuid
 from collections.abc import Mapping
 
 
@@ -32,6 +33,16 @@ class PrimaryContexts:
             ):
                 self._held[device] = context.value or 0
         return self._held
+
+    def gpu(self, device: int) -> str:
+        """The UUID of a device, "" where the driver does not say."""
+        ordinal, identity = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        driver = self._driver
+        if driver is None or driver.cuDeviceGet(ctypes.byref(ordinal), device):
+            return ""
+        if driver.cuDeviceGetUuid_v2(identity, ordinal):
+            return ""
+        return f"GPU-{uuid.UUID(bytes=bytes(identity))}"
 
     def release(self) -> None:
         """Hold none of them any more."""

@@ -157,6 +157,10 @@ class DeviceRecording:
         self.is_on = False
         self._taker.give_up()
 
+    def leave_alone(self) -> None:
+        """Let `stop` take what is there, and leave CUPTI as it is."""
+        self._collection.leave_alone()
+
     def wait(self) -> None:
         """Wait for the GPU, and take what is there."""
         if os.getpid() == self._owner and self.is_on:

@@ -17,14 +17,14 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, math, tt
-from tkdebug.compiler.dialects.interfaces import Cast, stored
+from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.ir import Block, Operation, Value
+from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.checks.given_values import is_function_of_input
 from tkdebug.interpreter.checks.nan_scan import has_nan
 from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.checks.stored_values import HeldStores
@@ -55,9 +55,6 @@ _KEEPS = names_of(
     *(math.Exp, math.Exp2, math.Erf, math.Floor, math.Ceil, math.AbsF),
     *(tt.Rearrangement, tt.Join, tt.Split, tt.Cat, tt.Flip),
 )
-
-# Through these, values stay what they were.
-_HAND_ON = names_of(Cast, tt.Rearrangement, tt.Splat, tt.Broadcast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +175,7 @@ class NanTracker(Observer):
         def tell(first: int, count: int) -> None:
             at = int(places[first]) - buffer.storage_offset
             made = birth.op, birth.offender, birth.cause
-            self._faults.nan(*made, op, buffer.name, at, count, _is_of_input(birth.op))
+            self._faults.nan(*made, op, buffer.name, at, count, is_function_of_input(birth.op))
 
         dtype = run.dtype_of(stored(op).type)
         self._held.hold(birth.op, access, dtype, places, torch.isnan, tell)
@@ -228,20 +225,6 @@ def _moments(op: Operation) -> Moments:
     if next(forwarded(op), None) is not None:
         moments |= Moments.BEFORE
     return moments
-
-
-def _is_of_input(op: Operation) -> bool:
-    """Whether `op` is a function of values as the kernel was given them, as in sqrt(load(x))."""
-    if not (op.name.startswith("math.") or tt.ExternElementwise.matches(op)):
-        return False
-    return all(_is_given(traced(value, _HAND_ON)) for value in op.operands)
-
-
-def _is_given(value: Value) -> bool:
-    source = value.defining_op
-    if source is None:
-        return isinstance(value.owner, Block) and tt.Func.matches(value.owner.parent_op)
-    return any(view.matches(source) for view in (tt.Load, tt.DescriptorLoad, arith.Constant))
 
 
 def _cause(

@@ -5,8 +5,9 @@ and a finite number that becomes Inf. Until one happens this looks at nothing bu
 
 Integers are cut on purpose in hashes, random numbers and packed words. So conversions of what bit
 operations or large factors made are left alone, and so are those that only bit operations use; a
-word whose upper half is shifted out elsewhere is taken apart. Lost elements that no unmasked lane
-stores are of no concern.
+word whose upper half is shifted out elsewhere is taken apart. A function such as exp(x) of the
+input that is too large for the tensor it is stored to is Inf there by right. Lost elements that no
+unmasked lane stores are of no concern.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checks.given_values import gives_function_of_input
 from tkdebug.interpreter.checks.infs import all_finite
 from tkdebug.interpreter.checks.shadow_flow import (
     all_united,
@@ -100,13 +102,19 @@ def _is_checked(op: Operation) -> bool:
     if op.name in _FROM_INTEGER and str(ir.element_of(op.result.type)) != "f16":
         return False  # any other float takes all integers
     if op.name in _TO_INTEGER or op.name in _TO_FLOAT:
-        return is_in_kernel(op) and _bits(Cast(op).source) > 8
+        return is_in_kernel(op) and _bits(Cast(op).source) > 8 and not _is_too_large_itself(op)
     if not arith.TruncI.matches(op) or _bits(op.result) == 1 or not is_in_kernel(op):
         return False
     source = arith.TruncI(op).source
     if any(user.name in _BIT_OPS for user in source.uses):
         return False  # a word that is taken apart
     return not _is_of_bits(source)
+
+
+def _is_too_large_itself(op: Operation) -> bool:
+    """Whether `op` only stores a function of the input: pow(x) that fp16 has no number for."""
+    is_stored = all(stored_value(user) is op.result for user in op.result.uses)
+    return op.name in _TO_FLOAT and is_stored and gives_function_of_input(Cast(op).source)
 
 
 def _bits(value: Value) -> int:

@@ -12,7 +12,7 @@ neither:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,11 +27,12 @@ from tkdebug.compiler.faults.stride_hints import stride_hint
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checked_access import mask_of
+from tkdebug.interpreter.checks.access_pattern_check import AccessPatternCheck
 from tkdebug.interpreter.checks.dimension_ranges import dimensions
 from tkdebug.interpreter.checks.lane_selections import LaneSelections
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.observers import Moments
 from tkdebug.interpreter.program_bases import Base
 from tkdebug.interpreter.values import AffineTile, BoxMask, PointerTile, TileValue
 
@@ -50,13 +51,11 @@ class _Overrun:
     hint: str
 
 
-class RowOverruns(Observer):
+class RowOverruns(AccessPatternCheck):
     """`--check row-overrun`."""
 
-    is_passive = True
-
     def __init__(self, module: Module, faults: FaultLog) -> None:
-        self._faults = faults
+        super().__init__(module, faults)
         self._selects_loaded = LaneSelections.of(module).any_by_lane
         self._found: dict[Operation, _Overrun] = {}
         # Of loads and stores of an only program: begin and number of elements of each round.
@@ -64,15 +63,15 @@ class RowOverruns(Observer):
         # Of bases that were seen: their remainders by the row's stride, where programs have rows.
         self._rows: dict[tuple[int, int], tuple[Base, Tensor | None]] = {}
 
-    def moments(self, op: Operation) -> Moments:
+    def _moments_of(self, op: Operation) -> Moments:
         """Before loads and stores."""
         is_seen = tt.Store.matches(op) or (tt.Load.matches(op) and not self._selects_loaded)
         return Moments.BEFORE if is_seen else Moments.NEVER
 
     @property
-    def key(self) -> tuple[type, bool]:
-        """Plans differ by whether loads are looked at."""
-        return type(self), self._selects_loaded
+    def key(self) -> Hashable:
+        """Plans differ by whether loads are looked at, too."""
+        return super().key, self._selects_loaded
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """Look at where the lanes of a load or store go."""
@@ -213,7 +212,7 @@ class RowOverruns(Observer):
         if known is not found:
             known.count += found.count
 
-    def launch_ends(self) -> None:
+    def _report(self) -> bool:
         """Report them, but where the end of the tensor was left, too."""
         for op, (buffer, axis, extent, rounds) in self._rounds.items():
             if len(rounds) > 1:
@@ -221,6 +220,7 @@ class RowOverruns(Observer):
         for op, found in self._found.items():
             if not self._faults.has_access_fault(op):
                 self._faults.record(op, _text(op, found), found.offender, found.count)
+        return bool(self._found)
 
 
 def _text(op: Operation, found: _Overrun) -> FaultText:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from tkdebug.apart_imports import import_apart
+from tkdebug.compiler.passes import TILE_PIPELINE, run_pipeline, with_plugins
 from tkdebug.errors import CompileError, Frame, TkError
 from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
@@ -59,11 +61,13 @@ class TileStage:
 
 def snapshot_recorder() -> SnapshotRecorder | None:
     """What takes the snapshots of one compile; None when nobody wants them."""
+    load_what_launches_import()  # the hooks of plugins are there from then on
+    if not HOOKS.wants_compiled() and COMPILE_HOOKS.listener is None:
+        return None
+    import_apart("tkdebug.compiler.artifacts")
     from tkdebug.compiler.artifacts import SnapshotRecorder
 
-    load_what_launches_import()  # the hooks of plugins are there from then on
-    is_wanted = HOOKS.wants_compiled() or COMPILE_HOOKS.listener is not None
-    return SnapshotRecorder() if is_wanted else None
+    return SnapshotRecorder()
 
 
 def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = None) -> TileStage:
@@ -180,8 +184,6 @@ def tell_compile_error(kernel: str, error: CompileError) -> None:
 
 
 def _run_passes(src: Specialization, module: Module, recorder: SnapshotRecorder | None) -> None:
-    from tkdebug.compiler.passes import TILE_PIPELINE, run_pipeline, with_plugins
-
     dump = StageDump.of(src)
     if dump is not None:
         dump.write("source.py", src.fn.kernel_source.text)

@@ -22,7 +22,7 @@ from tkdebug.runtime.device.platform import platform_in_force
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
-    from tkdebug.compiler.passes.pipeline import Pass, PassRun
+    from tkdebug.compiler.passes.pass_run import Pass, PassRun
     from tkdebug.compiler.targets.target import Target
     from tkdebug.runtime.compile.specialization import Specialization
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import tt
 from tkdebug.errors import IRError, UsageError
 from tkdebug.knobs import KNOBS
@@ -61,6 +62,7 @@ class StageDump:
 
     def write_ir(self, file: str, module: Module) -> None:
         """Write IR with locations, so that an edited copy can take the stage's place."""
+        import_apart("tkdebug.compiler.ir.printer")
         from tkdebug.compiler.ir.printer import print_module
 
         self.write(file, print_module(module, locations=True))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.cuda.no_gpu import no_gpu
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import NoDeviceError
 
@@ -140,21 +141,10 @@ def current_device() -> Device:
     import torch
 
     if not has_real_gpu():
-        raise NoDeviceError(_no_gpu())
+        raise NoDeviceError(no_gpu())
     # Below torch.cuda, which may be stood in for; it initialises CUDA where nothing has yet.
     torch.cuda.init()  # type: ignore[no-untyped-call]
     return device(int(torch._C._cuda_getDevice()))  # noqa: SLF001
-
-
-def _no_gpu() -> str:
-    import torch
-
-    instead = "run with --mode interpret, which needs none"
-    if not hasattr(torch._C, "_cuda_getDeviceCount"):  # noqa: SLF001
-        return (
-            f"native mode needs a GPU, and this torch ({torch.__version__}) has no CUDA; {instead}"
-        )
-    return f"native mode needs an NVIDIA GPU, and torch finds none; {instead}"
 
 
 def require_device() -> None:
@@ -172,7 +162,7 @@ def require_device() -> None:
 def obstacle() -> str | None:
     """Why kernels cannot run natively in this process; None when they can."""
     if not has_real_gpu():
-        return _no_gpu()
+        return no_gpu()
     try:
         found = current_device()
         sentence = unsupported_gpu(found.capability)

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from tkdebug.compiler.targets.machine_parts import MachineParts
-from tkdebug.runtime.cuda.crash_dumps import CRASH_DUMPS
-from tkdebug.runtime.cuda.machine_parts import PARTS
-from tkdebug.runtime.device.crash_dumps import CrashDumps
+from tkdebug.runtime.cuda.no_gpu import no_gpu
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory, SpanTimer
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.compiler.targets.nvptx.binary import Binary
+    from tkdebug.runtime.device.crash_dumps import CrashDumps
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 # The driver's device file: asking torch would import it.
@@ -39,8 +38,19 @@ class CudaPlatform:
     backend = "nvptx"
     modules = ("tkdebug.runtime.cuda.device",)
 
-    crash_dumps: CrashDumps = CRASH_DUMPS
-    machine_parts: MachineParts = PARTS
+    @property
+    def crash_dumps(self) -> CrashDumps:
+        """GPU core dumps, and the driver's errors."""
+        from tkdebug.runtime.cuda.crash_dumps import CRASH_DUMPS
+
+        return CRASH_DUMPS
+
+    @property
+    def machine_parts(self) -> MachineParts:
+        """The driver, CUPTI and what else NVIDIA's GPUs are used through."""
+        from tkdebug.runtime.cuda.machine_parts import PARTS
+
+        return PARTS
 
     def announce_with_torch(self) -> None:
         """Tell hooks of CUDA once torch starts it."""
@@ -58,6 +68,8 @@ class CudaPlatform:
 
     def obstacle(self) -> str | None:
         """Why kernels cannot run on a GPU in this process; None when they can."""
+        if not has_real_gpu():
+            return no_gpu()
         from tkdebug.runtime.cuda import device
 
         return device.obstacle()

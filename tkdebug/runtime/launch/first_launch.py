@@ -11,16 +11,14 @@ import importlib
 import threading
 from functools import cache
 
-from tkdebug.checks import CHECKS
+from tkdebug.checks import modules_of
 from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.plugin_hooks import add_plugin_hooks
 
 # What `runtime` imports inside of functions, since torch or the compiler come with it.
 _MODULES = (
-    "tkdebug.compiler.artifacts",
     "tkdebug.compiler.frontend",
-    "tkdebug.compiler.ir.printer",
     "tkdebug.compiler.ops.descriptors",
     "tkdebug.compiler.passes",
     "tkdebug.interpreter",
@@ -92,12 +90,9 @@ def _load() -> None:
 
 def _load_checks() -> None:
     from tkdebug.findings.reporting import checks_in_force
-    from tkdebug.interpreter.checks.selection import observer_class
 
-    in_force = checks_in_force()
-    for check in CHECKS:
-        if check.name in in_force and check.observer:
-            observer_class(check)
+    for name in modules_of(checks_in_force()):
+        importlib.import_module(name)
 
 
 _IMPORTS = _Imports()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.apart_imports import import_apart
 from tkdebug.events import LaunchRecord, next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
@@ -97,6 +98,7 @@ class InterpretedKernel(CompiledKernel):
     @cached_property
     def tile_ir(self) -> str:
         """The Tile IR after its passes, as text."""
+        import_apart("tkdebug.compiler.ir.printer")
         from tkdebug.compiler.ir.printer import print_module
 
         return print_module(self.module)

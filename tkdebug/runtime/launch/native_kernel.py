@@ -13,6 +13,7 @@ from functools import cached_property
 from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dtypes import dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
@@ -108,6 +109,7 @@ class NativeKernel(CompiledKernel):
     @cached_property
     def gpu_ir(self) -> str:
         """The GPU IR as it is lowered, as text."""
+        import_apart("tkdebug.compiler.ir.printer")
         from tkdebug.compiler.ir.printer import print_module
 
         return print_module(self.gpu_module)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from tkdebug.interpreter.torch_state import apart_from_the_script
@@ -30,8 +29,7 @@ SAVED_BYTES = 16 << 20
 Fetch = Callable[[int, int], bytearray]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """A tensor as it was when the launch was made.
 
     Attributes:
@@ -159,6 +157,8 @@ class HeldArguments:
 def _held(value: Any) -> Any:
     import torch
 
+    if value.__class__ is torch.Tensor:
+        return _Held.of(value, None)
     if isinstance(value, TensorDescriptor):
         return _Held.of(value.base, value.padding)
     if isinstance(value, torch.Tensor):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # As the kernel compares addresses, as signed numbers.
 _NO_END = (1 << 63) - 1
+_ANYWHERE = (0, _NO_END)
 _NUMBERS = (bool, int, float)
 
 
@@ -38,23 +39,38 @@ class PassedArguments:
 
     def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
         # What the reports of a launch take, they load with torch.
-        from tkdebug.compiler.probes.bounds import byte_bounds
+        from torch import Tensor
+
         from tkdebug.interpreter.probe_reports import PassedTensor
 
         self.tensors: dict[str, PassedTensor] = {}
         self.numbers: dict[str, object] = {}
         self._bounds: dict[str, tuple[int, int]] = {}
         for name, value in zip(names, values, strict=True):
-            plain = unwrap(value)
-            if isinstance(plain, _NUMBERS):
-                self.numbers[name] = plain
-            described = None
-            if isinstance(plain, TensorDescriptor):
-                described = (tuple(map(int, plain.shape)), tuple(map(int, plain.strides)))
-            for place, tensor in _tensors(name, plain):
-                self.tensors[place] = PassedTensor.of(tensor, described)
-                self._bounds[place] = byte_bounds(tensor)
+            # The usual ones first: the GPU may be waiting for this launch.
+            kind = value.__class__
+            if kind is Tensor:
+                self._add(name, PassedTensor.of(value))
+            elif kind in _NUMBERS:
+                self.numbers[name] = value
+            else:
+                self._add_other(name, unwrap(value))
         self.has_gaps = any(tensor.has_gaps for tensor in self.tensors.values())
+
+    def _add(self, place: str, passed: PassedTensor) -> None:
+        self.tensors[place] = passed
+        self._bounds[place] = passed.byte_bounds()
+
+    def _add_other(self, name: str, plain: Any) -> None:
+        from tkdebug.interpreter.probe_reports import PassedTensor
+
+        if isinstance(plain, _NUMBERS):
+            self.numbers[name] = plain
+        described = None
+        if isinstance(plain, TensorDescriptor):
+            described = (tuple(map(int, plain.shape)), tuple(map(int, plain.strides)))
+        for place, tensor in _tensors(name, plain):
+            self._add(place, PassedTensor.of(tensor, described))
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
         """First and end byte of each of these, one after the other.
@@ -65,8 +81,10 @@ class PassedArguments:
             names: as `ProbePlan.bounds` has them.
             memory: of the map of memory.
         """
-        known = {**self._bounds, MEMORY: memory}
-        return tuple(place for name in names for place in known.get(name, (0, _NO_END)))
+        places: list[int] = []
+        for name in names:
+            places += memory if name == MEMORY else self._bounds.get(name, _ANYWHERE)
+        return tuple(places)
 
 
 def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:

@@ -40,6 +40,13 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """How many commands wait for the next stop."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceText:
     """A source file; no lines where it cannot be read."""
 
@@ -54,7 +61,7 @@ class Breakpoints:
     all: tuple[SetBreakpoint, ...]
 
 
-Said = View | Answer | Begins | Runs | Gone | SourceText | Breakpoints
+Said = View | Answer | Begins | Runs | Gone | Ahead | SourceText | Breakpoints
 
 
 class DebugSaid(Message):
@@ -122,6 +129,8 @@ def _said(message: Mapping[str, Any]) -> Said | None:
                 return SourceText(file, Code(code, 1, highlight_python(code)))
             case {"event": "begin", "script": str(script)}:
                 return Begins(script)
+            case {"event": "ahead", "count": int(count)}:
+                return Ahead(count)
             case {"event": "running"}:
                 return Runs()
     except RecordError as error:

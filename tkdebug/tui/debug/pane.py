@@ -6,6 +6,7 @@ answer is the next picture.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict
 from typing import ClassVar, Literal
 
@@ -20,6 +21,7 @@ from tkdebug.tui import palette
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView
 from tkdebug.tui.debug.link import (
+    Ahead,
     Answer,
     Begins,
     Breakpoints,
@@ -44,6 +46,9 @@ Phase = Literal["none", "before", "running", "stopped", "gone"]
 # Of these a letter begins a longer command, which is typed in the command line.
 _LETTERS = "rptwhjl"
 _SHOWN_AS_RUNNING_S = 0.3
+# Keys that were pressed and not yet answered; one that is held down is to stop soon after.
+_MOST_UNANSWERED = 8
+_REFUSED = ("*** no kernel is stopped",)
 
 
 class DebugPane(Pane):
@@ -61,6 +66,7 @@ class DebugPane(Pane):
         ("u d", "to the caller, to the called function"),
         ("b, Enter", "a breakpoint at the line at the cursor, or none; also a click beside it"),
         ("P", "stop what runs, as soon as it comes to a line"),
+        ("Esc", "forget the commands that wait for the next stop of what runs"),
         (": r p t w", "type a command, as at the console; Esc leaves, ↑ what was typed before"),
         ("Tab", "source, answers, variables, map, programs, time"),
         ("variables", "the one at the cursor is drawn"),
@@ -81,6 +87,7 @@ class DebugPane(Pane):
         Binding("d", "command('d')", "Called", show=False),
         Binding("b", "toggle_breakpoint", "Breakpoint"),
         Binding("P", "pause", "Pause"),
+        Binding("escape", "forget", "Forget", show=False),
         Binding("L", "times", "Lines passed", show=False),
         Binding("slash", "find", "Find", show=False),
         Binding("colon", "type('')", "Command", key_display=":"),
@@ -97,7 +104,9 @@ class DebugPane(Pane):
         self._files = SourceFiles()
         self._file = ""
         self._breakpoints: tuple[SetBreakpoint, ...] = ()
-        self._awaits_answer = False
+        # Keys, and what they sent, that have no answer yet.
+        self._unanswered: deque[str] = deque()
+        self._ahead = 0
 
     @classmethod
     def make(cls, script: ScriptTraits) -> Pane:
@@ -132,8 +141,15 @@ class DebugPane(Pane):
             case View():
                 self._show_view(said)
             case Answer(command=command, lines=lines):
-                self._awaits_answer = False
-                self.query_one(StopView).answer(command, lines)
+                is_of_key = command in self._unanswered
+                if is_of_key:
+                    self._unanswered.remove(command)
+                if is_of_key and lines == _REFUSED:
+                    self.app.notify(_REFUSED[0].removeprefix("*** "), timeout=2)
+                else:
+                    self.query_one(StopView).answer(command, lines)
+            case Ahead(count=count):
+                self._ahead = count
             case Breakpoints(all=found):
                 self._breakpoints = found
                 self._show_marks()
@@ -152,6 +168,7 @@ class DebugPane(Pane):
                 return
             case Gone():
                 self._phase = "gone"
+                self._ahead = 0
         self._show_phase()
 
     def focus_main(self) -> None:
@@ -175,7 +192,6 @@ class DebugPane(Pane):
     def _show_view(self, view: View) -> None:
         is_new = self._view is None or self._view.timeline.now != view.timeline.now
         before, self._view, self._phase = self._view, view, "stopped"
-        self._awaits_answer = False
         place = view.place
         if place is not None:
             for each in {frame.file for frame in view.frames}:
@@ -228,10 +244,10 @@ class DebugPane(Pane):
         view = self._view
         is_stopped = self._phase == "stopped" and view is not None
         if is_stopped and view is not None:
-            title.update(stop_line(view))
+            title.update(stop_line(view, self._ahead))
             frames.update(frames_line(view))
         else:
-            title.update(why_nothing(self._phase, self._state, view))
+            title.update(why_nothing(self._phase, self._state, view, self._ahead))
         frames.display = is_stopped and view is not None and len(view.frames) > 1
         source = self.query_one("#debug-source", DebugSource)
         source.empty_text = (
@@ -255,12 +271,12 @@ class DebugPane(Pane):
         self._ask(do="command", line=line)
 
     def action_command(self, line: str) -> None:
-        """Run a command of the console; keys that are held down wait for the picture."""
-        if self._phase == "stopped" and not self._awaits_answer:
-            self._awaits_answer = True
-            self._run(line)
-        elif self._phase != "stopped" and self._shown_phase != "stopped":
+        """Run a command of the console; while a launch runs, at its next stop."""
+        if self._phase not in ("stopped", "running"):
             self.app.notify("no kernel is stopped", timeout=2)
+        elif len(self._unanswered) < _MOST_UNANSWERED:
+            self._unanswered.append(line)
+            self._run(line)
 
     def action_type(self, text: str) -> None:
         """Type a command."""
@@ -279,6 +295,11 @@ class DebugPane(Pane):
             self.app.notify("it is stopped already", timeout=2)
             return
         self._ask(do="pause")
+
+    def action_forget(self) -> None:
+        """Forget what waits for the next stop."""
+        if self._ahead:
+            self._ask(do="forget")
 
     def action_times(self) -> None:
         """The lines passed in place of the source, and back."""

@@ -11,8 +11,13 @@ from tkdebug.tui import display, palette
 from tkdebug.tui.snapshot import ScriptState
 
 
-def stop_line(view: View) -> Text:
-    """Why it is stopped, which launch, how many programs are where."""
+def stop_line(view: View, ahead: int = 0) -> Text:
+    """Why it is stopped, which launch, how many programs are where.
+
+    Args:
+        view: of the stop.
+        ahead: commands that wait for the next one.
+    """
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("■ ", style=palette.FAULT)
     reason = "; ".join(view.reasons)
@@ -24,6 +29,7 @@ def stop_line(view: View) -> Text:
     text.append(f"launch {view.launch} of {kernel}", style=palette.STRONG)
     selected = "" if view.selection == "all programs" else f"{view.selection}; "
     text.append(f"  {selected}{display.shown(view.census, 300)}")
+    text.append(_waiting(ahead), style=palette.WARNING)
     return text
 
 
@@ -43,6 +49,7 @@ def why_nothing(
     phase: Literal["none", "before", "running", "stopped", "gone"],
     script: ScriptState,
     view: View | None,
+    ahead: int = 0,
 ) -> Text:
     """Why no launch is stopped.
 
@@ -50,12 +57,13 @@ def why_nothing(
         phase: how the debugger stands.
         script: how the script stands.
         view: the last stop; None where there was none.
+        ahead: commands that wait for the next one.
     """
     match phase:
         case "stopped":
             said = "the script has not begun: b sets breakpoints, c runs it, n runs to a kernel"
         case "running":
-            said = "running; P stops it"
+            said = f"running; P stops it{_waiting(ahead)}"
         case "gone" if script.phase == "signalled":
             said = f"the script was killed by signal {script.number}"
         case "gone" if not script.going_on:
@@ -69,3 +77,9 @@ def why_nothing(
     if phase == "gone" and view is not None:
         said += "; below is where it was stopped last"
     return Text(said, style=palette.MUTED)
+
+
+def _waiting(ahead: int) -> str:
+    if not ahead:
+        return ""
+    return f"; {ahead} command{'s' * (ahead != 1)} for the next stop, Esc forgets"

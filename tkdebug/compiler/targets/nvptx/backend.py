@@ -29,7 +29,7 @@ from tkdebug.compiler.targets.target import CLUSTER, Target
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.ir.core import Operation
-    from tkdebug.compiler.passes.pipeline import Pass
+    from tkdebug.compiler.passes.pass_run import Pass
     from tkdebug.compiler.targets.nvptx.compile import CompiledModule, LoweredModule
     from tkdebug.linemap.line_table import LineTable
     from tkdebug.linemap.resources import Occupancy

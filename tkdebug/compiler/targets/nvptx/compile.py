@@ -16,14 +16,8 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
 from tkdebug.compiler.passes.log_accesses import LogAccesses
-from tkdebug.compiler.passes.pipeline import (
-    Pass,
-    PassRun,
-    RunCallback,
-    SnapshotCallback,
-    run_pipeline,
-)
-from tkdebug.compiler.passes.plugin_passes import with_plugins
+from tkdebug.compiler.passes.pass_run import Pass, PassRun, RunCallback
+from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline, with_plugins
 from tkdebug.compiler.passes.summarise_prints import SummarisePrints
 from tkdebug.compiler.probes.access_logs import RACE
 from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites

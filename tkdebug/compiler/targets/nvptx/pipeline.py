@@ -25,7 +25,7 @@ from tkdebug.compiler.passes.gpu.sink_reductions import SinkReductions
 from tkdebug.compiler.passes.loop_invariants import HoistLoopInvariants
 from tkdebug.compiler.passes.lower_descriptors import LowerDescriptors
 from tkdebug.compiler.passes.lower_scaled_dot import LowerScaledDot
-from tkdebug.compiler.passes.pipeline import Pass
+from tkdebug.compiler.passes.pass_run import Pass
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands

@@ -56,6 +56,8 @@ _WORTH_IT = 0.93
 _NO_DIFFERENCE, _WORTH_IT_ALONE = 1.05, 0.6
 # The least share of its registers that a kernel is to keep for one more block.
 _KEPT_REGISTERS = 7 / 8
+# PTX of a kernel that holds few values at a time.
+_SMALL_BYTES = 12 << 10
 
 
 def version() -> tuple[int, int]:
@@ -118,6 +120,10 @@ def assemble(
     program = _ptxas_for(ptx)
     if program is None:
         return link(ptx, name, options)
+    if is_checked and len(ptx) < _SMALL_BYTES:
+        found = _with_every_warp(program, ptx, options, timeout_s, shared_bytes)
+        if found is not None:
+            return found
     cubin, log = ptxas.assemble(program, ptx, options, timeout_s)
     spilled = _spilled_bytes(log)
     if spilled:
@@ -148,6 +154,29 @@ def assemble(
         takes < _NO_DIFFERENCE * took and takes_alone < _WORTH_IT_ALONE * took_alone
     )
     return (other_cubin, other_log) if worth_it else (cubin, log)
+
+
+def _with_every_warp(
+    program: Path, ptx: bytes, options: Sequence[str], timeout_s: float, shared_bytes: int
+) -> tuple[bytes, str] | None:
+    """Cubin and log of a kernel of which as many warps run as there can be; None if it spills.
+
+    Its bare build mostly has all of them, and a launch that fits the GPU at once without checks
+    would take twice as long if it did not with them.
+    """
+    threads = _THREADS.search(ptx)
+    if threads is None:
+        return None
+    blocks = occupancy(_target(options), int(threads[2]), 1, shared_bytes).blocks
+    changed = _for_blocks(ptx, blocks) if blocks else None
+    if changed is None:
+        return None
+    try:
+        cubin, log = ptxas.assemble(program, changed, options, timeout_s)
+    except StageError:
+        # So few registers do for no instruction of the kernel (ptxas: C7602).
+        return None
+    return None if _spilled_bytes(log) or _LOSSES.search(log) else (cubin, log)
 
 
 def _ptxas_for(ptx: bytes) -> Path | None:

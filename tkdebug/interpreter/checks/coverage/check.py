@@ -15,6 +15,7 @@ from torch import Tensor
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checked_access import loaded_type
+from tkdebug.interpreter.checks.access_pattern_check import AccessPatternCheck
 from tkdebug.interpreter.checks.coverage.kept_reads import Read, Reading
 from tkdebug.interpreter.checks.coverage.load_facts import ModuleLoads
 from tkdebug.interpreter.checks.coverage.rules import Gaps
@@ -23,7 +24,7 @@ from tkdebug.interpreter.checks.dimension_ranges import is_small
 from tkdebug.interpreter.checks.value_sources import MEMORY
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.observers import LaunchContext, Moments
 from tkdebug.interpreter.values import (
     AddressTile,
     BoxMask,
@@ -36,23 +37,24 @@ from tkdebug.interpreter.values import (
 _MOST_KEPT = 100_000
 
 
-class CoverageCheck(Observer):
+class CoverageCheck(AccessPatternCheck):
     """`--check coverage`."""
 
-    is_passive = True
-
     def __init__(self, module: Module, faults: FaultLog) -> None:
-        self._faults = faults
+        super().__init__(module, faults)
         self._facts = ModuleLoads.of(module)
         self._reading: Reading | None = None
 
-    def moments(self, op: Operation) -> Moments:
+    def _moments_of(self, op: Operation) -> Moments:
         """Before loads, and the comparisons of their masks."""
         is_seen = op in self._facts.loads or op in self._facts.watched
         return Moments.BEFORE if is_seen else Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
         """Look at launches whose reads are all seen."""
+        super().launch_begins(launch)
+        if self._is_cleared:
+            return
         if self._facts.is_known and launch.written is not None and self._facts.loads:
             numbers = self._faults.arguments.values()
             known = frozenset(number for number in numbers if isinstance(number, int))
@@ -96,12 +98,15 @@ class CoverageCheck(Observer):
         else:
             reading.reads.setdefault(op, []).append(read)
 
-    def launch_ends(self) -> None:
+    def _report(self) -> bool:
         """Report what was left out, or read twice."""
-        if self._reading is not None:
-            for gap in Gaps(self._reading, self._facts.loads).find():
-                text = coverage_text(gap, self._faults.grid)
-                self._faults.record(gap.load, text, count=gap.count * gap.behind)
+        if self._reading is None:
+            return False
+        gaps = list(Gaps(self._reading, self._facts.loads).find())
+        for gap in gaps:
+            text = coverage_text(gap, self._faults.grid)
+            self._faults.record(gap.load, text, count=gap.count * gap.behind)
+        return bool(gaps)
 
 
 def _reads_nothing(operands: Sequence[TileValue]) -> bool:

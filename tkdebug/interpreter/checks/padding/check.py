@@ -40,27 +40,8 @@ from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_to
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.values import TileValue
-
-
-class PaddingOfBatches(Observer):
-    """Follows the padding of batches."""
-
-    is_passive = True
-
-    def __init__(self, facts: PaddingFacts, faults: FaultLog) -> None:
-        self._facts = facts
-        self._faults = faults
-
-    def moments(self, op: Operation) -> Moments:
-        """Before loads that pad; all else only while there is any padding."""
-        return Moments.BEFORE if op in self._facts.loads else Moments.NEVER
-
-    def of_batch(self, run: Evaluator) -> Observer:
-        """The padding of one batch."""
-        return PaddingTracker(run, self._faults, self._facts)
 
 
 class PaddingTracker(ShadowValues[Origin]):

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward
 from tkdebug.compiler.dialects import arith, math, scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
-from tkdebug.interpreter.checks.padding.proof import constant_everywhere, is_certainly_right
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 
@@ -134,6 +134,9 @@ class PaddingFacts:
         reduces = any(view.matches(op) for op in ops for view in _REDUCTIONS)
         if not (reduces or accumulations):
             return cls({}, frozenset(), {}, frozenset(), {}, True)
+        import_apart("tkdebug.interpreter.checks.padding.proof")
+        from tkdebug.interpreter.checks.padding.proof import is_certainly_right
+
         analysis = _TileFacts()
         analysis.run(module.function.regions[0].block)
         facts = analysis.facts
@@ -212,6 +215,8 @@ def _is_of_mean(op: Operation) -> bool:
     """Whether what a reduction gives is divided by the extent that it reduces."""
     if not tt.Reduce.matches(op):
         return False
+    from tkdebug.interpreter.checks.padding.proof import constant_everywhere
+
     extent = ir.shape_of(tt.Reduce(op).sources[0].type)[tt.Reduce(op).axis]
     for user in op.results[0].uses:
         if arith.DivF.matches(user) or arith.MulF.matches(user):

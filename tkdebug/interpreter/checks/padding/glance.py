@@ -9,10 +9,12 @@ cannot run again.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
+from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.interpreter.checks.padding.check import PaddingOfBatches
 from tkdebug.interpreter.checks.padding.combinations import combination, neutral_of
 from tkdebug.interpreter.checks.padding.facts import PaddingFacts
 from tkdebug.interpreter.checks.padding.flow import mask_given
@@ -20,6 +22,9 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.values import BoxTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.checks.padding.check import PaddingTracker
 
 
 class _Followed:
@@ -59,6 +64,32 @@ class PaddingCheck(Observer):
         if not self._is_glance:
             return self._follows.of_batch(run)
         return Glance(self._module, self._facts, self._follows)
+
+
+@cache
+def _tracker() -> type[PaddingTracker]:
+    import_apart("tkdebug.interpreter.checks.padding.check")
+    from tkdebug.interpreter.checks.padding.check import PaddingTracker
+
+    return PaddingTracker
+
+
+class PaddingOfBatches(Observer):
+    """Follows the padding of batches."""
+
+    is_passive = True
+
+    def __init__(self, facts: PaddingFacts, faults: FaultLog) -> None:
+        self._facts = facts
+        self._faults = faults
+
+    def moments(self, op: Operation) -> Moments:
+        """Before loads that pad; all else only while there is any padding."""
+        return Moments.BEFORE if op in self._facts.loads else Moments.NEVER
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The padding of one batch."""
+        return _tracker()(run, self._faults, self._facts)
 
 
 class Glance(Observer):

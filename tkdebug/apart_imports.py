@@ -1,0 +1,48 @@
+"""Imports of what launches need now and then, in a thread that no signal handler interrupts.
+
+A handler runs in the main thread, wherever that is. One that launches while the main thread is in
+the middle of an import would find a module half made; where another thread imports it, it waits.
+"""
+
+from __future__ import annotations
+
+import _thread
+import importlib
+import sys
+
+# The wait of a handler that came into an ordinary import of the module never ends: the thread waits
+# for that import. The handler then finds what an ordinary import of its own would have found.
+LONGEST_WAIT_S = 5.0
+
+
+def import_apart(*names: str) -> None:
+    """Import modules, so that ordinary imports of them find them whole.
+
+    What fails fails again, and is heard of, where it is imported.
+    """
+    missing = [name for name in names if not _is_whole(name)]
+    if not missing:
+        return
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            for name in missing:
+                importlib.import_module(name)
+        except Exception:  # the module's own, of any kind
+            pass
+        finally:
+            done.release()
+
+    try:
+        # Not `Thread.start`, which waits, and a handler may come in and wait for it.
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # no more threads
+        return
+    done.acquire(timeout=LONGEST_WAIT_S)
+
+
+def _is_whole(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
