@@ -16,7 +16,7 @@ from tkdebug.compiler.targets import register_backend
 from tkdebug.runtime.device.platform import platform
 
 SCRIPT = """
-import ctypes, threading, torch, triton, triton.language as tl
+import ctypes, torch, triton, triton.language as tl
 @triton.jit
 def wait_for_ever(flag, n):
     tl.store(flag, n)
@@ -26,8 +26,7 @@ go()
 libc = ctypes.CDLL(None)
 mutex = ctypes.create_string_buffer(64)
 libc.pthread_mutex_lock(mutex)
-# Said once the main thread waits where Python's signal handlers do not run.
-threading.Timer(1.0, print, ["launched"], {"flush": True}).start()
+print("launched", flush=True)
 libc.pthread_mutex_lock(mutex)
 """
 

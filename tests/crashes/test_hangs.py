@@ -30,8 +30,6 @@ from tkdebug.runtime.cuda.hangs import hang_faults
 from tkdebug.runtime.launch import launches_in_flight
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 
-STUCK_SCRIPT = Path(__file__).with_name("stuck_script.py")
-
 
 @pytest.fixture
 def flights():
@@ -211,11 +209,6 @@ def test_driver_without_a_pipe_is_said(tmp_path, stuck, capsys):
     assert "this driver writes no core dumps on request" in capsys.readouterr().err
 
 
-<<<<<<< HEAD
-def test_ctrl_c_without_dumps_names_the_launch_and_ends_the_script(tmp_path):
-    script = subprocess.Popen(
-        [sys.executable, STUCK_SCRIPT, tmp_path],
-=======
 class Run:
     """A run whose process does not end."""
 
@@ -301,7 +294,6 @@ def test_script_that_is_stuck_ends_with_its_session_complete(tmp_path):
     """Its main thread is in a call that no signal interrupts, as the driver's."""
     script = subprocess.Popen(
         [sys.executable, Path(__file__).with_name("stuck_script.py"), tmp_path],
->>>>>>> main
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -309,24 +301,6 @@ def test_script_that_is_stuck_ends_with_its_session_complete(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
-<<<<<<< HEAD
-        assert script.stdout is not None
-        assert script.stdout.readline() == "launched\n"
-        script.send_signal(signal.SIGINT)
-        _, err = script.communicate(timeout=60)
-    finally:
-        script.kill()
-    assert script.returncode == 130
-    assert "KeyboardInterrupt" in err
-    (fault,) = json.loads((tmp_path / "report.json").read_text())["faults"]
-    assert (fault["kind"], fault["kernel"]) == ("hang", "wait_for_ever")
-    assert fault["message"].startswith("launch 1 of 12 programs, made here, has not ended since")
-    assert fault["message"].endswith("need --coredump or --hang-timeout S")
-    source = (tmp_path / "script.py").read_text().splitlines()
-    assert source[fault["line"] - 1].strip().startswith("wait_for_ever[(4, 3)]")
-    with Session.open(tmp_path / "run.tkd") as session:
-        assert session.run().exit_status == 130
-=======
         assert script.stdout.readline() == "launched\n"
         script.send_signal(signal.SIGINT)
         began = time.monotonic()
@@ -346,4 +320,3 @@ def test_script_that_is_stuck_ends_with_its_session_complete(tmp_path):
         assert session.run().exit_status == 130
         (launch,) = session.launches_in_order()
         assert (launch.duration_ns, launch.time_source) == (None, "none")
->>>>>>> main
