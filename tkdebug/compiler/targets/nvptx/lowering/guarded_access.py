@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.probes import table
@@ -139,7 +138,10 @@ class _TwoWays:
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
         if self.whole is not None:
             # Where a branch would be longer than the access, that goes by a predicate.
-            whole, self._is_predicated = text.use(self.whole), len(access.firsts) <= _MOST_PREDICATED
+            whole, self._is_predicated = (
+                text.use(self.whole),
+                len(access.firsts) <= _MOST_PREDICATED,
+            )
             text.put(*(() if self._is_predicated else (f"@!{whole} bra.uni FAR;",)))
             for group in range(len(access.firsts)):
                 near(group)
@@ -226,17 +228,26 @@ class _TwoWays:
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
     def guard(self, group: int) -> str:
-        """What an instruction of the usual way goes by, with the group's mask."""
-        mask = self._mask(group)
-        return self.guard_of_all(*(() if mask is None else (mask,)))
+        """What an instruction of the usual way goes by: mask, owner, and that all lies inside."""
+        mask, owner = self._mask(group), self._owner
+        both = owner if mask is None else mask
+        if mask is not None and owner is not None:
+            both = self._ctx.emit.bit_and(owner, mask)
+        return self._inside(both)
 
-    def guard_of_all(self, *others: LLVMValue) -> str:
-        """What any of them goes by: the owner, and whether all of the tile lies inside."""
-        whole = self.whole if self._is_predicated else None
-        found = [value for value in (*others, self._owner, whole) if value is not None]
-        if not found:
-            return ""
-        return f"@{self._text.use(reduce(self._ctx.emit.bit_and, found))} "
+    def owner_guard(self) -> str:
+        """The same without the mask."""
+        return self._inside(self._owner)
+
+    def _inside(self, condition: LLVMValue | None) -> str:
+        operand = None if condition is None else self._text.use(condition)
+        if self._is_predicated:
+            assert self.whole is not None
+            whole = self._text.use(self.whole)
+            if operand is not None:
+                self._text.put(f"and.pred g, {operand}, {whole};")
+            return f"@{whole} " if operand is None else "@g "
+        return "" if operand is None else f"@{operand} "
 
     def _mask(self, group: int) -> LLVMValue | None:
         if self._access.mask is None:
@@ -447,7 +458,7 @@ def guarded_copy(
             text.put(f"selp.b32 n, {size_bytes}, 0, {text.use(on)};")
             count = ", n"
         to = text.use(addresses[group])
-        place, guard = ways.place(group), ways.guard_of_all()
+        place, guard = ways.place(group), ways.owner_guard()
         text.put(f"{guard}{instruction} [{to}], [{place}], {size_bytes}{count};")
 
     def far(group: int) -> None:
@@ -457,7 +468,7 @@ def guarded_copy(
             text.put(f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;")
             text.put("cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};")
         to = text.use(addresses[group])
-        guard = ways.guard_of_all()
+        guard = ways.owner_guard()
         text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}, n;")
 
     text.put("{", *_REGISTERS)
@@ -467,7 +478,7 @@ def guarded_copy(
 
 
 _REGISTERS = (
-    ".reg .pred q, b, bad;",
+    ".reg .pred q, b, bad, g;",
     ".reg .b64 base, o, l, size, lim, vlim;",
     ".reg .b32 n, n2, t;",
     ".reg .b16 h;",
