@@ -29,8 +29,9 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
-# Instructions of an access that are predicated, rather than jumped over.
-_MOST_PREDICATED = 4
+# So many instructions of the usual way are predicated, not jumped over: they begin before the jump,
+# which then is past the other way alone. Small kernels are as long as their way to the first load.
+_MOST_PREDICATED = 8
 
 
 @dataclass(frozen=True, slots=True)
