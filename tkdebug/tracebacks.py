@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from types import TracebackType
+from types import FrameType, TracebackType
 
 import tkdebug
 from tkdebug.errors import CompileError, TkError
@@ -27,6 +27,22 @@ def show_exception(error: BaseException) -> None:
         traceback.print_exc()
         print("\nOriginal exception was:", file=sys.stderr)
         sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def show_interrupt(innermost: FrameType) -> None:
+    """Print where the script is as if Ctrl-C had been raised there.
+
+    Args:
+        innermost: of the script's thread.
+    """
+    frames = [(frame, line) for frame, line in traceback.walk_stack(innermost)][::-1]
+    files = [frame.f_code.co_filename for frame, _ in frames]
+    own = [file.startswith(_OWN_FOLDER) for file in files]
+    begins = own.index(True) if True in own else 0
+    shown = [at for at in range(begins, len(frames)) if not own[at]]
+    steps = traceback.StackSummary.extract(iter([frames[at] for at in shown]))
+    text = "".join(steps.format())
+    print(f"Traceback (most recent call last):\n{text}KeyboardInterrupt", file=sys.stderr)
 
 
 def prune_chain(error: BaseException) -> None:

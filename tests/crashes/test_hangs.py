@@ -1,21 +1,30 @@
 """Kernels that do not end: when a core dump is asked for, and what is reported."""
 
 import ctypes
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from dumps import LINES, dump_bytes
 from test_launches_in_flight import DUMP, FAR, GRID, OUT, X, kernel
 
-from tkdebug.compat import gpu_hangs
+from tkdebug.compat import gpu_hangs, hang_dumps, running_launches, undumped_hangs
 from tkdebug.compat.gpu_crashes import CrashWatch
 from tkdebug.compat.gpu_hangs import HangWatch
+from tkdebug.compat.hang_dumps import HangDumps
+from tkdebug.compat.running_launches import Running
+from tkdebug.compat.undumped_hangs import UndumpedHangs
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.instrument.session import Session
 from tkdebug.linemap.nvidia.core_dumps import Warp
 from tkdebug.runtime.cuda.hangs import hang_faults
 from tkdebug.runtime.launch import launches_in_flight
@@ -103,9 +112,9 @@ def faults():
 def stuck(monkeypatch, flights):
     """A call that signals do not interrupt, as the driver's; and what ends it."""
     monkeypatch.setattr(gpu_hangs, "_GRACE_S", 0.1)
-    monkeypatch.setattr(gpu_hangs, "_SETTLED_S", 0.02)
+    monkeypatch.setattr(hang_dumps, "_SETTLED_S", 0.02)
     monkeypatch.setattr(launches_in_flight, "IN_FLIGHT", flights)
-    monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: 1)
+    monkeypatch.setattr(gpu_hangs, "oldest_running", lambda: 1)
     libc = ctypes.CDLL(None)
     mutex = ctypes.create_string_buffer(64)
     libc.pthread_mutex_lock(mutex)
@@ -113,7 +122,8 @@ def stuck(monkeypatch, flights):
 
 
 def watch_of(driver, asking=nullcontext, **options):
-    return HangWatch(driver.pipe.replace(str(os.getpid()), "%p"), driver.dumps, asking, **options)
+    dumps = HangDumps(driver.pipe.replace(str(os.getpid()), "%p"), driver.dumps, asking)
+    return HangWatch(dumps.look, **options)
 
 
 def test_ctrl_c_in_the_driver_tells_where_the_kernel_waits(tmp_path, stuck, faults):
@@ -140,7 +150,7 @@ def test_queue_that_gets_done_is_no_hang(tmp_path, stuck, faults, monkeypatch):
     # Launches that are each shorter than the grace; all of them are longer.
     monkeypatch.setattr(gpu_hangs, "_GRACE_S", 0.4)
     numbers = iter([1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6])
-    monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: next(numbers, None) or end())
+    monkeypatch.setattr(gpu_hangs, "oldest_running", lambda: next(numbers, None) or end())
     driver = FakeDriver(tmp_path, end)
     watch = watch_of(driver)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -184,7 +194,7 @@ def test_kernel_that_takes_longer_than_the_timeout_is_reported(tmp_path, stuck, 
 
 def test_launches_that_follow_each_other_are_no_hang(tmp_path, stuck, faults, monkeypatch):
     numbers = iter(range(1000))
-    monkeypatch.setattr(gpu_hangs, "_oldest_running", lambda: next(numbers))
+    monkeypatch.setattr(gpu_hangs, "oldest_running", lambda: next(numbers))
     driver = FakeDriver(tmp_path, stuck[1])
     watch = watch_of(driver, timeout_s=0.1)
     threading.Event().wait(0.4)
@@ -193,7 +203,120 @@ def test_launches_that_follow_each_other_are_no_hang(tmp_path, stuck, faults, mo
 
 
 def test_driver_without_a_pipe_is_said(tmp_path, stuck, capsys):
-    watch = HangWatch(str(tmp_path / "none"), list, nullcontext, timeout_s=0.05)
+    watch = HangWatch(HangDumps(str(tmp_path / "none"), list, nullcontext).look, timeout_s=0.05)
     threading.Event().wait(0.3)
     watch.stop()
     assert "this driver writes no core dumps on request" in capsys.readouterr().err
+
+
+class Run:
+    """A run whose process does not end."""
+
+    class Ended(Exception):
+        pass
+
+    def __init__(self):
+        self.taken = 0
+
+    def take_ended(self, limit_s):
+        self.taken += 1
+
+    def end_stuck(self):
+        raise self.Ended
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """What is found to run."""
+    found = []
+    monkeypatch.setattr(undumped_hangs, "running_launches", lambda: found)
+    return found
+
+
+def flights_of(count):
+    found = InFlight()
+    for number in range(7, 7 + count):
+        record = SimpleNamespace(id=number, grid=(4, 3, 1), device_ns=None, stream=5)
+        found.add(kernel(), record, ())
+    return found.latest
+
+
+def test_without_a_dump_the_launch_and_its_line_are_named(streams, faults):
+    streams.append(Running(flights_of(3), None))
+    run = Run()
+    with pytest.raises(Run.Ended):
+        UndumpedHangs(run).look("since Ctrl-C")
+    (fault,) = faults
+    assert (fault.kind, fault.kernel, fault.launch_id) == ("hang", "one_program", 7)
+    assert fault.message == (
+        "launch 7 of 12 programs, made here, has not ended since Ctrl-C; 2 more wait behind it; "
+        "the lines where its warps wait need --coredump or --hang-timeout S"
+    )
+    # What calls the one that adds, which is tkdebug's elsewhere.
+    name = "test_without_a_dump_the_launch_and_its_line_are_named"
+    assert [frame.function for frame in fault.frames] == [name]
+    assert run.taken == 1
+
+
+def test_queue_that_ended_something_lately_is_no_hang(streams, faults, capsys):
+    streams.append(Running(flights_of(2), time.time_ns() - 10_000_000))
+    hangs = UndumpedHangs(Run())
+    hangs.look("since Ctrl-C")
+    assert faults == []
+    # Once what runs was asked for its end, nobody knows which launch it is.
+    with pytest.raises(Run.Ended):
+        hangs.look("since Ctrl-C")
+    assert faults == []
+    assert (
+        "with launch 7 (one_program), launch 8 (one_program) in flight" in capsys.readouterr().err
+    )
+
+
+def test_launches_behind_the_last_end_are_running(monkeypatch):
+    found = InFlight()
+    for number, ended_ns in enumerate([None, 5, None, None], start=1):
+        span = SimpleNamespace(settled_ns=ended_ns)
+        made = SimpleNamespace(**vars(kernel()), device=0)
+        record = SimpleNamespace(id=number, grid=(1, 1, 1), device_ns=span, stream=0)
+        found.add(made, record, ())
+    monkeypatch.setattr(launches_in_flight, "IN_FLIGHT", found)
+    for is_busy in (True, False):
+        dumps = SimpleNamespace(is_busy=lambda device, stream, busy=is_busy: busy)
+        device = SimpleNamespace(crash_dumps=dumps)
+        monkeypatch.setattr(running_launches, "platform_in_force", lambda device=device: device)
+        running = running_launches.running_launches()
+        assert [[one.launch_id for one in each.flights] for each in running] == [[3, 4]] * is_busy
+    assert running_launches.oldest_running() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="blocks in a mutex of glibc's")
+def test_script_that_is_stuck_ends_with_its_session_complete(tmp_path):
+    """Its main thread is in a call that no signal interrupts, as the driver's."""
+    script = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("stuck_script.py"), tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell may have had background jobs ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert script.stdout.readline() == "launched\n"
+        script.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, err = script.communicate(timeout=30)
+    finally:
+        script.kill()
+    assert time.monotonic() - began < 10
+    assert script.returncode == 130
+    assert "script.py:7: hang in wait_for_ever: launch 1 of 12 programs, made here, has" in err
+    assert "need --coredump or --hang-timeout S" in err
+    assert 'script.py", line 13, in <module>' in err
+    assert "KeyboardInterrupt\n" in err
+    assert err.endswith(", 1 fault\n") or ", 1 fault; " in err
+    (fault,) = json.loads((tmp_path / "report.json").read_text())["faults"]
+    assert (fault["kind"], fault["line"]) == ("hang", 7)
+    with Session.open(tmp_path / "run.tkd") as session:
+        assert session.run().exit_status == 130
+        (launch,) = session.launches_in_order()
+        assert (launch.duration_ns, launch.time_source) == (None, "none")

@@ -86,6 +86,16 @@ def test_a_difference_is_reported_with_both_values_and_its_size(whole):
     assert "in 1 of 2 programs" in third
 
 
+def test_a_difference_in_the_last_places_is_called_rounding():
+    values = native(SUM, kernels.summed, ("add", "total", True))
+    other = torch.arange(24.0).reshape(2, 12)
+    other[1, 7] *= 1 + 2**-22
+    run = launched(kernels.summed, (2,), other, torch.zeros(2), 12, BLOCK=4)
+    first, second, _ = (text for _, text in notes(run, values))
+    assert first == "native.tkd: total was the same (2 programs)"
+    assert second.startswith("native.tkd: total was the same but for rounding (2 programs), by up")
+
+
 def test_branches_count_for_the_programs_that_took_them():
     x = torch.tensor([1.0, -1.0, 2.0, -2.0])
     run = launched(kernels.divergent, (4,), x, torch.zeros(4))

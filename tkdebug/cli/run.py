@@ -8,6 +8,7 @@ seen before the script runs is reported before it runs.
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.arguments import Arguments
@@ -18,7 +19,8 @@ from tkdebug.cli.progress import progress_line
 from tkdebug.cli.run_checks import check_run, program_of, reads_stdin, wants_tui
 from tkdebug.cli.run_outcome import Outcome, conclude
 from tkdebug.cli.run_recording import run_recorded, session_place
-from tkdebug.cli.script import Program, quotable
+from tkdebug.cli.script import Ending, Program, quotable
+from tkdebug.cli.stuck_run import StuckRun
 from tkdebug.cli.torch_import import import_torch
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.instrument.recorder import Recorder
@@ -72,6 +74,15 @@ def _run_here(
             stacks=arguments.stacks,
             stalls=arguments.stalls,
         )
+
+        def conclude_stuck(ending: Ending) -> int:
+            status = conclude(arguments, Outcome(ending, path, kept, recorder.error, printed))
+            if arguments.session is None:
+                # The `with` statement that would do so never ends.
+                shutil.rmtree(path.parent, ignore_errors=True)
+            return status
+
+        crashes.watch_hangs_of(StuckRun(recorder, conclude_stuck))
         ending = run_recorded(arguments, program, recorder, crashes)
         if os.getpid() != owner:
             # A child that the script forked has come to its end here.

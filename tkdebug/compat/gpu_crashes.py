@@ -26,7 +26,9 @@ from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.gpu_hangs import HangWatch
+from tkdebug.compat.hang_dumps import HangDumps
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
+from tkdebug.compat.undumped_hangs import RunOfScript, UndumpedHangs
 from tkdebug.errors import TkError
 from tkdebug.runtime.device.crash_dumps import CrashDumps
 from tkdebug.runtime.device.platform import platform_in_force
@@ -235,7 +237,15 @@ class ArmedCoreDumps:
         self._undo.callback(watch.stop)
         after_torch(watch.watch_torch)
         if settings.pipe is not None:
-            self._hangs = HangWatch(settings.pipe, watch.all_dumps, watch.asking, hang_timeout_s)
+            dumps_of_hangs = HangDumps(settings.pipe, watch.all_dumps, watch.asking)
+            self._hangs = HangWatch(dumps_of_hangs.look, hang_timeout_s)
+            self._undo.callback(self._hangs.stop)
+
+    def watch_hangs_of(self, run: RunOfScript) -> None:
+        """Have Ctrl-C name the launch that does not end, where no dump would say more."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if self.watch is not None and self._hangs is None and is_main:
+            self._hangs = HangWatch(UndumpedHangs(run).look)
             self._undo.callback(self._hangs.stop)
 
     def _new_folder(self) -> str:

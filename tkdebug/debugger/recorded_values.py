@@ -25,7 +25,7 @@ from tkdebug.debugger.programs import Selection, program_id
 from tkdebug.debugger.values import Tile
 from tkdebug.errors import Frame
 from tkdebug.interpreter.watch_summaries import Summaries, as_numbers, bins_of, packed_tiles
-from tkdebug.watches.differences import difference, same_value
+from tkdebug.watches.differences import difference, is_rounding, same_value
 from tkdebug.watches.places import real_file
 from tkdebug.watches.records import WatchedValue, summary_text
 
@@ -100,6 +100,11 @@ class RecordedValues:
             return f"{self.source}: {name} was the same ({where})"
         worst = max(different, key=lambda pair: difference(pair.recorded, pair.here))
         size = difference(worst.recorded, worst.here)
+        if all(is_rounding(pair.recorded, pair.here) for pair in different):
+            return (
+                f"{self.source}: {name} was the same but for rounding ({where}), by up to "
+                f"{size:.2g} of its largest magnitude"
+            )
         share = f" in {len(different)} of {len(pairs)} programs" if len(pairs) > 1 else ""
         return (
             f"{self.source}: {name} was different{share}, by up to {size:.2g} of its largest "

@@ -17,7 +17,7 @@ _POLL_S = 0.005
 
 # (launch id, nanoseconds on the device, error, how they were obtained)
 Settled = Callable[[int, int | None, str | None, str], None]
-_BY_EVENTS = "events"
+_BY_EVENTS, _NO_TIME = "events", "none"
 
 
 class DeviceTimes:
@@ -50,6 +50,17 @@ class DeviceTimes:
             return
         self._stopped = True
         self._settle(wait=True)
+
+    def abandon(self) -> None:
+        """End without waiting: launches that have not ended by now get no time."""
+        if os.getpid() != self._owner:
+            return
+        self._stopped = True
+        with self._lock:
+            self._settle(wait=False)
+            for launch, _ in self._pending:
+                self._settled(launch, None, None, _NO_TIME)
+            self._pending.clear()
 
     def wait(self) -> None:
         """Wait for all launches so far."""

@@ -282,6 +282,19 @@ class GpuRecording:
         self.flags = 0
         self._times.clear()
 
+    def take_ended(self, limit_s: float) -> None:
+        """Take what has ended, without waiting for what runs."""
+        if self._recording is not None:
+            self._recording.take_ended(limit_s)
+
+    def abandon(self, limit_s: float) -> None:
+        """Take no more: the GPU is stuck, and nothing may wait for it."""
+        if os.getpid() != self._owner or self._recording is None:
+            return
+        self._recording.abandon(limit_s)
+        self.is_on = False
+        self.flags = 0
+
     def wait(self) -> None:
         """Take what is there."""
         if self._recording is not None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SESSION_VARIABLE = "TKDEBUG_SESSION"
 FAULT_WAIT_S = 5.0
+_STUCK_S = 0.5
 
 Grid = tuple[int, int, int]
 
@@ -142,11 +143,12 @@ class Recorder:
             raise lock.in_use()
         return lock
 
-    def stop(self, exit_status: int | None = None) -> None:
+    def stop(self, exit_status: int | None = None, *, is_gpu_stuck: bool = False) -> None:
         """Unsubscribe and store everything; a second call is a no-op.
 
         Args:
             exit_status: of the script, where it is known.
+            is_gpu_stuck: nothing may wait for the GPU, which runs what never ends.
         """
         if self._sink is None:
             return
@@ -157,14 +159,30 @@ class Recorder:
         HOOKS.remove(self._hook)
         HOOKS.pack_natively(self._hook, None)
         SCOPES.unwatch(self)
-        self._gpu.stop()
-        if self._device_times is not None:
-            self._device_times.stop()
+        self._stop_times(is_gpu_stuck)
         # A forked child that comes here, or one that joined, does not end the run.
         if not self._join and os.getpid() == self._owner:
             self._put(RunEnded(exit_status, time.time_ns()))
         self._sink.close()
         self._lock.release()
+
+    def _stop_times(self, is_gpu_stuck: bool) -> None:
+        if is_gpu_stuck:
+            self._gpu.abandon(_STUCK_S)
+            if self._device_times is not None:
+                self._device_times.abandon()
+            return
+        self._gpu.stop()
+        if self._device_times is not None:
+            self._device_times.stop()
+
+    def take_ended(self, limit_s: float) -> None:
+        """Have the session know what has ended on the GPU, without waiting for what runs there."""
+        self._gpu.take_ended(limit_s)
+        if self._sink is not None:
+            # The first answer may be a question, for the names of kernels.
+            for _ in range(2):
+                self._sink.flush(limit_s)
 
     def flush(self) -> None:
         """Wait until all events so far are in the file."""

@@ -13,6 +13,7 @@ from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.checks.nan_scan import quick_sum_of, sum_of
 from tkdebug.interpreter.hyperslabs import (
     Hyperslab,
     Intervals,
@@ -172,24 +173,34 @@ class ObservedAccess:
         return value
 
     def stored_sum(self) -> float | None:
-        """After a store of floats, a sum that is finite only if all that it stored is.
+        """After a store of floats, a sum of them: NaN if there is one, finite if all are.
 
         One pass for all observers; None where each element has to be looked at.
         """
         if self._sum is _UNKNOWN:
-            self._sum = self._summed()
+            self._sum = self._added_up(quick_sum_of)
         return self._sum  # type: ignore[return-value]
 
-    def _summed(self) -> float | None:
+    def stored_is_finite(self) -> bool | None:
+        """After a store of floats, whether all are finite; None as above.
+
+        False may be of finite values whose sum is not.
+        """
+        total = self.stored_sum()
+        if total is not None and math.isinf(total):
+            total = self._added_up(sum_of)
+        return None if total is None else math.isfinite(total)
+
+    def _added_up(self, add: Callable[[Tensor], float]) -> float | None:
         memory = self.buffer.flat(self._run.dtype_of(stored(self.op).type))
         # To find the elements takes longer than to add up all of a small tensor, or of one that
         # has no more elements than the tiles.
-        if memory.numel() <= self._most_added() and math.isfinite(total := _sum(memory)):
+        if memory.numel() <= self._most_added() and math.isfinite(total := add(memory)):
             return total
         slabs = self.hyperslabs()
         if slabs is None or not are_injective(slabs):
             return None
-        return sum(_sum(slab.view(memory)) for slab in slabs)
+        return sum(add(slab.view(memory)) for slab in slabs)
 
     def _most_added(self) -> int:
         if self._access is None or self._access.programs is not None:
@@ -214,14 +225,6 @@ class ObservedAccess:
         if self._access is None or self._access.programs is None:
             return positions
         return torch.searchsorted(self._access.programs, positions)
-
-
-def _sum(values: Tensor) -> float:
-    total = float(values.sum())
-    if values.dtype is torch.float16 and not math.isfinite(total):
-        # That of finite values may be; to add up in fp32 takes several times as long.
-        return float(values.sum(dtype=torch.float32))
-    return total
 
 
 # Who follows accesses

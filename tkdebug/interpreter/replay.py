@@ -132,16 +132,21 @@ def memory_to_save(
         observers: who looks on.
         batch_bytes: live bytes of a batch.
     """
-    observers = list(observers)
-    if not any(observer.replays for observer in observers):
+    if arguments.written is None:
         return None
-    if arguments.written is None or not all(observer.is_passive for observer in observers):
+    replays = False
+    for observer in observers:
+        if not observer.is_passive:
+            return None
+        replays |= observer.replays
+    if not replays:
         return None
-    if any(isinstance(value, AddressTile) and value.address != 0 for value in arguments.values):
-        return None  # memory that nobody passed as a tensor
     known = Replayable.of(module)
     if not known.is_possible:
         return None
+    for value in arguments.values:
+        if isinstance(value, AddressTile) and value.address != 0:
+            return None  # memory that nobody passed as a tensor
     found: dict[int, Tensor] = {}
     for buffer in arguments.buffers_of(known.reads):
         if buffer.storage_key in arguments.written and buffer.storage_key not in found:

@@ -7,6 +7,13 @@ from collections.abc import Iterator
 
 from tkdebug.watches.records import WatchedValue
 
+# Of an element type, what the last bit of its fraction is worth.
+_LAST_PLACES = {
+    **{"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7},
+    **{"fp8e4nv": 2.0**-3, "fp8e4b8": 2.0**-3, "fp8e5": 2.0**-2, "fp8e5b16": 2.0**-2},
+}
+_FEW = 4
+
 
 def same_value(a: WatchedValue, b: WatchedValue) -> bool:
     """Whether all that is kept of two values is the same, NaN equal to itself."""
@@ -29,6 +36,12 @@ def difference(a: WatchedValue, b: WatchedValue) -> float:
     finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
     largest = max((abs(number) for pair in finite for number in pair), default=0.0)
     return max((abs(x - y) for x, y in finite), default=0.0) / largest if largest else 0.0
+
+
+def is_rounding(a: WatchedValue, b: WatchedValue) -> bool:
+    """Whether two values of floats differ by a few units in the last place of the largest."""
+    last_place = _LAST_PLACES.get(a.type.partition("[")[0])
+    return last_place is not None and difference(a, b) <= _FEW * last_place
 
 
 def _numbers(value: WatchedValue) -> Iterator[float]:

@@ -133,6 +133,30 @@ class DeviceRecording:
             self._taker.give_up()
             self.is_on = False
 
+    def take_ended(self, limit_s: float) -> None:
+        """Take what has ended, without waiting for what runs: what runs now may have no times.
+
+        Args:
+            limit_s: how long CUPTI may take; a kernel that hangs may hold it up, too.
+        """
+        if os.getpid() != self._owner or not self.is_on:
+            return
+        taking = threading.Thread(
+            target=self._round, args=(True,), name="tkdebug-take", daemon=True
+        )
+        taking.start()
+        taking.join(limit_s)
+
+    def abandon(self, limit_s: float) -> None:
+        """End without waiting for the GPU, with as much as `take_ended` takes."""
+        if os.getpid() != self._owner or not self.is_on:
+            return
+        self._ended.set()
+        self.take_ended(limit_s)
+        # Without the lock, which a call of CUPTI's may hold forever.
+        self.is_on = False
+        self._taker.give_up()
+
     def leave_alone(self) -> None:
         """Let `stop` take what is there, and leave CUPTI as it is."""
         self._collection.leave_alone()

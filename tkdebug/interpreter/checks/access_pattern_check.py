@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import deciding
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.value_sources import MEMORY, ValueSources
 from tkdebug.interpreter.evaluator import Evaluator
@@ -21,6 +22,7 @@ from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.replay import Replayable
 
 _MOST_KEPT = 1024
+_ACCESSES = names_of(tt.Load, tt.Store, tt.DescriptorLoad)
 
 
 class ClearedLaunches:
@@ -105,12 +107,19 @@ def _is_decided_by_arguments(module: Module) -> bool:
         return MEMORY not in sources.of(value)
 
     def is_decided(op: Operation) -> bool:
+        if scf.While.matches(op):
+            return _only_waits(op)
         if scf.For.matches(op) or scf.If.matches(op):
-            return all(map(is_given, deciding(op)))
+            return all(map(is_given, deciding(op))) or _only_waits(op)
         if tt.DescriptorLoad.matches(op):
             return all(map(is_given, op.operands))
         if tt.Load.matches(op) or tt.Store.matches(op):
             return is_given(op.operands[0]) and is_given(mask_of(op))
-        return not scf.While.matches(op)
+        return True
 
     return Replayable.of(module).is_possible and all(map(is_decided, module.walk()))
+
+
+def _only_waits(op: Operation) -> bool:
+    """Whether a loop or branch accesses nothing and gives nothing: one that takes a lock."""
+    return not op.results and not any(inner.name in _ACCESSES for inner in op.walk())

@@ -25,6 +25,7 @@ from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.interpreter.checks.nan_scan import sum_of
 from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
     all_united,
@@ -100,13 +101,10 @@ class StoredInfs(Observer):
         value = stored_value(access.op)
         if self._is_found or value is None or not _is_float(value.type):
             return
-        total = access.stored_sum()
-        if total is not None:
-            self._is_found = not isfinite(total)
-        else:
-            self._is_found = not (
-                all_finite(access.stored_tile()) or bool(access.stored().isfinite().all())
-            )
+        is_finite = access.stored_is_finite()
+        if is_finite is None:
+            is_finite = all_finite(access.stored_tile()) or bool(access.stored().isfinite().all())
+        self._is_found = not is_finite
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
@@ -330,9 +328,8 @@ def all_finite(tile: TileValue) -> bool:
         return all_finite(tile.data) and all_finite(tile.fill)
     if not isinstance(tile, Tensor):
         return True
-    # One pass; a sum that overflows only costs the closer look.
-    kind = torch.float32 if tile.dtype is torch.float16 else None
-    return bool(tile.sum(dtype=kind).isfinite())
+    # A sum that overflows only costs the closer look.
+    return isfinite(sum_of(tile))
 
 
 def _not_finite(values: Tensor) -> Tensor:

@@ -43,20 +43,27 @@ def observers_in_force(module: Module, faults: FaultLog) -> list[Observer]:
 
 def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> list[Observer]:
     """The checks of a launch of `module`; `names` are those that were asked for."""
-    others = set(names).difference(CHECK_NAMES)
-    return [
+    classes, others = _chosen(tuple(names))
+    found: list[Observer] = [
         UndefinedValues(module, faults, MASKED_LOADS in names),
         AssumptionCheck(faults),
-        *(
-            observer_class(check)(module, faults)
-            for check in CHECKS
-            if check.name in names and check.observer
-        ),
-        *(plugin_checks(others, CHECK_NAMES, module, faults) if others else ()),
     ]
+    for make in classes:
+        found.append(make(module, faults))
+    if others:
+        found += plugin_checks(set(others), CHECK_NAMES, module, faults)
+    return found
 
 
 @cache
+def _chosen(
+    names: tuple[str, ...],
+) -> tuple[list[Callable[[Module, FaultLog], Observer]], frozenset[str]]:
+    """What makes the observers of checks, and the names that are of plugins."""
+    chosen = [check for check in CHECKS if check.name in names and check.observer]
+    return [observer_class(check) for check in chosen], frozenset(names).difference(CHECK_NAMES)
+
+
 def observer_class(check: Check) -> Callable[[Module, FaultLog], Observer]:
     """What makes the observer of a check that has one of its own."""
     found: Callable[[Module, FaultLog], Observer] = getattr(

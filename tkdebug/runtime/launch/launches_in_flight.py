@@ -1,16 +1,21 @@
 """The latest native launches of this process, kept for the case that one of them crashes.
 
 Only while something watches for crashes. Invariant: nothing here holds on to a tensor: arguments
-are kept as addresses and numbers, others not at all.
+are kept as addresses and numbers, others not at all, and callers as code and instruction.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from collections import deque
 from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+import tkdebug
+from tkdebug.errors import Frame
 from tkdebug.events import LaunchRecord
 from tkdebug.runtime.launch.grid import Grid
 
@@ -21,6 +26,14 @@ if TYPE_CHECKING:
 KEPT_LAUNCHES = 4096
 _NS_PER_S = 1_000_000_000
 _PLAIN = frozenset((int, float, bool))
+# Files of tkdebug's, and of what it generates for launches.
+_OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
+_OWN_FILES = (_OWN_FOLDER, "<launch of ", "<run of ")
+# They launch for scripts.
+_LIBRARIES = frozenset(("triton", "torch"))
+
+# Code, and the instruction in it.
+_Place = tuple[CodeType, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +47,7 @@ class Flight:
             what is neither an address nor a number.
         stream: handle of the stream that it was made on.
         span: the launch's time on the device, None where nobody measures it.
+        place: where the script made it; None where no frame is the script's.
     """
 
     ordinal: int
@@ -43,14 +57,32 @@ class Flight:
     values: tuple[Any, ...]
     span: Any
     stream: int = 0
+    place: _Place | None = None
+
+    @property
+    def caller(self) -> Frame | None:
+        """The line of the script that made it, None where that is not known."""
+        if self.place is None:
+            return None
+        code, instruction = self.place
+        for start, end, line in code.co_lines():
+            if start <= instruction < end and line is not None:
+                return Frame(code.co_filename, line, code.co_name)
+        return None
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When it ended, since 1970, or when that was seen; None where it is not known to have."""
+        settled_ns: int | None = getattr(self.span, "settled_ns", None)
+        return settled_ns
 
     def had_ended(self, time_s: int | None = None) -> bool:
         """Whether it is known to have ended well, at that time (seconds since 1970) or by now.
 
         After a crash the driver lets all that was launched pass as ended, so the time matters.
         """
-        settled_ns: int | None = getattr(self.span, "settled_ns", None)
-        return settled_ns is not None and (time_s is None or settled_ns < time_s * _NS_PER_S)
+        ended_ns = self.ended_ns
+        return ended_ns is not None and (time_s is None or ended_ns < time_s * _NS_PER_S)
 
 
 class InFlight:
@@ -65,6 +97,9 @@ class InFlight:
         self._ordinals = itertools.count(1)
         # Flights, or what makes one: most are never looked at.
         self._flights: deque[Flight | _Packed] = deque(maxlen=KEPT_LAUNCHES)
+        # By the id of code, which takes 0.4 us to hash; it is held on to.
+        self._is_own: dict[int, bool] = {}
+        self._seen_code: list[CodeType] = []
 
     def add(self, kernel: NativeKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
         """Keep a launch that was just made."""
@@ -78,6 +113,7 @@ class InFlight:
                 values,
                 record.device_ns,
                 record.stream,
+                self._place(),
             )
         )
 
@@ -92,7 +128,23 @@ class InFlight:
     ) -> None:
         """Keep a launch that has no record; `packer` knows its time."""
         launched = (launch, kernel, grid, _plain(passed), stream)
-        self._flights.append((next(self._ordinals), *launched, packer))
+        self._flights.append((next(self._ordinals), *launched, packer, self._place()))
+
+    def _place(self) -> _Place | None:
+        """Where the nearest frame is that is neither tkdebug's nor a library's."""
+        # What adds a launch is tkdebug's.
+        frame = sys._getframe(3)  # noqa: SLF001
+        is_own = self._is_own
+        while frame is not None:
+            code = frame.f_code
+            own = is_own.get(id(code))
+            if own is None:
+                own = is_own[id(code)] = _is_own(frame)
+                self._seen_code.append(code)
+            if not own:
+                return code, frame.f_lasti
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
 
     @property
     def latest(self) -> tuple[Flight, ...]:
@@ -102,7 +154,13 @@ class InFlight:
         )
 
 
-_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], int, "LaunchPacker"]
+_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], int, "LaunchPacker", _Place | None]
+
+
+def _is_own(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    is_library = module.partition(".")[0] in _LIBRARIES
+    return is_library or frame.f_code.co_filename.startswith(_OWN_FILES)
 
 
 def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -110,8 +168,8 @@ def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _unpacked(packed: _Packed) -> Flight:
-    ordinal, launch, kernel, grid, values, stream, packer = packed
-    return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch), stream)
+    ordinal, launch, kernel, grid, values, stream, packer, place = packed
+    return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch), stream, place)
 
 
 IN_FLIGHT = InFlight()

@@ -9,6 +9,8 @@ cannot run again.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import tt
@@ -20,6 +22,9 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.values import BoxTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.checks.padding.check import PaddingTracker
 
 
 class _Followed:
@@ -61,6 +66,14 @@ class PaddingCheck(Observer):
         return Glance(self._module, self._facts, self._follows)
 
 
+@cache
+def _tracker() -> type[PaddingTracker]:
+    import_apart("tkdebug.interpreter.checks.padding.check")
+    from tkdebug.interpreter.checks.padding.check import PaddingTracker
+
+    return PaddingTracker
+
+
 class PaddingOfBatches(Observer):
     """Follows the padding of batches."""
 
@@ -76,10 +89,7 @@ class PaddingOfBatches(Observer):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """The padding of one batch."""
-        import_apart("tkdebug.interpreter.checks.padding.check")
-        from tkdebug.interpreter.checks.padding.check import PaddingTracker
-
-        return PaddingTracker(run, self._faults, self._facts)
+        return _tracker()(run, self._faults, self._facts)
 
 
 class Glance(Observer):

@@ -14,11 +14,14 @@ from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.nan_scan import may_have_nan
-from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, marked
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.state import EvaluatorState
+
+# Locks and counters have no more.
+_FEW_ELEMS = 64
 
 
 class UninitialisedReads(Observer):
@@ -33,6 +36,8 @@ class UninitialisedReads(Observer):
         # Elements that were read so far of tensors that the kernel does not write; None for those
         # that have no marks anywhere.
         self._read_elems: dict[Buffer, int | None] = {}
+        # Of tensors that atomics access: whether they have no marks.
+        self._unmarked: dict[Buffer, bool] = {}
 
     def launch_begins(self, launch: LaunchContext) -> None:
         """Note what the kernel may write."""
@@ -49,8 +54,18 @@ class UninitialisedReads(Observer):
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: all but an exchange compute with what is there."""
         mark = _mark_of(access.buffer)
-        if mark is not None and not tt.is_exchange(access.op):
-            self._look_for_marks(access, mark)
+        if mark is None or tt.is_exchange(access.op) or self._is_marked_nowhere(access.buffer):
+            return
+        self._look_for_marks(access, mark)
+
+    def _is_marked_nowhere(self, buffer: Buffer) -> bool:
+        """Whether a lock or a counter had no mark when it was first accessed; it gets none."""
+        found = self._unmarked.get(buffer)
+        if found is None:
+            is_small = buffer.tensor.numel() <= _FEW_ELEMS
+            where = marked(buffer.tensor) if is_small else None
+            found = self._unmarked[buffer] = where is not None and not bool(where.any())
+        return found
 
     def _look_for_marks(self, access: ObservedAccess, mark: int) -> None:
         buffer, touched = access.buffer, access.touch()
