@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.probes import table
@@ -29,9 +30,8 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
-# So many instructions of the usual way are predicated, not jumped over: they begin before the jump,
-# which then is past the other way alone. Small kernels are as long as their way to the first load.
-_MOST_PREDICATED = 8
+# Instructions of an access that are predicated, rather than jumped over.
+_MOST_PREDICATED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,7 @@ class _TwoWays:
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
         if self.whole is not None:
             # Where a branch would be longer than the access, that goes by a predicate.
-            whole, self._is_predicated = (
-                text.use(self.whole),
-                len(access.firsts) <= _MOST_PREDICATED,
-            )
+            whole, self._is_predicated = text.use(self.whole), len(access.firsts) <= _MOST_PREDICATED
             text.put(*(() if self._is_predicated else (f"@!{whole} bra.uni FAR;",)))
             for group in range(len(access.firsts)):
                 near(group)
@@ -229,26 +226,17 @@ class _TwoWays:
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
     def guard(self, group: int) -> str:
-        """What an instruction of the usual way goes by: mask, owner, and that all lies inside."""
-        mask, owner = self._mask(group), self._owner
-        both = owner if mask is None else mask
-        if mask is not None and owner is not None:
-            both = self._ctx.emit.bit_and(owner, mask)
-        return self._inside(both)
+        """What an instruction of the usual way goes by, with the group's mask."""
+        mask = self._mask(group)
+        return self.guard_of_all(*(() if mask is None else (mask,)))
 
-    def owner_guard(self) -> str:
-        """The same without the mask."""
-        return self._inside(self._owner)
-
-    def _inside(self, condition: LLVMValue | None) -> str:
-        operand = None if condition is None else self._text.use(condition)
-        if self._is_predicated:
-            assert self.whole is not None
-            whole = self._text.use(self.whole)
-            if operand is not None:
-                self._text.put(f"and.pred g, {operand}, {whole};")
-            return f"@{whole} " if operand is None else "@g "
-        return "" if operand is None else f"@{operand} "
+    def guard_of_all(self, *others: LLVMValue) -> str:
+        """What any of them goes by: the owner, and whether all of the tile lies inside."""
+        whole = self.whole if self._is_predicated else None
+        found = [value for value in (*others, self._owner, whole) if value is not None]
+        if not found:
+            return ""
+        return f"@{self._text.use(reduce(self._ctx.emit.bit_and, found))} "
 
     def _mask(self, group: int) -> LLVMValue | None:
         if self._access.mask is None:
@@ -459,7 +447,7 @@ def guarded_copy(
             text.put(f"selp.b32 n, {size_bytes}, 0, {text.use(on)};")
             count = ", n"
         to = text.use(addresses[group])
-        place, guard = ways.place(group), ways.owner_guard()
+        place, guard = ways.place(group), ways.guard_of_all()
         text.put(f"{guard}{instruction} [{to}], [{place}], {size_bytes}{count};")
 
     def far(group: int) -> None:
@@ -469,7 +457,7 @@ def guarded_copy(
             text.put(f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;")
             text.put("cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};")
         to = text.use(addresses[group])
-        guard = ways.owner_guard()
+        guard = ways.guard_of_all()
         text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}, n;")
 
     text.put("{", *_REGISTERS)
@@ -479,7 +467,7 @@ def guarded_copy(
 
 
 _REGISTERS = (
-    ".reg .pred q, b, bad, g;",
+    ".reg .pred q, b, bad;",
     ".reg .b64 base, o, l, size, lim, vlim;",
     ".reg .b32 n, n2, t;",
     ".reg .b16 h;",
