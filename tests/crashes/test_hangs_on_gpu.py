@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tkdebug.instrument.session import Session
+
 SCRIPT = Path(__file__).parents[1] / "native" / "hanging_kernels.py"
 LINES = {
     text.partition("# waits: ")[2]: number
@@ -67,7 +69,7 @@ def test_missing_arrival_at_an_mbarrier_is_reported_by_line(tmp_path):
 def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     report = tmp_path / "report.json"
     script = subprocess.Popen(
-        command(report, SCRIPT, "each_other", "item"),
+        command(report, "--coredump", SCRIPT, "each_other", "item"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -90,3 +92,32 @@ def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     assert "KeyboardInterrupt" in err
     assert "1 launch of 1 kernel (1 of them checked" in err
     assert err.endswith(", 1 fault\n")
+
+
+def test_hang_by_default_names_the_launch_by_ctrl_c(tmp_path):
+    """CUPTI times launches, so there is no core dump."""
+    report, session = tmp_path / "report.json", tmp_path / "run.tkd"
+    script = subprocess.Popen(
+        command(report, "-o", session, SCRIPT, "each_other", "item"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "launched\n"
+        script.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, err = script.communicate(timeout=30)
+    finally:
+        script.kill()
+    assert time.monotonic() - began < 10
+    fault = the_fault(report)
+    assert (fault["kind"], fault["kernel"]) == ("hang", "each_other")
+    assert "launch 1 of 6 programs, made here, has not ended since Ctrl-C" in fault["message"]
+    assert "kernel[(programs,)]" in SCRIPT.read_text().splitlines()[fault["line"] - 1]
+    assert script.returncode == 130
+    assert "KeyboardInterrupt" in err
+    with Session.open(session) as recorded:
+        assert recorded.run().exit_status == 130
