@@ -187,8 +187,8 @@ def _add_gpu(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--coredump",
         action="store_true",
-        help="have a crash on the GPU leave a core dump, which names the line, and Ctrl-C the lines "
-        "where a kernel hangs; CUPTI does not work beside it: launches are timed by CUDA events, "
+        help="a crash on the GPU leaves a core dump, which names the line, and Ctrl-C names the "
+        "lines where a kernel hangs; CUPTI does not work beside it: launches are timed by CUDA events, "
         "and kernels that tkdebug did not launch are not recorded",
     )
     run.add_argument(
