@@ -125,7 +125,7 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
     if mode == "interpret" and arguments.hang_timeout_s is not None:
         raise UsageError("--hang-timeout: kernels are interpreted; it needs kernels on a GPU")
     for option, is_asked in (("--stacks", arguments.stacks), ("--stalls", arguments.stalls)):
-        dumps = _core_dumps_by(arguments) if is_asked else None
+        dumps = _core_dumps_by(arguments) if is_asked and mode != "interpret" else None
         if dumps is not None:
             raise UsageError(
                 f"{option}: needs CUPTI, which cannot record beside the core dumps that {dumps} "

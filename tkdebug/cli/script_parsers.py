@@ -188,7 +188,7 @@ def _add_gpu(run: argparse.ArgumentParser) -> None:
         "--coredump",
         action="store_true",
         help="a crash on the GPU leaves a core dump, which names the line, and Ctrl-C names the "
-        "lines where a kernel hangs; CUPTI does not work beside it: launches are timed by CUDA events, "
+        "lines where a kernel hangs; CUPTI does not work beside it, so CUDA events time launches, "
         "and kernels that tkdebug did not launch are not recorded",
     )
     run.add_argument(
