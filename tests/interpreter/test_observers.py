@@ -224,3 +224,21 @@ def test_observer_sees_the_edges_of_a_region():
     observer = Regions()
     run_module(parse_module(LOOP), [torch.zeros(1), 2], (1, 1, 1), observers=[observer])
     assert observer.seen == [("enters", 0, 0), ("leaves", 0), ("enters", 1, 0), ("leaves", 1)]
+
+
+def test_observers_say_which_accesses_they_look_at():
+    class Stores(Observer):
+        def written(self, run, access):
+            pass
+
+    class Reads(Stores):
+        def read(self, run, access):
+            pass
+
+    class Results(Observer):
+        def atomic_done(self, run, access):
+            pass
+
+    kinds = Observer, Stores, Reads, Results
+    assert [kind.sees_reads for kind in kinds] == [False, False, True, False]
+    assert [kind.sees_atomics for kind in kinds] == [False, False, False, True]

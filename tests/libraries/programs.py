@@ -55,6 +55,8 @@ _OF_INTEL = {
     "device='xpu'": "device='cuda'",
     'properties["sub_group_sizes"][-1]': "32",
     'properties["max_work_group_size"]': "1024",
+    # Upstream refuses accumulators in bf16.
+    "FP16_TYPES + FP32_TYPES": "[t for t in FP16_TYPES if t[1] != torch.bfloat16] + FP32_TYPES",
 }
 
 
