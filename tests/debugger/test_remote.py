@@ -169,6 +169,120 @@ def test_expressions_that_raise_and_commands_while_nothing_is_stopped_are_report
     assert pane.answer()[0].startswith("*** foo bar: neither a command")
 
 
+SCRIPT = """\
+import debugged_kernels as kernels
+import torch
+
+
+def launched(x, out):
+    kernels.twice_called[(2,)](x, out, BLOCK=4)
+    return out.sum()
+
+
+x = torch.arange(8.0)
+out = torch.zeros(8)
+total = launched(x, out)
+twice = total * 2
+last = twice + 1
+"""
+
+
+@pytest.fixture
+def script(pane, tmp_path):
+    """A script that is about to run, in a thread of its own, under the pane's debugger."""
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    pane.front._script = str(file)
+
+    def run():
+        pane.front.begin_at_script()
+        try:
+            exec(compile(SCRIPT, str(file), "exec"), {"__name__": "__main__"})
+        except Ended:
+            pass
+        finally:
+            pane.front.ended()
+            pane.came.put({"event": "ended"})
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    pane._threads.append(thread)
+    return str(file)
+
+
+def at_host(pane, at):
+    """The next view of a line of the script's own; views of what came before are passed over."""
+    while (view := pane.view()).kernel or view.place.line != at:
+        pass
+    return view
+
+
+def in_kernel(pane):
+    while not (view := pane.view()).kernel:
+        pass
+    return view
+
+
+def variables(view):
+    return {each.name: each.text for each in view.variables}
+
+
+def test_the_scripts_lines_are_stepped_into_a_launch_and_back(pane, script):
+    at_host(pane, 1)
+    pane.type("b 12", "c")
+    assert pane.answer()[0].startswith("Breakpoint 1 at")
+    view = at_host(pane, 12)
+    assert variables(view)["x"] == "float32[8] [0 1 2 3 4 5 6 7]"
+    assert view.heat.name == "out"
+    pane.type("s", "s")
+    view = at_host(pane, 6)
+    assert [place.function for place in view.frames] == ["<module>", "launched"]
+    pane.type("u")
+    assert at_host(pane, 12).frame == 1
+    pane.type("d")
+    assert at_host(pane, 6).frame == 0
+    pane.type("s")
+    assert in_kernel(pane).place.function == "twice_called"
+    pane.type("b end", "c")
+    while pane.view().frames:
+        pass
+    pane.type("n")
+    assert at_host(pane, 7).launch == 1
+    pane.type("r")
+    assert at_host(pane, 7).reasons[0].startswith("--Return--")
+    pane.type("n")
+    view = at_host(pane, 13)
+    assert variables(view)["total"] == "224"
+    pane.type("rn", "q")
+    assert pane.answer()[0].startswith("*** rn: no kernel is stopped")
+    pane.wait("ended")
+
+
+def test_breakpoints_at_the_scripts_lines_are_toggled_at_stops_of_both_kinds(pane, script):
+    at_host(pane, 1)
+    toggle = {"do": "break", "file": script}
+    pane.say(**toggle, line=13)
+    assert [one["line"] for one in breakpoints(pane, 1)] == [13]
+    pane.say(**toggle, line=4)
+    assert pane.answer()[0].endswith(":4: no statement begins at this line")
+    pane.type(f"b {kernels.FILE}:{line('store')}", "c")
+    in_kernel(pane)
+    pane.say(**toggle, line=13)
+    pane.say(**toggle, line=14)
+    assert {one["line"] for one in breakpoints(pane, 2)} == {line("store"), 13}
+    assert {one["line"] for one in breakpoints(pane, 1)} == {line("store")}
+    pane.type("c")
+    assert "twice" in variables(at_host(pane, 14))
+    pane.type("q")
+    pane.wait("ended")
+
+
+def breakpoints(pane, count):
+    while len(found := pane.wait("breakpoints")["breakpoints"]) != count:
+        pass
+    return found
+
+
 @pytest.fixture
 def running(pane, monkeypatch):
     """A launch that runs, and comes to the second call and the store once it is let go."""

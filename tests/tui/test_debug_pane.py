@@ -34,6 +34,18 @@ WAIT_S = 20
 BLOCK = 8
 
 
+HOST_LINES = """\
+import stopped_kernels as kernels
+import torch
+
+x = torch.arange(512.0) - 100
+out = torch.zeros(32)
+kernels.tiled[(4,)](x, out, 16, BLOCK=8)
+total = out.sum()
+twice = total * 2
+"""
+
+
 class Script:
     """A launch in a thread, with a debugger that is asked over a socket."""
 
@@ -58,6 +70,21 @@ class Script:
                 kernels.tiled[(self.programs,)](x, self.out, n, BLOCK=BLOCK)
         finally:
             self.front.log("the script has come to its end")
+
+    def run_host_lines(self, file):
+        """Run a script of its own instead, whose lines are stopped at."""
+        file.write_text(HOST_LINES)
+        self.front._script = str(file)
+
+        def run():
+            self.front.begin_at_script()
+            try:
+                exec(compile(HOST_LINES, str(file), "exec"), {"__name__": "__main__"})
+            finally:
+                self.front.ended()
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
 
     def close(self):
         self.link.close()
@@ -123,6 +150,31 @@ async def test_keys_go_on_and_back(tmp_path):
         await until(pilot, lambda: notified(app) == ["no kernel is stopped"], "the refusal")
 
 
+async def test_the_scripts_own_lines_are_stepped_into_a_launch_and_back(tmp_path):
+    script = Script.__new__(Script)
+    ours, theirs = socket.socketpair()
+    script.front, script.link = RemoteFront(Wire(theirs), ""), DebugLink(Wire(ours))
+    script._threads = [threading.Thread(target=script.front.serve)]
+    script._threads[0].start()
+    app = TkdebugApp(AwaitedSession(tmp_path / "none.tkd"), link=script.link)
+    try:
+        async with app.run_test(size=(100, 40)) as pilot:
+            script.run_host_lines(tmp_path / "script.py")
+            await until(pilot, lambda: "the script's own lines" in screen_text(app), "the script")
+            await pilot.press(*"nnnn")
+            await until(pilot, lambda: lit(app) == [6], "the launch's line")
+            assert "float32[512]: min -100" in screen_text(app)
+            await pilot.press("down", "down", "b", "s")
+            await until(pilot, lambda: "launch 1 of tiled 4" in screen_text(app), "the kernel")
+            await pilot.press("c")
+            await until(pilot, lambda: lit(app) != [6] and lit(app) != [], "the next stop")
+            assert lit(app) == [8]
+            assert "●▶8" in screen_text(app)
+            await until(pilot, lambda: "total" in screen_text(app).split("●▶8")[0], "its variables")
+    finally:
+        script.close()
+
+
 async def test_no_key_that_is_pressed_quickly_is_lost(tmp_path):
     async with debugging(tmp_path, f"b {line('load')}", "c") as (_, pilot):
         await at(pilot, "load")
@@ -146,8 +198,7 @@ async def test_commands_that_wait_for_the_next_stop_are_shown_and_forgotten_by_e
             "what waits",
         )
         await pilot.press("escape")
-        await until(pilot, lambda: asked, "the wish")
-        assert asked == [{"do": "forget"}]
+        await until(pilot, lambda: {"do": "forget"} in asked, "the wish")
         pane.hear(Ahead(0))
         await until(pilot, lambda: "next stop" not in screen_text(app), "nothing")
 

@@ -85,7 +85,9 @@ def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) ->
     is_file = program.text is None and not program.is_module
     front = front_over(descriptor, os.path.abspath(program.name) if is_file else "")
     HOOKS.break_into = front.break_into
-    if arguments.waits_for_pane and not front.begin():
+    if arguments.waits_for_pane and is_file:
+        front.begin_at_script()
+    elif arguments.waits_for_pane and not front.begin():
         return Ending(0)
     ending = run_program(program)
     front.ended()

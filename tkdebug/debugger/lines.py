@@ -40,6 +40,22 @@ def _lines_of(file: str, text: str) -> dict[int, str]:
     return found
 
 
+def code_lines(file: str) -> frozenset[int]:
+    """The first lines of all statements of a file, of those in no function, too.
+
+    Raises:
+        UsageError: the file cannot be read, or is no Python source.
+    """
+    statement_lines(file)  # says what is wrong with it
+    tree = ast.parse("".join(linecache.getlines(file)))
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    return frozenset(
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) or not _is_nothing(node)
+    )
+
+
 def kernel_lines(file: str) -> dict[int, str]:
     """All lines of the functions that a decorator makes kernels or device functions, by name.
 

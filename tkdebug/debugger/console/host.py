@@ -41,6 +41,7 @@ class HostDebugger(pdb.Pdb):
         super().__init__(skip=_SKIPPED, nosigint=True, readrc=False)
         self.prompt = "(tkdebug) "
         self._console = console
+        console.leave_kernel, console.pass_script = self.stop_in_script, self._pass_script
 
     def begin(self, script: str) -> None:
         """Stop at the first line of the script, which is about to run in this thread."""
@@ -48,7 +49,6 @@ class HostDebugger(pdb.Pdb):
         # As pdb's own `run_script`: lines of what runs the script are none of it.
         self.mainpyfile = self.canonic(script)
         self._wait_for_mainpyfile = True
-        self._console.leave_kernel = self.stop_in_script
         sys.settrace(self.trace_dispatch)
 
     def stop_in_script(self) -> None:
@@ -58,6 +58,11 @@ class HostDebugger(pdb.Pdb):
             at = at.f_back
         if at is not None:
             bdb.Bdb.set_trace(self, at)
+
+    def _pass_script(self) -> None:
+        """Forget the step by which the launch was entered."""
+        if self.botframe is not None:
+            self.set_continue()
 
     def cmdloop(self, intro: Any = None) -> None:
         """Ask until the script goes on; the commands that were given come first."""
@@ -157,7 +162,7 @@ class HostDebugger(pdb.Pdb):
         """b(reak): as in pdb; a line or function of a kernel stops there, `fault` and more too."""
         if self._is_of_kernels(arg):
             self._console.run_line(f"{'tbreak' if temporary else 'b'} {arg}")
-            self._number_alike()
+            self.number_alike()
             return
         if not arg and self._console.debugger.breakpoints:
             self._console.run_line("b")
@@ -166,7 +171,7 @@ class HostDebugger(pdb.Pdb):
             # pdb knows no function before its `def` has run.
             arg = f"{self._line_of_script(name.strip())}{comma}{condition}"
         super().do_break(arg, temporary)
-        self._number_alike()
+        self.number_alike()
 
     def checkline(self, filename: str, lineno: int) -> int:
         """As pdb's, which says no more than that the file ends."""
@@ -176,7 +181,7 @@ class HostDebugger(pdb.Pdb):
             return 0
         return int(super().checkline(filename, lineno))
 
-    def _number_alike(self) -> None:
+    def number_alike(self) -> None:
         """Let no breakpoint of the host have the number of one of a kernel's."""
         known = bdb.Breakpoint
         known.next = max(known.next, self._console.debugger.reserve_numbers(known.next - 1) + 1)

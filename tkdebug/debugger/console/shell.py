@@ -57,6 +57,7 @@ class Console:
         displayed: expressions that are shown at each stop.
         is_over: whether the script is to end.
         leave_kernel: stops at the script's next line; None where nobody debugs the script.
+        pass_script: lets the script's lines pass up to the next breakpoint; None as above.
         listed: up to which line `l` has shown; None after a stop.
         lacked_stop: whether the last command is one for a stop, and nothing was stopped.
     """
@@ -73,6 +74,7 @@ class Console:
     listed: int | None = None
     is_over: bool = False
     leave_kernel: Callable[[], None] | None = None
+    pass_script: Callable[[], None] | None = None
     lacked_stop: bool = False
     _last: str = ""
     _said: list[str] = field(default_factory=list)
@@ -139,10 +141,17 @@ class Console:
                 return self._at_end_of_input()
             resume = self.run_line(line)
             if resume is not None:
-                is_step = isinstance(resume, Step) and not resume.backwards
-                if is_step and stop.reason is Reason.END and self.leave_kernel is not None:
-                    self.leave_kernel()
+                self.follow_in_script(resume, stop)
                 return resume
+
+    def follow_in_script(self, resume: Resume, stop: Stop) -> None:
+        """Let the debugger of the script's lines know how a launch goes on."""
+        match resume:
+            case Step(backwards=False) if stop.reason is Reason.END:
+                if self.leave_kernel is not None:
+                    self.leave_kernel()
+            case Continue(backwards=False) if self.pass_script is not None:
+                self.pass_script()
 
     def _show_displayed(self, stop: Stop) -> None:
         for text in self.displayed:

@@ -11,21 +11,24 @@ import contextlib
 import linecache
 import os
 import queue
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.debugger.goals import Detach, Quit, Resume, Step
-from tkdebug.debugger.remote.records import Look, RecordError, record_of
+from tkdebug.debugger.goals import Continue, Detach, Quit, Resume, Step
+from tkdebug.debugger.remote.records import Look, RecordError, View, record_of
 from tkdebug.debugger.remote.wire import Wire
+from tkdebug.debugger.stops import Reason
 from tkdebug.errors import UsageError
 from tkdebug.forks import renew_after_forks
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
     from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.remote.host import PaneHost
     from tkdebug.debugger.stops import Stop
     from tkdebug.hook_chain import LaunchDebugger
 
@@ -52,6 +55,7 @@ class RemoteFront:
         self._said: list[str] = []
         # Commands that were typed while a launch ran, for its next stop.
         self._ahead: list[str] = []
+        self._is_at_host = False
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
@@ -77,6 +81,13 @@ class RemoteFront:
         from tkdebug.debugger.console.shell import Console
 
         return Console(find_command, script=self._script, write=self._said.append)
+
+    @cached_property
+    def host(self) -> PaneHost:
+        """Stops at the script's own lines."""
+        from tkdebug.debugger.remote.host import PaneHost
+
+        return PaneHost(self.console, self._script, self._ask_at_host)
 
     def break_into(self) -> LaunchDebugger | None:
         """The debugger for a kernel that calls `breakpoint()`; None where nobody is asked."""
@@ -159,7 +170,10 @@ class RemoteFront:
         resume, before = None, len(self.debugger.breakpoints)
         console.lacked_stop = False
         try:
-            resume = console.run_line(line)
+            if not self._is_at_host:
+                resume = console.run_line(line)
+            elif self.host.run_line(line):
+                resume = Continue()
         except Exception as error:  # expressions run the user's code
             self._said.append(f"*** {type(error).__name__}: {error}")
         if len(self.debugger.breakpoints) > before:
@@ -177,6 +191,21 @@ class RemoteFront:
     def _send_ahead(self) -> None:
         self._send({"event": "ahead", "count": len(self._ahead)})
 
+    def _toggle_in_script(self, file: str, line: int) -> str:
+        """The same at a line that is no kernel's; what is wrong, "" for nothing."""
+        if self._is_at_host:
+            return self.host.toggle(file, line)
+        if self.debugger.inspection is None:
+            return f"{file}:{line} is the script's own: stop first (P), then set it"
+        problem = self.host.toggle(file, line)
+        self.host.keep_tracing()
+        return problem
+
+    def _is_of_script(self, file: str, line: int) -> bool:
+        from tkdebug.debugger.lines import kernel_lines
+
+        return "host" in vars(self) and line not in kernel_lines(file)
+
     def _toggle(self, file: str, line: int) -> None:
         """A breakpoint at a line, or none where there is one."""
         from tkdebug.debugger.lines import checked_line
@@ -187,7 +216,9 @@ class RemoteFront:
         try:
             for one in there:
                 debugger.remove(one.number)
-            if not there:
+            if not there and self._is_of_script(file, line):
+                problem = self._toggle_in_script(file, line)
+            elif not there:
                 debugger.add_line(file, checked_line(file, line))
                 debugger.attach()  # `detach` may have gone before
         except UsageError as error:
@@ -205,7 +236,10 @@ class RemoteFront:
     def _send_breakpoints(self) -> None:
         from tkdebug.debugger.remote.looking import breakpoints_of
 
-        shown = [asdict(one) for one in breakpoints_of(self.debugger)]
+        found = [*breakpoints_of(self.debugger)]
+        if "host" in vars(self):
+            found += self.host.shown_breakpoints()
+        shown = [asdict(one) for one in found]
         self._send({"event": "breakpoints", "breakpoints": shown})
 
     def _send_source(self, file: str) -> None:
@@ -213,11 +247,9 @@ class RemoteFront:
         text = "".join(linecache.getlines(file))
         self._send({"event": "source", "file": file, "text": text[:_MAX_SOURCE_CHARS]})
 
-    def _send_view(self, debugger: Debugger, stop: Stop) -> None:
-        from tkdebug.debugger.remote.looking import view_of
-
+    def _send_view(self, make: Callable[[], View]) -> None:
         try:
-            view = view_of(debugger, stop, self.console.frame, self._look)
+            view = make()
         except Exception as error:  # a picture that cannot be made is no reason to end the script
             text = f"*** this stop cannot be shown: {type(error).__name__}: {error}"
             self._send({"event": "answer", "command": "", "lines": [text]})
@@ -235,25 +267,66 @@ class RemoteFront:
         console = self.console
         console.attach(debugger)
         console.frame, console.listed = 0, None
+        from tkdebug.debugger.remote.looking import view_of
+
+        if not self._begins_to_wait():
+            return Detach()
+        try:
+            resume = self._ask(
+                lambda: view_of(debugger, stop, console.frame, self._look), console.displayed
+            )
+        finally:
+            self._goes_on()
+        if self._script and stop.reason is Reason.END:
+            _ = self.host  # made, it stops at the script's lines
+        console.follow_in_script(resume, stop)
+        return resume
+
+    def _ask_at_host(self) -> None:
+        """The script is stopped at a line of its own: show it, and do what is asked."""
+        host, reasons = self.host, tuple(self._said)
+        if not self._begins_to_wait():
+            host.set_continue()
+            return
+        self._is_at_host = True
+        try:
+            resume = self._ask(lambda: host.view(self._look, reasons))
+        finally:
+            self._is_at_host = False
+            self._goes_on()
+        if isinstance(resume, Detach):
+            host.clear_all_breaks()
+            host.set_continue()
+
+    def _begins_to_wait(self) -> bool:
+        """A stop, at which requests are done in this thread; False where nobody asks any more."""
         # What was zoomed into, and which moment was looked at, was of another stop.
         self._look = replace(self._look, begin=(), end=(), around=None)
         with self._lock:
             if self._is_gone:
-                return Detach()
+                return False
             self._waits = True
-            console.commands += self._ahead
+            self.console.commands += self._ahead
             if self._ahead:
                 self._forget_ahead()
-        try:
-            self._send_view(debugger, stop)
-            self._send_breakpoints()
-            for text in console.displayed:
-                self._run(f"p {text}")
-            return self._asked_resume(lambda: self._send_view(debugger, stop))
-        finally:
-            with self._lock:
-                self._waits = False
-            self._send({"event": "running"})
+        return True
+
+    def _goes_on(self) -> None:
+        with self._lock:
+            self._waits = False
+        self._send({"event": "running"})
+
+    def _ask(self, make: Callable[[], View], displayed: Sequence[str] = ()) -> Resume:
+        self._send_view(make)
+        self._send_breakpoints()
+        for text in displayed:
+            self._run(f"p {text}")
+        return self._asked_resume(lambda: self._send_view(make))
+
+    def begin_at_script(self) -> None:
+        """Stop at the first line of the script, which is about to run in this thread."""
+        self.console.attach(self.debugger)
+        self.host.begin(self._script)
 
     def begin(self) -> bool:
         """Ask before the script runs: for breakpoints; the result is whether it is to run."""
@@ -268,13 +341,13 @@ class RemoteFront:
                 case Step():
                     self.debugger.stop_at_next_launch()
         finally:
-            with self._lock:
-                self._waits = False
-            self._send({"event": "running"})
+            self._goes_on()
         return True
 
     def ended(self) -> None:
         """The script has ended: say which breakpoints it never met."""
+        if "host" in vars(self):
+            sys.settrace(None)
         if "debugger" in vars(self):
             left = [f"*** never run, as nothing stopped any more: {line}" for line in self._ahead]
             lines = [*self.debugger.unmet(), *left]

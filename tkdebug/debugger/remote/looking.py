@@ -58,13 +58,14 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
     inspection.selection = ALL if shown is None else Selection(frozenset((shown,)))
     try:
         readings = _readings(inspection, frame)
-        variables = tuple(_variable(name, each, inspection) for name, each in readings.items())
-        drawn = look.variable if _is_drawn(readings.get(look.variable)) else ""
+        programs, grid = inspection.programs, inspection.launch.grid
+        variables = tuple(variable_of(name, one, programs, grid) for name, one in readings.items())
+        drawn = look.variable if is_drawn(readings.get(look.variable)) else ""
         drawn = drawn or _most_telling(readings)
         heat = None
         if drawn:
             heat = _heat(drawn, readings[drawn], inspection, frame, look, shown)
-        programs = _programs(inspection, selection, frame, drawn, shown)
+        states = _programs(inspection, selection, frame, drawn, shown)
     finally:
         inspection.selection = selection
     census = inspection.census()
@@ -75,13 +76,13 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
         launch=stop.launch,
         kernel=stop.kernel,
         grid=inspection.launch.grid,
-        frames=tuple(map(_place, inspection.stack)),
+        frames=tuple(map(place_of, inspection.stack)),
         frame=frame,
         census=census.text(),
         selection=selection.text(census.grid),
         variables=variables,
         heat=heat,
-        programs=programs,
+        programs=states,
         timeline=_timeline(inspection, look, shown),
     )
 
@@ -96,7 +97,8 @@ def breakpoints_of(debugger: Debugger) -> tuple[SetBreakpoint, ...]:
     )
 
 
-def _place(frame: Frame) -> Place:
+def place_of(frame: Frame) -> Place:
+    """A frame for a pane."""
     return Place(frame.file, frame.line, frame.function)
 
 
@@ -122,15 +124,19 @@ def _readings(inspection: Inspection, frame: int) -> dict[str, Reading]:
     return inspection.variables(frame)
 
 
-def _variable(name: str, reading: Reading, inspection: Inspection) -> Variable:
+def variable_of(
+    name: str, reading: Reading, programs: tuple[int, ...], grid: tuple[int, int, int]
+) -> Variable:
+    """A variable on one line; arguments as of `reading_text`."""
     try:
-        text = reading_text(reading, inspection.programs, inspection.launch.grid)
+        text = reading_text(reading, programs, grid)
     except Exception as error:  # a `repr` of the user's own
         text = f"<{type(error).__name__}: {error}>"
-    return Variable(name, text, _is_drawn(reading))
+    return Variable(name, text, is_drawn(reading))
 
 
-def _is_drawn(reading: Reading | None) -> bool:
+def is_drawn(reading: Reading | None) -> bool:
+    """Whether there is a picture of a variable."""
     match reading:
         case Tile(data=data):
             return data.numel() > 0
@@ -151,7 +157,7 @@ def _is_real(data: Tensor) -> bool:
 
 def _most_telling(readings: Mapping[str, Reading]) -> str:
     """What to draw where nothing was asked for: the latest tile, of floats if there is one."""
-    drawn = [(name, each) for name, each in readings.items() if _is_drawn(each)]
+    drawn = [(name, each) for name, each in readings.items() if is_drawn(each)]
     tiles = [(name, each) for name, each in drawn if isinstance(each, Tile) and each.is_tile]
     floats = [(name, each) for name, each in tiles if each.data.is_floating_point()]
     return next((found[-1][0] for found in (floats, tiles, drawn) if found), "")
@@ -177,17 +183,17 @@ def _heat(
             labels = [program_text(each, grid) for each in programs]
             return heat_map(name, kind_text(reading), "", everyone.data, look, labels)
         case Pointers(tensor=Tensor() as tensor) if reading.is_whole_tensor:
-            return _of_tensor(name, tensor, look)
+            return tensor_map(name, tensor, look)
         case Pointers(offsets=offsets):
             kind = f"offsets{list(offsets.shape[1:])}"
             return heat_map(name, kind, program, offsets[0], look)
         case _:
             value = getattr(reading, "value", None)
             assert isinstance(value, Tensor)
-            return _of_tensor(name, value, look)
+            return tensor_map(name, value, look)
 
 
-def _of_tensor(name: str, data: Tensor, look: Look) -> HeatMap:
+def tensor_map(name: str, data: Tensor, look: Look) -> HeatMap:
     """A tensor that the script passed, as it is now."""
     kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
     return heat_map(name, kind, "", data.detach().cpu(), look)
@@ -288,4 +294,4 @@ def _passed_line(entry: Passed, shown: int | None) -> PassedLine:
     if is_of_shown and active is not None and shown is not None:
         is_of_shown = bool(active[shown - entry.first])
     moment = f"{entry.moment.op}.{entry.moment.place}"
-    return PassedLine(moment, _place(entry.mark.location.frames[-1]), count, is_of_shown)
+    return PassedLine(moment, place_of(entry.mark.location.frames[-1]), count, is_of_shown)

@@ -162,6 +162,8 @@ class View:
 
     Attributes:
         reasons: why it is stopped, one line each.
+        launch: its number; at a line of the script's own, of the last one.
+        kernel: "" at a line of the script's own.
         frames: the chain of calls, outermost first; () at a launch's end.
         frame: the one that is looked at, 0 for the innermost.
         census: how many programs are where.

@@ -63,7 +63,7 @@ class ProgramGrid(LineList):
 
     def show(self, programs: Programs, *, follows: bool = True) -> None:
         """Show programs; the cursor goes to the one whose values are shown, where it follows."""
-        self._programs = programs
+        self._programs = programs if programs.states else None
         self.content_changed()
         if follows and programs.shown is not None:
             self._cell = programs.shown // programs.per_cell

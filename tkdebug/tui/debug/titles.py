@@ -23,6 +23,12 @@ def stop_line(view: View, ahead: int = 0) -> Text:
     reason = "; ".join(view.reasons)
     if reason:
         text.append(f"{display.shown(reason, 200)}  ", style=palette.WARNING)
+    if not view.kernel:
+        text.append("the script's own lines", style=palette.STRONG)
+        if view.launch:
+            text.append(f", behind launch {view.launch}")
+        text.append(_waiting(ahead), style=palette.WARNING)
+        return text
     if not view.frames:
         text.append("ended  ", style=palette.WARNING)
     kernel = f"{display.shown(view.kernel, 60)} {display.grid(view.grid)}"
