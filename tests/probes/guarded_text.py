@@ -43,6 +43,12 @@ def guarded_texts(llvm_ir: str) -> list[str]:
     return [text.replace("\\0A", "\n") for text, _ in _ASM.findall(llvm_ir)]
 
 
+def usual_predicate(text: str) -> str | None:
+    """By which predicate the usual way goes; None where it is jumped over, or is not there."""
+    found = re.search(r"@(\S+) bra\.uni DONE;", text)
+    return None if found is None else found[1]
+
+
 @dataclass
 class Thread:
     """A thread's registers, and what it did.
@@ -66,8 +72,13 @@ class Thread:
         before, _, behind = text.partition("bra.uni FAR;")
         lines = before.splitlines()[: -1 if behind else None]
         lines += behind[behind.index("FAR:") :].splitlines()[1:] if behind else []
+        whole = usual_predicate(text)
+        if whole is not None:
+            self.registers[whole] = 0
         for line in lines:
-            if line not in ("{", "}", "DONE:") and not line.startswith(".reg"):
+            if line not in ("{", "}", "FAR:", "DONE:", f"@{whole} bra.uni DONE;") and (
+                not line.startswith(".reg")
+            ):
                 self._step(line)
 
     def _step(self, line: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from guarded_text import Thread, guarded_texts
+from guarded_text import Thread, guarded_texts, usual_predicate
 from probe_kernels import add, matmul
 from probe_support import copy_of, launches
 
@@ -61,8 +61,8 @@ class Access:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        near = text[: text.index("bra DONE;")].splitlines()
-        masks = re.findall(r"selp.*, (\$\d+);", "\n".join(near))
+        near = text[: text.index("bra.uni DONE;")].splitlines()
+        masks = re.findall(r"(?:selp.*|and\.pred g), (\$\d+)(?:, \S+)?;", "\n".join(near))
         self.groups: list[tuple[str, int, str | None, list[str]]] = []
         for line in near:
             parsed = _NEAR.fullmatch(line)
@@ -70,7 +70,8 @@ class Access:
                 places = re.findall(r"\[(\$\d+)\+?(-?\d*)\]", parsed[2])
                 values = re.search(r"\{(.*)\}", parsed[2])
                 names = values[1].split(", ") if values else [places[0][0]]
-                mask = parsed[1] or (masks[len(self.groups)] if masks else None)
+                guard = None if parsed[1] in ("g", usual_predicate(text)) else parsed[1]
+                mask = guard or (masks[len(self.groups)] if masks else None)
                 self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
         suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", text)
         self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16

@@ -88,7 +88,7 @@ class Arguments:
         timelines: kernels of which warps' timelines are recorded.
         print_elements: elements of tiles that are printed one by one; None as the knob says.
         hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
-        coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
+        coredump: whether a kernel that crashes or hangs is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
         stage: the IR in which the debugger runs kernels; None for the front end's.

@@ -29,6 +29,9 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
+# So many instructions of the usual way are predicated, not jumped over: they begin before the jump,
+# which then is past the other way alone. Small kernels are as long as their way to the first load.
+_MOST_PREDICATED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class _TwoWays:
         self._access = access
         self._text = text
         self._owner = owner
+        self._is_predicated = False
         assert ctx.probes is not None
         self._probes = ctx.probes
         # Of the tensor: its size, and below which offset an element or a vector may begin.
@@ -134,10 +138,17 @@ class _TwoWays:
         access, text = self._access, self._text
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
         if self.whole is not None:
-            text.put(f"@!{text.use(self.whole)} bra.uni FAR;")
+            # Where a branch would be longer than the access, that goes by a predicate.
+            whole, self._is_predicated = (
+                text.use(self.whole),
+                len(access.firsts) <= _MOST_PREDICATED,
+            )
+            text.put(*(() if self._is_predicated else (f"@!{whole} bra.uni FAR;",)))
             for group in range(len(access.firsts)):
                 near(group)
-            text.put("bra DONE;", "FAR:")
+            after = f"@{whole} bra.uni DONE;" if self._is_predicated else "bra.uni DONE;"
+            text.put(after, "FAR:")
+            self._is_predicated = False
         text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
         text.put(f"sub.s64 size, {end_of_tensor}, {first};")
@@ -218,12 +229,26 @@ class _TwoWays:
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
     def guard(self, group: int) -> str:
-        """What an instruction goes by: mask and owner."""
+        """What an instruction of the usual way goes by: mask, owner, and that all lies inside."""
         mask, owner = self._mask(group), self._owner
         both = owner if mask is None else mask
         if mask is not None and owner is not None:
             both = self._ctx.emit.bit_and(owner, mask)
-        return "" if both is None else f"@{self._text.use(both)} "
+        return self._inside(both)
+
+    def owner_guard(self) -> str:
+        """The same without the mask."""
+        return self._inside(self._owner)
+
+    def _inside(self, condition: LLVMValue | None) -> str:
+        operand = None if condition is None else self._text.use(condition)
+        if self._is_predicated:
+            assert self.whole is not None
+            whole = self._text.use(self.whole)
+            if operand is not None:
+                self._text.put(f"and.pred g, {operand}, {whole};")
+            return f"@{whole} " if operand is None else "@g "
+        return "" if operand is None else f"@{operand} "
 
     def _mask(self, group: int) -> LLVMValue | None:
         if self._access.mask is None:
@@ -425,7 +450,7 @@ def guarded_copy(
     """
     text = InlinePTX(["i32"] * result_words(access))
     ways = _TwoWays(ctx, access, text, owner)
-    masks, guard = access.mask, "" if owner is None else f"@{text.use(owner)} "
+    masks = access.mask
 
     def near(group: int) -> None:
         count = ""
@@ -434,7 +459,8 @@ def guarded_copy(
             text.put(f"selp.b32 n, {size_bytes}, 0, {text.use(on)};")
             count = ", n"
         to = text.use(addresses[group])
-        text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}{count};")
+        place, guard = ways.place(group), ways.owner_guard()
+        text.put(f"{guard}{instruction} [{to}], [{place}], {size_bytes}{count};")
 
     def far(group: int) -> None:
         text.put(*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;")
@@ -443,6 +469,7 @@ def guarded_copy(
             text.put(f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;")
             text.put("cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};")
         to = text.use(addresses[group])
+        guard = ways.owner_guard()
         text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}, n;")
 
     text.put("{", *_REGISTERS)
@@ -452,7 +479,7 @@ def guarded_copy(
 
 
 _REGISTERS = (
-    ".reg .pred q, b, bad;",
+    ".reg .pred q, b, bad, g;",
     ".reg .b64 base, o, l, size, lim, vlim;",
     ".reg .b32 n, n2, t;",
     ".reg .b16 h;",
