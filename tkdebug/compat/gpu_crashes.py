@@ -121,9 +121,10 @@ class CrashWatch:
         if os.getpid() != self._process:
             # After a fork the launches, and the context, are the parent's.
             return
-        # The newest first: a look may be a query of the session.
-        flying = any(not flight.had_ended() for flight in reversed(IN_FLIGHT.latest))
-        error = _crash_dumps().error() if flying else None
+        error = _crash_dumps().error() if IN_FLIGHT.latest else None
+        # Only then: each look at a launch may be a query of the session.
+        if error is not None and all(flight.had_ended() for flight in IN_FLIGHT.latest):
+            error = None
         if error is not None and not self._attributed:
             self._await_dump()
         for path in self.dumps():
