@@ -28,7 +28,7 @@ from tkdebug.events import Fault
 from tkdebug.interpreter import run_debugged
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.values import BufferView, TileValue
 from tkdebug.runtime.compile.debugged_stages import values_for
 
 if TYPE_CHECKING:
@@ -453,6 +453,8 @@ class Execution(Observer):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """What is no function of the inputs is the same in each execution."""
+        if any(isinstance(result, BufferView) for result in results):
+            return results  # shared memory is made anew in each
         return self.recorded.setdefault(self.now, results)
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.ir import Operation
+from tkdebug.debugger.shared_slices import DOTS, written_by
 from tkdebug.debugger.slices import operand_masks
 from tkdebug.debugger.tracing import Instance, Tracer
 from tkdebug.debugger.value_text import number_text
@@ -47,6 +48,9 @@ class Slice:
 
     def __init__(self, tracer: Tracer, only_nan: bool) -> None:
         self._instances = tracer.instances
+        self._tracer = tracer
+        # Of copies to shared memory: what they brought, where somebody read it.
+        self._landed: dict[int, Tensor] = {}
         self._only_nan = only_nan
         self._lines: dict[tuple[Frame, ...], Line] = {}
         self.addresses: list[tuple[int, Tensor]] = []
@@ -84,18 +88,30 @@ class Slice:
         if arith.Constant.matches(op):
             return []
         tiles = [self._instances[n].data if n >= 0 else None for n in instance.operands]
+        if instance.value is None:
+            self.line(op, instance.time)  # a bulk copy: its block is not looked at
+            return []
         self._note(instance, mask)
+        if ttg.LocalLoad.matches(op):
+            return self._through_shared(instance, instance.operands[0], mask, instance.data)
         if scf.For.matches(op):
             return []  # a loop's variable: its bounds are no part of what it counts
-        assert instance.value is not None
         parts = operand_masks(op, mask, instance.value.index, tiles)
         found = []
-        is_load = tt.Load.matches(op)
+        is_copy = ttg.AsyncCopyGlobalToLocal.matches(op)
+        is_load = tt.Load.matches(op) or is_copy
         for place, (number, part) in enumerate(zip(instance.operands, parts, strict=False)):
-            if number < 0 or part is None or tiles[place] is None:
+            if number < 0 or part is None:
+                continue
+            if op.name in DOTS and self._instances[number].places is not None:
+                held = self._tracer.contents.get((instance.number, place))
+                found += self._through_shared(instance, number, part, held)
+                continue
+            if tiles[place] is None:
                 continue
             is_mask = arith.Select.matches(op) and place == 0
-            if is_mask or (is_load and place < 2 and not self._is_other(op, place)):
+            is_address = place in (0, 2) if is_copy else place < 2
+            if is_mask or (is_load and is_address and not self._is_other(op, place)):
                 self.addresses.append((number, part))
                 continue
             if self._only_nan:
@@ -108,8 +124,34 @@ class Slice:
 
     @staticmethod
     def _is_other(op: Operation, place: int) -> bool:
-        view = tt.Load(op)
-        return place == 1 and view.mask is None
+        if tt.Load.matches(op):
+            return place == 1 and tt.Load(op).mask is None
+        return place == 2 and ttg.AsyncCopyGlobalToLocal(op).mask is None
+
+    def _through_shared(
+        self, reader: Instance, view: int, mask: Tensor, held: Tensor | None
+    ) -> list[tuple[int, Tensor]]:
+        """What put the elements at a mask of a view of shared memory there."""
+        places = self._instances[view].places if view >= 0 else None
+        if places is None:
+            return []
+        if self._only_nan and held is not None:
+            mask = mask & is_nan(held)
+        found = []
+        writes = self._tracer.shared_writes
+        for write, hit, at in written_by(writes, reader.number, places, mask):
+            if write.source < 0:
+                continue
+            part = torch.zeros(write.places.numel(), dtype=torch.bool)
+            part[at] = True
+            source = self._instances[write.source]
+            if held is not None and source.data is None:
+                landed = self._landed.setdefault(
+                    write.source, torch.zeros(write.places.numel(), dtype=held.dtype)
+                )
+                landed[at] = held[hit].to(landed.dtype)
+            found.append((write.source, part.reshape(write.places.shape)))
+        return found
 
     def _note_input(self, instance: Instance) -> None:
         value, data = instance.value, instance.data
@@ -121,21 +163,26 @@ class Slice:
         assert op is not None
         assert value is not None
         line = self.line(op, instance.time)
+        is_copy = ttg.AsyncCopyGlobalToLocal.matches(op)
+        if is_copy and instance.number in self._landed:
+            data = self._landed[instance.number].reshape(mask.shape)
         if data is None:
             return
-        if tt.Load.matches(op):
+        if is_copy or tt.Load.matches(op):
             place, *masks = instance.operands
+            masks = masks[1:] if is_copy else masks
             pointer = self._instances[place]
             if pointer.buffer is not None and pointer.data is not None:
                 keeps = mask
-                if tt.Load(op).mask is not None:
+                access = ttg.AsyncCopyGlobalToLocal(op) if is_copy else tt.Load(op)
+                if access.mask is not None:
                     test = self._instances[masks[0]].data
                     keeps = mask if test is None else mask & test.bool()
                 name = pointer.buffer.name or "memory"
                 _, offsets, values = line.loads.setdefault(name, (pointer.buffer, [], []))
                 offsets.append(pointer.data[keeps])
                 values.append(data[keeps])
-        if value.name is not None and instance.buffer is None:
+        if value.name is not None and instance.buffer is None and not is_copy:
             line.values.setdefault(value.name, []).append(data[mask])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects import arith, tt, ttg, ttng
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 
@@ -93,10 +93,27 @@ def _scan(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _dot(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    view = tt.Dot(op)
-    left, right = ir.shape_of(view.a.type), ir.shape_of(view.b.type)
+    left, right = (ir.shape_of(operand.type) for operand in op.operands[:2])
     rows, columns = mask.any(-1, keepdim=True), mask.any(-2, keepdim=True)
     return [rows.expand(left), columns.expand(right), mask]
+
+
+def _waited(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
+    """A wait hands on its operands."""
+    return [mask if place == result else None for place in range(len(op.operands))]
+
+
+def _copy(op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]) -> Masks:
+    """What of its operands a copy to shared memory brought there: pointers, buffer, mask, other."""
+    view, keeps = ttg.AsyncCopyGlobalToLocal(op), torch.ones_like(mask)
+    found: Masks = [mask, None]
+    if view.mask is not None:
+        test = tiles[2]
+        keeps = keeps if test is None else test.bool().expand_as(mask)
+        found = [mask & keeps, None, mask]
+    if view.other is not None:
+        found.append(_elementwise(mask & ~keeps, ir.shape_of(view.other.type)))
+    return found
 
 
 def _select(op: Operation, mask: Tensor, result: int, tiles: Sequence[Tensor | None]) -> Masks:
@@ -161,6 +178,10 @@ _RULES: dict[str, Rule] = {
     tt.Reduce.name: _reduce,
     tt.Scan.name: _scan,
     tt.Dot.name: _dot,
+    ttg.LocalDot.name: _dot,
+    ttng.WarpGroupDot.name: _dot,
+    ttng.WarpGroupDotWait.name: _waited,
+    ttg.AsyncCopyGlobalToLocal.name: _copy,
     tt.Load.name: _load,
     tt.Join.name: _join,
     tt.Split.name: _split,

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects import scf, tt, ttg, ttng
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.debugger.counting import CountingObserver
 from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.shared_slices import DOTS, SharedWrite, places_of
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.observers import Moments
+from tkdebug.interpreter.shared_buffers import read_view
 from tkdebug.interpreter.values import (
     AddressTile,
     BufferView,
@@ -48,6 +50,7 @@ class Instance:
         data: the tile of this program; offsets in elements where it is pointers; None where it has
             no numbers.
         buffer: what the pointers point into.
+        places: of a view of shared memory, the address of each element.
     """
 
     number: int
@@ -57,6 +60,7 @@ class Instance:
     operands: tuple[int, ...]
     data: Tensor | None
     buffer: Buffer | None = None
+    places: Tensor | None = None
 
 
 class Tracer(CountingObserver):
@@ -66,6 +70,9 @@ class Tracer(CountingObserver):
         instances: all, in the order in which they ran.
         current: the instance that each IR value is just now.
         stores: the instances' numbers of each store's operands, by time.
+        shared_writes: what was put into shared memory, in order.
+        contents: what views of shared memory held when an op read them: by the instance of its
+            result and the operand's position.
     """
 
     def __init__(self, execution: Execution, until: Moment, now: int, program: int) -> None:
@@ -73,6 +80,8 @@ class Tracer(CountingObserver):
         self.instances: list[Instance] = []
         self.current: dict[Value, int] = {}
         self.stores: dict[int, tuple[Operation, tuple[int, ...]]] = {}
+        self.shared_writes: list[SharedWrite] = []
+        self.contents: dict[tuple[int, int], Tensor] = {}
         self._program = program
         self._pending: dict[Operation, list[int]] = {}
         self._bytes = 0
@@ -103,7 +112,12 @@ class Tracer(CountingObserver):
         elif scf.While.matches(op):
             self._pending[op] = self._ids(op.operands)
         elif not op.results:
-            self.stores[self.now] = (op, tuple(self._ids(op.operands)))
+            ids = tuple(self._ids(op.operands))
+            self.stores[self.now] = (op, ids)
+            if ttg.LocalStore.matches(op):
+                self._writes_shared(ids[1], ids[0])
+            elif ttng.AsyncTmaCopyGlobalToLocal.matches(op):
+                self._bulk_copy(op, ids)
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
         """Bind a region's arguments to the instances that they are."""
@@ -150,7 +164,39 @@ class Tracer(CountingObserver):
         if op.results:
             for value, result in zip(op.results, results, strict=True):
                 self._add(run, op, value, result, ids)
+            self._note_shared(run, op, operands, ids)
         return results
+
+    def _note_shared(
+        self, run: Evaluator, op: Operation, operands: Sequence[TileValue], ids: tuple[int, ...]
+    ) -> None:
+        """Note what an op with results writes into shared memory, or reads there."""
+        number = self.current[op.results[0]]
+        if ttg.LocalAlloc.matches(op):
+            self._writes_shared(number, ids[0] if ids else -1)
+        elif ttg.AsyncCopyGlobalToLocal.matches(op):
+            self._writes_shared(ids[1], number)
+        elif op.name in DOTS:
+            row = self._program - run.first
+            for place, operand in enumerate(operands):
+                if isinstance(operand, BufferView):
+                    held = read_view(run, operand)
+                    self.contents[number, place] = held[row if held.shape[0] > 1 else 0].clone()
+
+    def _writes_shared(self, view: int, source: int) -> None:
+        places = self.instances[view].places if view >= 0 else None
+        if places is not None:
+            self.shared_writes.append(SharedWrite(len(self.instances), places, source))
+
+    def _bulk_copy(self, op: Operation, ids: tuple[int, ...]) -> None:
+        copy = ttng.AsyncTmaCopyGlobalToLocal(op)
+        predicate = self.current.get(copy.predicate, -1)
+        test = self.instances[predicate].data if predicate >= 0 else None
+        if test is not None and not bool(test):
+            return
+        number = len(self.instances)
+        self.instances.append(Instance(number, self.now, op, None, ids, None))
+        self._writes_shared(self.current.get(copy.buffer, -1), number)
 
     def _add(
         self,
@@ -161,8 +207,12 @@ class Tracer(CountingObserver):
         operands: tuple[int, ...],
     ) -> None:
         data, buffer = self._row(run, value, tile)
+        places = None
+        if isinstance(tile, BufferView):
+            places = places_of(run, tile, self._program - run.first)
         number = len(self.instances)
-        self.instances.append(Instance(number, self.now, op, value, operands, data, buffer))
+        made = Instance(number, self.now, op, value, operands, data, buffer, places)
+        self.instances.append(made)
         self.current[value] = number
         if data is not None:
             self._bytes += data.numel() * data.element_size()
@@ -175,7 +225,7 @@ class Tracer(CountingObserver):
         self, run: Evaluator, value: Value, tile: TileValue
     ) -> tuple[Tensor | None, Buffer | None]:
         place, buffer = self._program - run.first, None
-        if isinstance(tile, DescriptorTile | BufferView):
+        if isinstance(tile, DescriptorTile | BufferView) or value.type == ir.TOKEN:
             return None, None
         type_ = value.type
         if isinstance(tile, PointerTile | AddressTile):

@@ -71,21 +71,12 @@ def why(
     Raises:
         UsageError: `text` names no element, or there is no such variable here.
     """
-    _refuse_gpu_ir(inspection, "why")
     variable = _variable(inspection, text, frame)
     if variable is not None:
         name, value, index = variable
         return _of_variable(inspection, text, name, value, index, only_nan, program)
     element = parse_element(_of_argument(inspection, text, frame), inspection.launch.arguments)
     return _of_element(inspection, element, only_nan)
-
-
-def _refuse_gpu_ir(inspection: Inspection, command: str) -> None:
-    if inspection.code.stage.is_gpu:
-        raise UsageError(
-            f"{command}: values are not followed through shared memory; `stage tile-ir` begins the "
-            "launch again where they are"
-        )
 
 
 def _of_argument(inspection: Inspection, text: str, frame: int) -> str:
@@ -205,7 +196,11 @@ def why_not_written(inspection: Inspection, text: str) -> Why:
     Raises:
         UsageError: `text` names no element.
     """
-    _refuse_gpu_ir(inspection, "why-not-written")
+    if inspection.code.stage.is_gpu:
+        raise UsageError(
+            "why-not-written: masks of stores are not looked at in GPU IR; `stage tile-ir` begins "
+            "the launch again where they are"
+        )
     element = parse_element(text, inspection.launch.arguments)
     until, execution = inspection.moment, inspection.execution
     written = execution.execute_beside(
