@@ -16,12 +16,12 @@ pytestmark = pytest.mark.gpu
 
 
 class Run:
-    def __init__(self, folder, *arguments, options=(), environment=None):
+    def __init__(self, folder, *arguments, options=(), environment=None, coredump=True):
         report = folder / "report.json"
         session = folder / "run.tkd"
         command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--mode", "native"]
         # A checked build masks off the very lanes whose accesses would crash.
-        command += ["--check-launches", "none"]
+        command += ["--check-launches", "none", "--coredump"][: 2 + coredump]
         command += ["--report", str(report), "-o", str(session), *options, str(SCRIPT), *arguments]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_COREDUMP")}
         done = subprocess.run(
@@ -122,17 +122,19 @@ def test_crash_that_fills_the_chip(run):
 
 def test_without_core_dump_the_launches_in_flight_are_named(run):
     switched_off = {"environment": {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "0"}}
-    for off in (switched_off, {"options": ["--no-coredump"]}):
+    for off in (switched_off, {"coredump": False}):
         result = run("third", **off)
         assert result.status == 1
         assert result.fault["kind"] == "cuda-error"
         assert "in flight: launch" in result.fault["message"]
+        assert "run with --coredump for the source line" in result.fault["message"]
 
 
 def test_core_dump_of_the_users_own_is_read_and_kept(run, tmp_path):
     path = tmp_path / "mine.core"
     environment = {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1", "CUDA_COREDUMP_FILE": str(path)}
-    assert run("load", environment=environment).fault["line"] == LINES["crash: load"]
+    result = run("load", environment=environment, coredump=False)
+    assert result.fault["line"] == LINES["crash: load"]
     assert path.stat().st_size > 0
 
 
@@ -144,7 +146,7 @@ def test_crash_in_a_child_process_is_reported(tmp_path):
     )
     report = script.with_name("report.json")
     command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--mode", "native"]
-    command += ["--check-launches", "none", "--report", report, script]
+    command += ["--check-launches", "none", "--coredump", "--report", report, script]
     subprocess.run(command, timeout=120, check=False)
     (fault,) = json.loads(report.read_text())["faults"]
     assert fault["line"] == LINES["crash: load"]

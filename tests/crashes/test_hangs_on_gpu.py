@@ -67,7 +67,7 @@ def test_missing_arrival_at_an_mbarrier_is_reported_by_line(tmp_path):
 def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     report = tmp_path / "report.json"
     script = subprocess.Popen(
-        command(report, SCRIPT, "each_other", "item"),
+        command(report, "--coredump", SCRIPT, "each_other", "item"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -77,6 +77,7 @@ def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     try:
         assert script.stdout is not None
         assert script.stdout.readline() == "launched\n"
+        time.sleep(1)  # so that it waits in the driver
         script.send_signal(signal.SIGINT)
         _, err = script.communicate(timeout=30)
     finally:
@@ -90,3 +91,29 @@ def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     assert "KeyboardInterrupt" in err
     assert "1 launch of 1 kernel (1 of them checked" in err
     assert err.endswith(", 1 fault\n")
+
+
+def test_without_core_dump_the_launch_is_named_and_the_script_ends(tmp_path):
+    report = tmp_path / "report.json"
+    script = subprocess.Popen(
+        command(report, SCRIPT, "lock"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "launched\n"
+        time.sleep(1)  # so that it waits in the driver
+        began = time.monotonic()
+        script.send_signal(signal.SIGINT)
+        _, err = script.communicate(timeout=30)
+    finally:
+        script.kill()
+    fault = the_fault(report)
+    assert (fault["kind"], fault["kernel"]) == ("hang", "lock_kept")
+    assert "kernel[(programs,)](flags, out, B=128)" in err
+    assert "--coredump or --hang-timeout" in fault["message"]
+    assert script.returncode == 130
+    assert time.monotonic() - began < 8

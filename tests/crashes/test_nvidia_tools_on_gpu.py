@@ -29,7 +29,7 @@ FETCH, MIDDLE, KERNEL = (LINES[name] for name in ("crash: chain", "chain: middle
 @pytest.fixture
 def output(tmp_path):
     def run(*tool, script=(SCRIPT, "chain"), **environment):
-        command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--no-coredump"]
+        command = [sys.executable, "-m", "tkdebug", "run", "--no-tui"]
         done = subprocess.run(
             [*tool, *command, "--mode", "native", *map(str, script)],
             capture_output=True,

@@ -222,6 +222,9 @@ class PaperJams:
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
         return DumpSettings(f"{folder()}/%p.jam", True, {"PRINTER_DUMPS": "1"})
 
+    def asked_for_by(self) -> str | None:
+        return None
+
     def are_understood(self) -> bool:
         return True
 

@@ -52,7 +52,7 @@ def run(script: str, folder: Path, *options: str) -> int:
 
 
 def test_reads_of_what_nothing_has_written_are_told(device, tmp_path, capsys):
-    status = run(_UNWRITTEN, tmp_path, "--check", "uninitialised-read", "--no-coredump")
+    status = run(_UNWRITTEN, tmp_path, "--check", "uninitialised-read")
     told = capsys.readouterr().err
     assert "uninitialised-read in double: load reads offset 400 of `x`" in told
     assert "100 times" in told
@@ -61,7 +61,7 @@ def test_reads_of_what_nothing_has_written_are_told(device, tmp_path, capsys):
 
 
 def test_read_in_a_launch_like_one_that_was_right(device, tmp_path, capsys):
-    options = ("--check", "uninitialised-read", "--no-coredump", "--ignore", "nan")
+    options = ("--check", "uninitialised-read", "--ignore", "nan")
     assert run(_UNWRITTEN_LATER, tmp_path, *options) == 3
     assert "uninitialised-read in double" in capsys.readouterr().err
     assert device.is_checked == [True, True]
@@ -79,7 +79,7 @@ count[(4,)](torch.arange(64, dtype=torch.int32) % 20, torch.zeros(20, dtype=torc
 
 
 def test_races_are_told_from_the_log_of_accesses(device, tmp_path, capsys):
-    assert run(_RACE, tmp_path, "--check", "race", "--no-coredump") == 3
+    assert run(_RACE, tmp_path, "--check", "race") == 3
     told = capsys.readouterr().err
     assert "script.py:7: race in count: store writes offset 0 of `out`, which program" in told
     assert "1 launch of 1 kernel (1 of them checked), 1 fault" in told

@@ -88,7 +88,7 @@ class Arguments:
         timelines: kernels of which warps' timelines are recorded.
         print_elements: elements of tiles that are printed one by one; None as the knob says.
         hang_timeout_s: how long a kernel may run on the GPU; None for no limit.
-        coredump: whether a kernel that crashes is to leave a GPU core dump to be read.
+        coredump: whether a kernel that crashes or hangs is to leave a GPU core dump to be read.
         commands: what the debugger is to do first.
         commands_file: a file of such commands.
         stage: the IR in which the debugger runs kernels; None for the front end's.
@@ -145,7 +145,7 @@ class Arguments:
     timelines: tuple[str, ...] = ()
     print_elements: int | None = None
     hang_timeout_s: float | None = None
-    coredump: bool = True
+    coredump: bool = False
     stacks: bool = False
     stalls: bool = False
     shell: str = ""
@@ -329,7 +329,7 @@ def _run_arguments(
         update_baseline=parsed.update_baseline,
         native_target=_target_of_run(parsed),
         temporary=parsed.temporary,
-        coredump=not (parsed.no_coredump or parsed.stacks or parsed.stalls),
+        coredump=parsed.coredump or parsed.hang_timeout is not None,
         check_launches=parsed.check_launches,
         watches=tuple(parsed.watches),
         instrumentations=tuple(parsed.instrumentations),

@@ -86,8 +86,8 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append("--stacks")
     if arguments.stalls:
         command.append("--stalls")
-    if not (arguments.coredump or arguments.stacks or arguments.stalls):
-        command.append("--no-coredump")
+    if arguments.coredump:
+        command.append("--coredump")
     if arguments.native_target is not None:
         command += ["--target", arguments.native_target]
     for kind in arguments.checks:

@@ -182,26 +182,26 @@ def _add_gpu(run: argparse.ArgumentParser) -> None:
         type=seconds,
         metavar="SECONDS",
         help="a kernel that runs longer on the GPU is stopped, and the lines where its warps wait "
-        "are reported; Ctrl-C does so at once",
+        "are reported; Ctrl-C does so at once; implies --coredump",
     )
     run.add_argument(
-        "--no-coredump",
+        "--coredump",
         action="store_true",
-        help="write no core dump when a kernel crashes on the GPU, so that no line is named; in "
-        "return CUPTI, which does not work beside core dumps, times launches and records kernels "
-        "that tkdebug did not compile",
+        help="a crash on the GPU leaves a core dump, which names the line, and Ctrl-C names the "
+        "lines where a kernel hangs; CUPTI does not work beside it, so CUDA events time launches, "
+        "and kernels that tkdebug did not launch are not recorded",
     )
     run.add_argument(
         "--stacks",
         action="store_true",
         help="record which line of the script, in which modules, launched each kernel of torch's; "
-        "costs every operation some microseconds, and implies --no-coredump",
+        "costs every operation some microseconds; not beside --coredump",
     )
     run.add_argument(
         "--stalls",
         action="store_true",
         help="sample where warps of kernels on the GPU wait and for what, by source line; "
-        "implies --no-coredump",
+        "not beside --coredump",
     )
 
 

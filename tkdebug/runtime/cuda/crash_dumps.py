@@ -59,6 +59,10 @@ class CudaCrashDumps:
         wanted = {_ENABLE: "1", _FILE: pattern, _FLAGS: _SKIPPED}
         return {name: value for name, value in wanted.items() if name not in os.environ}
 
+    def asked_for_by(self) -> str | None:
+        """The variable, where it is the user's."""
+        return f"{_ENABLE}=1" if os.environ.get(_ENABLE) == "1" else None
+
     def are_understood(self) -> bool:
         """Whether the driver knows the flags."""
         return driver_version() >= _OLDEST_DRIVER

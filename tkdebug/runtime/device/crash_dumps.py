@@ -62,6 +62,10 @@ class CrashDumps(Protocol):
         """
         ...
 
+    def asked_for_by(self) -> str | None:
+        """What of the user's environment switches dumps on; None where nothing does."""
+        ...
+
     def are_understood(self) -> bool:
         """Whether the driver does as the settings say; asked once they are in force."""
         ...
