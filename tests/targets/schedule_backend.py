@@ -219,11 +219,11 @@ def line(op: Operation) -> str:
 class PaperJams:
     """Dumps of one line: `kernel file line`."""
 
-    def are_asked_for(self) -> bool:
-        return False
-
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
         return DumpSettings(f"{folder()}/%p.jam", True, {"PRINTER_DUMPS": "1"})
+
+    def asked_for_by(self) -> str | None:
+        return None
 
     def are_understood(self) -> bool:
         return True

@@ -61,7 +61,6 @@ def compared_runs(arguments: Arguments) -> Iterator[ComparedRuns]:
 
 def _run(compiler: str, folder: Path, words: list[str]) -> None:
     session = folder / f"{compiler}.tkd"
-    # Without core dumps CUPTI has the times.
     options = ["--no-tui", "--compiler", compiler, "-o", str(session)]
     if compiler == "tkdebug":
         options += ["--check-launches", "none"]

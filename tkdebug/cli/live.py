@@ -86,7 +86,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
         command.append("--stacks")
     if arguments.stalls:
         command.append("--stalls")
-    if arguments.coredump and arguments.hang_timeout_s is None:
+    if arguments.coredump:
         command.append("--coredump")
     if arguments.native_target is not None:
         command += ["--target", arguments.native_target]

@@ -124,13 +124,13 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
         raise UsageError("--stalls: kernels are interpreted; it needs kernels on a GPU")
     if mode == "interpret" and arguments.hang_timeout_s is not None:
         raise UsageError("--hang-timeout: kernels are interpreted; it needs kernels on a GPU")
-    if arguments.coredump and (arguments.stacks or arguments.stalls):
-        asks = "--coredump" if arguments.hang_timeout_s is None else "--hang-timeout"
-        needs = "--stacks" if arguments.stacks else "--stalls"
-        raise UsageError(
-            f"{asks}: takes core dumps, beside which CUPTI does not work; {needs} needs CUPTI: "
-            "leave one of them out"
-        )
+    for option, is_asked in (("--stacks", arguments.stacks), ("--stalls", arguments.stalls)):
+        dumps = _core_dumps_by(arguments) if is_asked and mode != "interpret" else None
+        if dumps is not None:
+            raise UsageError(
+                f"{option}: needs CUPTI, which cannot record beside the core dumps that {dumps} "
+                "switches on; leave one of them out"
+            )
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]
@@ -149,6 +149,18 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
     reason = platform_in_force().obstacle()
     if reason is not None:
         raise UsageError(f"--mode native: {reason}")
+
+
+def _core_dumps_by(arguments: Arguments) -> str | None:
+    """What switches core dumps on; None where nothing does."""
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    if arguments.hang_timeout_s is not None:
+        return "--hang-timeout"
+    if arguments.coredump:
+        return "--coredump"
+    dumps = platform_in_force().crash_dumps
+    return None if dumps is None else dumps.asked_for_by()
 
 
 def _check_files(arguments: Arguments) -> None:

@@ -187,20 +187,21 @@ def _add_gpu(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--coredump",
         action="store_true",
-        help="have a kernel that crashes on the GPU, or hangs until Ctrl-C, leave a core dump, "
-        "which names its lines; CUPTI does not work beside that, so launches are timed by CUDA "
-        "events, and kernels that tkdebug did not compile are not recorded",
+        help="a crash on the GPU leaves a core dump, which names the line, and Ctrl-C names the "
+        "lines where a kernel hangs; CUPTI does not work beside it, so CUDA events time launches, "
+        "and kernels that tkdebug did not launch are not recorded",
     )
     run.add_argument(
         "--stacks",
         action="store_true",
         help="record which line of the script, in which modules, launched each kernel of torch's; "
-        "costs every operation some microseconds",
+        "costs every operation some microseconds; not beside --coredump",
     )
     run.add_argument(
         "--stalls",
         action="store_true",
-        help="sample where warps of kernels on the GPU wait and for what, by source line",
+        help="sample where warps of kernels on the GPU wait and for what, by source line; "
+        "not beside --coredump",
     )
 
 

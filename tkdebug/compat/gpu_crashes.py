@@ -40,6 +40,9 @@ _POLL_S = 0.005
 # The dump may come after the error, too; it is written when it has not grown for a while.
 _DUMP_DELAY_S = 5.0
 _SETTLED_S = 0.2
+_TAKE_S = 1.0
+# Of `COREDUMP_VARIABLE`, where crashes are watched and leave no dump.
+_NO_DUMPS = "none:"
 
 
 class CrashWatch:
@@ -59,6 +62,8 @@ class CrashWatch:
         self._process = os.getpid()
         self._undo = ExitStack()
         self._synchronize: Callable[[], None] | None = None
+        # Knows which launches have ended.
+        self.run: RunOfScript | None = None
         self._reported.update((path, _written_ns(path)) for path in self.dumps())
 
     def dumps(self) -> list[str]:
@@ -116,8 +121,10 @@ class CrashWatch:
         if os.getpid() != self._process:
             # After a fork the launches, and the context, are the parent's.
             return
-        flying = any(not flight.had_ended() for flight in IN_FLIGHT.latest)
-        error = _crash_dumps().error() if flying else None
+        error = _crash_dumps().error() if IN_FLIGHT.latest else None
+        # Only then: each look at a launch may be a query of the session.
+        if error is not None and all(flight.had_ended() for flight in IN_FLIGHT.latest):
+            error = None
         if error is not None and not self._attributed:
             self._await_dump()
         for path in self.dumps():
@@ -125,6 +132,8 @@ class CrashWatch:
         if error is not None and not self._attributed:
             from tkdebug.findings.reporting import report
 
+            if self.run is not None:
+                self.run.take_ended(_TAKE_S)
             report(_crash_dumps().without_dump(error, IN_FLIGHT), is_end=True)
 
     def conclude_children(self) -> None:
@@ -208,8 +217,7 @@ class ArmedCoreDumps:
         """Track launches in flight, and switch dumps on unless the user's variables forbid it.
 
         Args:
-            coredump: whether dumps are wanted, as by the user's variables; without, a crash names
-                what was in flight.
+            coredump: whether dumps are wanted; without, a crash names what was in flight.
             hang_timeout_s: how long a kernel may run; None for no limit.
         """
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
@@ -220,10 +228,10 @@ class ArmedCoreDumps:
         # Signals are the main thread's.
         is_main = threading.current_thread() is threading.main_thread()
         settings = None
-        if dumps is not None and (coredump or dumps.are_asked_for()):
+        if dumps is not None and (coredump or dumps.asked_for_by() is not None):
             settings = dumps.settings(self._new_folder, by_request=is_main)
         if dumps is None or settings is None:
-            self.watch = CrashWatch("", owned=False)
+            self._watch_without_dumps()
             return
         pattern, owned = settings.pattern, settings.is_owned
         kept = f"{'owned' if owned else 'user'}:{pattern}"
@@ -231,7 +239,8 @@ class ArmedCoreDumps:
         # After the variables: they may be read as soon as the library is loaded.
         if owned and not dumps.are_understood():
             environment.restore()
-            self.watch = CrashWatch("", owned=False)
+            tell("--coredump: this driver is too old; core dumps take CUDA 12.5 or newer")
+            self._watch_without_dumps()
             return
         self._undo.callback(environment.restore)
         watch = self.watch = CrashWatch(pattern, owned)
@@ -242,8 +251,14 @@ class ArmedCoreDumps:
             self._hangs = HangWatch(dumps_of_hangs.look, hang_timeout_s)
             self._undo.callback(self._hangs.stop)
 
+    def _watch_without_dumps(self) -> None:
+        self.watch = CrashWatch("", owned=False)
+        self._undo.callback(Environment({COREDUMP_VARIABLE: _NO_DUMPS}).restore)
+
     def watch_hangs_of(self, run: RunOfScript) -> None:
         """Have Ctrl-C name the launch that does not end, where no dump would say more."""
+        if self.watch is not None:
+            self.watch.run = run
         is_main = threading.current_thread() is threading.main_thread()
         if self.watch is not None and self._hangs is None and is_main:
             self._hangs = HangWatch(UndumpedHangs(run).look)
@@ -294,7 +309,7 @@ def armed(
 def watch_from_environment() -> None:
     """Watch in this process, a child, what its parent has switched on."""
     kind, _, pattern = os.environ.get(COREDUMP_VARIABLE, "").partition(":")
-    if kind not in ("owned", "user") or not pattern:
+    if kind not in ("owned", "user", "none") or (kind != "none" and not pattern):
         return
     watch = CrashWatch(pattern, kind == "owned")
     from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT

@@ -37,10 +37,7 @@ SILENCE_S = 1.0
 _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
 # synchronisation wait for each other forever, and no dump is written.
-_BESIDE_CORE_DUMPS = (
-    "core dumps are asked for (--coredump, --hang-timeout, CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1), "
-    "beside which CUPTI does not work: times are by CUDA events"
-)
+_BESIDE_CORE_DUMPS = "CUPTI cannot record beside core dumps of crashes (--coredump, --hang-timeout)"
 _EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
 
 
@@ -139,8 +136,8 @@ class GpuRecording:
         if not KNOBS.cupti:
             return
         if os.environ.get(_CORE_DUMPS) == "1":
-            # Not on stderr: every run without other settings is like this.
             self._on_record(LostActivities(0, _BESIDE_CORE_DUMPS))
+            tell(f"GPU times: {_BESIDE_CORE_DUMPS}; {_EVENTS_INSTEAD}")
             return
         try:
             self._recording = self._make_recording(make_buffers(), process)

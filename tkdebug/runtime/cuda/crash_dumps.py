@@ -38,10 +38,6 @@ _OLDEST_DRIVER = 12050
 class CudaCrashDumps:
     """Dumps that NVIDIA's driver writes (CUDA-GDB documentation, "GPU Core Dump Support")."""
 
-    def are_asked_for(self) -> bool:
-        """Whether the user has switched them on."""
-        return os.environ.get(_ENABLE) == "1"
-
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
         """Variables that switch dumps on; those that the user has set stay as they are."""
         if os.environ.get(_ENABLE, "1") != "1":
@@ -62,6 +58,10 @@ class CudaCrashDumps:
     def _missing(pattern: str) -> dict[str, str]:
         wanted = {_ENABLE: "1", _FILE: pattern, _FLAGS: _SKIPPED}
         return {name: value for name, value in wanted.items() if name not in os.environ}
+
+    def asked_for_by(self) -> str | None:
+        """The variable, where it is the user's."""
+        return f"{_ENABLE}=1" if os.environ.get(_ENABLE) == "1" else None
 
     def are_understood(self) -> bool:
         """Whether the driver knows the flags."""

@@ -9,6 +9,7 @@ that tkdebug did not compile, is placed by the line table that its code carries.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
@@ -55,9 +56,9 @@ def no_dump_fault(error: str, launches: InFlight) -> Fault:
         kind="cuda-error",
         kernel=kernel.name if kernel is not None else "unknown kernel",
         frames=(),
-        message=f"{error}; there is no GPU core dump that names the line; {known}",
+        message=f"{error}; {known}; run with --coredump for the source line",
         launch_id=flying[0].launch_id if len(flying) == 1 else 0,
-        hint="tkdebug run --coredump names the line; --mode interpret checks each access",
+        hint=_INTERPRET,
     )
 
 
@@ -229,9 +230,17 @@ def _launch(flights: Sequence[Flight], launches: InFlight | None, stop: Stop) ->
     return f"launch {flight.launch_id} ({same.index(flight.ordinal) + 1} of {len(same)} of {name})"
 
 
+def _described(flight: Flight) -> str:
+    """Its kernel, and the line of the script that made it."""
+    made = flight.caller
+    if made is None:
+        return flight.kernel.name
+    return f"{flight.kernel.name}, {os.path.basename(made.file)}:{made.line}"
+
+
 def _named(flights: Sequence[Flight], with_kernel: bool = False) -> str:
     names = [
-        f"launch {flight.launch_id}" + (f" ({flight.kernel.name})" if with_kernel else "")
+        f"launch {flight.launch_id}" + (f" ({_described(flight)})" if with_kernel else "")
         for flight in flights[:_MOST_NAMED]
     ]
     left = len(flights) - len(names)

@@ -53,10 +53,6 @@ class CrashReport:
 class CrashDumps(Protocol):
     """Dumps of one platform."""
 
-    def are_asked_for(self) -> bool:
-        """Whether the user's variables ask for dumps."""
-        ...
-
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
         """How dumps are to be switched on; None where the user's variables forbid it.
 
@@ -64,6 +60,10 @@ class CrashDumps(Protocol):
             folder: makes a folder for them, where the user has not named a file.
             by_request: whether dumps are wanted on request, too.
         """
+        ...
+
+    def asked_for_by(self) -> str | None:
+        """What of the user's environment switches dumps on; None where nothing does."""
         ...
 
     def are_understood(self) -> bool:
