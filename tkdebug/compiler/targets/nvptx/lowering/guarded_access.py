@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.probes import table
@@ -30,8 +29,6 @@ from tkdebug.compiler.targets.nvptx.lowering.probe_access import (
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
-# Instructions of an access that are predicated, rather than jumped over.
-_MOST_PREDICATED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,6 @@ class _TwoWays:
         self._access = access
         self._text = text
         self._owner = owner
-        self._is_predicated = False
         assert ctx.probes is not None
         self._probes = ctx.probes
         # Of the tensor: its size, and below which offset an element or a vector may begin.
@@ -138,14 +134,10 @@ class _TwoWays:
         access, text = self._access, self._text
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
         if self.whole is not None:
-            # Where a branch would be longer than the access, that goes by a predicate.
-            whole, self._is_predicated = text.use(self.whole), len(access.firsts) <= _MOST_PREDICATED
-            text.put(*(() if self._is_predicated else (f"@!{whole} bra.uni FAR;",)))
+            text.put(f"@!{text.use(self.whole)} bra.uni FAR;")
             for group in range(len(access.firsts)):
                 near(group)
-            after = f"@{whole} bra.uni DONE;" if self._is_predicated else "bra.uni DONE;"
-            text.put(after, "FAR:")
-            self._is_predicated = False
+            text.put("bra DONE;", "FAR:")
         text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
         text.put(f"sub.s64 size, {end_of_tensor}, {first};")
@@ -226,17 +218,12 @@ class _TwoWays:
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
     def guard(self, group: int) -> str:
-        """What an instruction of the usual way goes by, with the group's mask."""
-        mask = self._mask(group)
-        return self.guard_of_all(*(() if mask is None else (mask,)))
-
-    def guard_of_all(self, *others: LLVMValue) -> str:
-        """What any of them goes by: the owner, and whether all of the tile lies inside."""
-        whole = self.whole if self._is_predicated else None
-        found = [value for value in (*others, self._owner, whole) if value is not None]
-        if not found:
-            return ""
-        return f"@{self._text.use(reduce(self._ctx.emit.bit_and, found))} "
+        """What an instruction goes by: mask and owner."""
+        mask, owner = self._mask(group), self._owner
+        both = owner if mask is None else mask
+        if mask is not None and owner is not None:
+            both = self._ctx.emit.bit_and(owner, mask)
+        return "" if both is None else f"@{self._text.use(both)} "
 
     def _mask(self, group: int) -> LLVMValue | None:
         if self._access.mask is None:
@@ -438,7 +425,7 @@ def guarded_copy(
     """
     text = InlinePTX(["i32"] * result_words(access))
     ways = _TwoWays(ctx, access, text, owner)
-    masks = access.mask
+    masks, guard = access.mask, "" if owner is None else f"@{text.use(owner)} "
 
     def near(group: int) -> None:
         count = ""
@@ -447,8 +434,7 @@ def guarded_copy(
             text.put(f"selp.b32 n, {size_bytes}, 0, {text.use(on)};")
             count = ", n"
         to = text.use(addresses[group])
-        place, guard = ways.place(group), ways.guard_of_all()
-        text.put(f"{guard}{instruction} [{to}], [{place}], {size_bytes}{count};")
+        text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}{count};")
 
     def far(group: int) -> None:
         text.put(*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;")
@@ -457,7 +443,6 @@ def guarded_copy(
             text.put(f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;")
             text.put("cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};")
         to = text.use(addresses[group])
-        guard = ways.guard_of_all()
         text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}, n;")
 
     text.put("{", *_REGISTERS)
