@@ -242,20 +242,36 @@ def flights_of(count):
 
 
 def test_without_a_dump_the_launch_and_its_line_are_named(streams, faults):
-    streams.append(Running(flights_of(3), None))
+    streams.append(Running(flights_of(1), None))
     run = Run()
     with pytest.raises(Run.Ended):
         UndumpedHangs(run).look("since Ctrl-C")
     (fault,) = faults
     assert (fault.kind, fault.kernel, fault.launch_id) == ("hang", "one_program", 7)
     assert fault.message == (
-        "launch 7 of 12 programs, made here, has not ended since Ctrl-C; 2 more wait behind it; "
+        "launch 7 of 12 programs, made here, has not ended since Ctrl-C; "
         "the lines where its warps wait need --coredump or --hang-timeout S"
     )
     # What calls the one that adds, which is tkdebug's elsewhere.
     name = "test_without_a_dump_the_launch_and_its_line_are_named"
     assert [frame.function for frame in fault.frames] == [name]
     assert run.taken == 1
+
+
+def test_of_several_launches_none_is_said_to_be_the_one(streams, faults):
+    flights = flights_of(3)
+    streams.append(Running(flights, None))
+    with pytest.raises(Run.Ended):
+        UndumpedHangs(Run()).look("in 2 s")
+    other = SimpleNamespace(**{**vars(flights[2].kernel), "name": "another"})
+    streams[:] = [Running((*flights[:2], replace(flights[2], kernel=other, place=None)), None)]
+    with pytest.raises(Run.Ended):
+        UndumpedHangs(Run()).look("in 2 s")
+    alike, unlike = faults
+    assert alike.message.startswith("one of 3 launches, 7 to 9, made here, has not ended in 2 s;")
+    assert (alike.kernel, alike.launch_id, len(alike.frames)) == ("one_program", 0, 1)
+    assert unlike.message.startswith("one of 3 launches, 7 to 9 has not ended in 2 s;")
+    assert (unlike.kernel, unlike.launch_id, unlike.frames) == ("unknown kernel", 0, ())
 
 
 def test_queue_that_ended_something_lately_is_no_hang(streams, faults, capsys):

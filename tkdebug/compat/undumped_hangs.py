@@ -70,22 +70,29 @@ class UndumpedHangs:
 
 
 def hang_fault(running: Running, waited: str) -> Fault:
-    """The fault of the first of these launches, at the line of the script that made it."""
-    stuck, *behind = running.flights
-    programs = math.prod(stuck.grid)
-    said = f"launch {stuck.launch_id} of {programs:,} program{'s' * (programs != 1)}"
-    caller = stuck.caller
+    """The fault of the launch of these that is stuck, at the line of the script that made it.
+
+    Which of several it is, is not known: the times of those that have ended may not be there yet.
+    The line and the kernel are named where they are all launches'.
+    """
+    first, last = running.flights[0], running.flights[-1]
+    count = len(running.flights)
+    callers = {flight.caller for flight in running.flights}
+    kernels = {flight.kernel.name for flight in running.flights}
+    caller = first.caller if len(callers) == 1 else None
+    if count == 1:
+        programs = math.prod(first.grid)
+        said = f"launch {first.launch_id} of {programs:,} program{'s' * (programs != 1)}"
+    else:
+        said = f"one of {count:,} launches, {first.launch_id} to {last.launch_id}"
     if caller is not None:
         said += ", made here,"
-    said += f" has not ended {waited}"
-    if behind:
-        said += f"; {len(behind):,} more wait{'s' * (len(behind) == 1)} behind it"
     return Fault(
         kind="hang",
-        kernel=stuck.kernel.name,
+        kernel=first.kernel.name if len(kernels) == 1 else "unknown kernel",
         frames=() if caller is None else (caller,),
-        message=f"{said}; {NEXT_STEP}",
-        launch_id=stuck.launch_id,
+        message=f"{said} has not ended {waited}; {NEXT_STEP}",
+        launch_id=first.launch_id if count == 1 else 0,
     )
 
 
