@@ -93,7 +93,8 @@ class Slice:
             return []
         self._note(instance, mask)
         if ttg.LocalLoad.matches(op):
-            return self._through_shared(instance, instance.operands[0], mask, instance.data)
+            buffer, *_ = instance.operands
+            return self._through_shared(instance, buffer, mask, instance.data)
         if scf.For.matches(op):
             return []  # a loop's variable: its bounds are no part of what it counts
         parts = operand_masks(op, mask, instance.value.index, tiles)

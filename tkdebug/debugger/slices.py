@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 
@@ -93,7 +94,7 @@ def _scan(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
 
 
 def _dot(op: Operation, mask: Tensor, result: int, tiles: object) -> Masks:
-    left, right = (ir.shape_of(operand.type) for operand in op.operands[:2])
+    left, right = (ir.shape_of(factor.type) for factor in DotLike(op).factors)
     rows, columns = mask.any(-1, keepdim=True), mask.any(-2, keepdim=True)
     return [rows.expand(left), columns.expand(right), mask]
 

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 
 from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects.interfaces import MaskedAccess
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import deciding
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.value_sources import MEMORY, ValueSources
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
@@ -114,7 +114,8 @@ def _is_decided_by_arguments(module: Module) -> bool:
         if tt.DescriptorLoad.matches(op):
             return all(map(is_given, op.operands))
         if tt.Load.matches(op) or tt.Store.matches(op):
-            return is_given(op.operands[0]) and is_given(mask_of(op))
+            access = MaskedAccess(op)
+            return is_given(access.pointer) and is_given(access.mask)
         return True
 
     return Replayable.of(module).is_possible and all(map(is_decided, module.walk()))
