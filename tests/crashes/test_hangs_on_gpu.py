@@ -64,10 +64,10 @@ def test_missing_arrival_at_an_mbarrier_is_reported_by_line(tmp_path):
     assert time.monotonic() - began < 30
 
 
-def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
-    report = tmp_path / "report.json"
+def interrupted(report, *arguments):
+    """Ctrl-C once the script waits in the driver: exit status, stderr, seconds until it ended."""
     script = subprocess.Popen(
-        command(report, "--coredump", SCRIPT, "each_other", "item"),
+        command(report, *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -77,17 +77,24 @@ def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
     try:
         assert script.stdout is not None
         assert script.stdout.readline() == "launched\n"
-        time.sleep(1)  # so that it waits in the driver
+        time.sleep(1)
+        began = time.monotonic()
         script.send_signal(signal.SIGINT)
         _, err = script.communicate(timeout=30)
     finally:
         script.kill()
+    return script.returncode, err, time.monotonic() - began
+
+
+def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
+    report = tmp_path / "report.json"
+    status, err, _ = interrupted(report, "--coredump", SCRIPT, "each_other", "item")
     fault = the_fault(report)
     assert (fault["kind"], fault["line"]) == ("hang", LINES["each_other"])
     assert [frame["function"] for frame in fault["call_chain"]] == ["each_other", "wait_for"]
     assert (fault["count"], fault["program_id"]) == (8, [0, 0, 0])
     assert "of 6 programs, 2 are on the GPU, 4 have ended" in fault["message"]
-    assert script.returncode == 130
+    assert status == 130
     assert "KeyboardInterrupt" in err
     assert "1 launch of 1 kernel (1 of them checked" in err
     assert err.endswith(", 1 fault\n")
@@ -95,25 +102,10 @@ def test_programs_that_wait_for_each_other_are_reported_by_ctrl_c(tmp_path):
 
 def test_without_core_dump_the_launch_is_named_and_the_script_ends(tmp_path):
     report = tmp_path / "report.json"
-    script = subprocess.Popen(
-        command(report, SCRIPT, "lock"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        assert script.stdout is not None
-        assert script.stdout.readline() == "launched\n"
-        time.sleep(1)  # so that it waits in the driver
-        began = time.monotonic()
-        script.send_signal(signal.SIGINT)
-        _, err = script.communicate(timeout=30)
-    finally:
-        script.kill()
+    status, err, seconds = interrupted(report, SCRIPT, "lock")
     fault = the_fault(report)
     assert (fault["kind"], fault["kernel"]) == ("hang", "lock_kept")
     assert "kernel[(programs,)](flags, out, B=128)" in err
     assert "--coredump or --hang-timeout" in fault["message"]
-    assert script.returncode == 130
-    assert time.monotonic() - began < 8
+    assert status == 130
+    assert seconds < 8
