@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import stopped_kernels as kernels
 import torch
-from pilot_support import notified, screen_text, until
+from pilot_support import notified, screen_text, type_at_once, until
 from stopped_kernels import line
 from textual.widgets import TabbedContent
 
@@ -27,6 +27,7 @@ from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.debug.stop_view import StopView
 from tkdebug.tui.debug.timeline import TimeLog, TimeSlider
+from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.kernel import KernelPane
 
@@ -238,6 +239,29 @@ async def test_the_command_line_takes_the_consoles_commands(tmp_path):
         await pilot.press("escape")
         assert app.focused is app.query_one(DebugSource)
         assert "\x1b" not in screen_text(app)
+
+
+async def test_text_that_is_typed_at_once_is_no_keys(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        command, grid = app.query_one(CommandLine), app.query_one(ProgramGrid)
+        find = app.query_one(DebugPane).query_one(FindBar)
+        grid.focus()
+        await pilot.pause()
+        type_at_once(app, *":p n, cNS")
+        await until(pilot, lambda: command.value == "p n, cNS", "the text")
+        assert lit(app) == [line("load")]
+        type_at_once(app, "escape", "n")
+        await at(pilot, "add")
+        assert app.focused is grid
+        type_at_once(app, *"/doubled")
+        await until(pilot, lambda: find.value == "doubled", "what to find")
+        type_at_once(app, "escape", "N")
+        await at(pilot, "load")
+        await pilot.press(":")
+        command.value = ":p 6 * 7"
+        await pilot.press("enter")
+        await until(pilot, lambda: "6 * 7 = 42" in app.query_one(AnswerLog).text, "the answer")
 
 
 async def test_programs_are_shown_and_selected(tmp_path):

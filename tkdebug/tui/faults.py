@@ -19,6 +19,7 @@ from tkdebug.tui.filtered import FilteredPane
 from tkdebug.tui.messages import OpenFault, OpenKernel
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
+from tkdebug.tui.typing_keys import typing_key
 
 PLACE_WIDTH = 20
 _COLUMNS = (
@@ -42,7 +43,7 @@ class FaultsPane(FilteredPane):
         ("/", "filter by kind, kernel, line or tensor; Esc shows all again"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter"),
+        typing_key("slash", "filter", "Filter"),
         Binding("escape", "clear_filter", "Clear filter", show=False),
     ]
 

@@ -11,11 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 from textual.suggester import Suggester
+from textual.widget import Widget
 from textual.widgets import Input
 
 from tkdebug.terminal_text import visible
 from tkdebug.tui import display, palette
 from tkdebug.tui.line_list import LineList
+from tkdebug.tui.typing_keys import take_keys
 
 _MOST_LINES = 5_000
 _MOST_HISTORY = 500
@@ -52,7 +54,7 @@ class CommandLine(Input):
     """Takes the console's commands; ↑ ↓ go through those typed before, Esc leaves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave"),
+        Binding("escape", "leave", "Leave", priority=True),
         Binding("up", "older", "Before", show=False),
         Binding("down", "newer", "After", show=False),
     ]
@@ -81,6 +83,7 @@ class CommandLine(Input):
         )
         self._history: list[str] = []
         self._at = 0
+        self._keys_before: Widget | None = None
 
     def know(self, variables: tuple[str, ...]) -> None:
         """Complete these names, too; → takes what is offered."""
@@ -88,9 +91,10 @@ class CommandLine(Input):
 
     def begin(self, text: str) -> None:
         """Take the keys, with some text there already."""
+        self._keys_before = self.screen.focused
         self.value = text
         self.cursor_position = len(text)
-        self.focus()
+        take_keys(self)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Hand the command over; an empty one repeats the last, as at the console."""
@@ -99,7 +103,8 @@ class CommandLine(Input):
             self._history = [*self._history, self.value][-_MOST_HISTORY:]
         self._at = len(self._history)
         line, self.value = self.value, ""
-        self.post_message(self.Typed(line))
+        # Who types `:` again, as if the keys were elsewhere, means no command `:p`.
+        self.post_message(self.Typed(line.lstrip().removeprefix(":")))
 
     def action_older(self) -> None:
         """The command before."""
@@ -115,9 +120,13 @@ class CommandLine(Input):
         self.cursor_position = len(self.value)
 
     def action_leave(self) -> None:
-        """Give the keys back."""
+        """Give the keys back to who had them."""
         self.value = ""
-        self.post_message(self.Left())
+        before, self._keys_before = self._keys_before, None
+        if before is not None and before.focusable:
+            take_keys(before)
+        else:
+            self.post_message(self.Left())
 
 
 class AnswerLog(LineList):

@@ -41,6 +41,7 @@ from tkdebug.tui.line_list import LineList
 from tkdebug.tui.messages import TabMarked
 from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.typing_keys import typing_key
 
 Phase = Literal["none", "before", "running", "stopped", "gone"]
 # Of these a letter begins a longer command, which is typed in the command line.
@@ -89,9 +90,9 @@ class DebugPane(Pane):
         Binding("P", "pause", "Pause"),
         Binding("escape", "forget", "Forget", show=False),
         Binding("L", "times", "Lines passed", show=False),
-        Binding("slash", "find", "Find", show=False),
-        Binding("colon", "type('')", "Command", key_display=":"),
-        *(Binding(letter, f"type('{letter}')", show=False) for letter in _LETTERS),
+        typing_key("slash", "find", "Find", show=False),
+        typing_key("colon", "type('')", "Command"),
+        *(typing_key(letter, f"type('{letter}')", "Type", show=False) for letter in _LETTERS),
     ]
 
     def __init__(self, can_stop: bool) -> None:
