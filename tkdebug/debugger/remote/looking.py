@@ -39,6 +39,8 @@ _LINES_AROUND = 200
 # All programs' values of a variable are compared up to so many elements.
 _MOST_COMPARED = 1 << 24
 _MOST_SELECTED = 4096
+# As many lines back it is looked for what a statement has bound.
+_MOST_LINES_BACK = 400
 # Of the title's line.
 _LONGEST_OP = 60
 
@@ -61,7 +63,7 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
         programs, grid = inspection.programs, inspection.launch.grid
         variables = tuple(variable_of(name, one, programs, grid) for name, one in readings.items())
         drawn = look.variable if is_drawn(readings.get(look.variable)) else ""
-        drawn = drawn or _most_telling(readings)
+        drawn = drawn or _most_telling(readings, _just_bound(inspection, frame))
         heat = None
         if drawn:
             heat = _heat(drawn, readings[drawn], inspection, frame, look, shown)
@@ -155,12 +157,33 @@ def _is_real(data: Tensor) -> bool:
     return data.numel() > 0 and not data.is_complex()
 
 
-def _most_telling(readings: Mapping[str, Reading]) -> str:
-    """What to draw where nothing was asked for: the latest tile, of floats if there is one."""
+def _just_bound(inspection: Inspection, frame: int) -> frozenset[str]:
+    """What the function of the frame has bound since its statement before."""
+    if inspection.here is None or inspection.host_frame(frame) is not None:
+        return frozenset()
+    mark, moment = inspection.mark_of(frame), inspection.moment
+    recent = itertools.islice(reversed(inspection.execution.passed), _MOST_LINES_BACK)
+    for entry in recent:
+        if entry.moment < moment and entry.mark.activation is mark.activation:
+            before = entry.mark.names
+            names = mark.names.items()
+            return frozenset(name for name, value in names if before.get(name) is not value)
+    return frozenset()
+
+
+def _most_telling(readings: Mapping[str, Reading], bound: frozenset[str]) -> str:
+    """What to draw where nothing was asked for.
+
+    What was just bound, else the latest tile, of floats if there is one, else the first tensor.
+    """
     drawn = [(name, each) for name, each in readings.items() if is_drawn(each)]
     tiles = [(name, each) for name, each in drawn if isinstance(each, Tile) and each.is_tile]
     floats = [(name, each) for name, each in tiles if each.data.is_floating_point()]
-    return next((found[-1][0] for found in (floats, tiles, drawn) if found), "")
+    ranked = (floats, tiles, [(name, each) for name, each in drawn if isinstance(each, Tile)])
+    recent = ([each for each in group if each[0] in bound] for group in ranked)
+    pointers = [each for each in drawn if isinstance(each[1], Pointers)][:1]
+    groups = (*recent, floats, tiles, pointers, drawn)
+    return next((found[-1][0] for found in groups if found), "")
 
 
 def _heat(

@@ -107,7 +107,7 @@ class StopView(Container):
         before, self._view = self._view, view
         # Of the same stop, it may be an answer to what was looked at before: cursors stay.
         is_new = before is None or not self._is_same_stop(before, view)
-        self._show_variables(view)
+        self._show_variables(view, follows=is_new or _drawn_in(before) != _drawn_in(view))
         self.query_one("#debug-heat", HeatMapView).show(view.heat)
         self.query_one("#debug-grid", ProgramGrid).show(view.programs, follows=is_new)
         self.query_one("#debug-legend-text", Static).update(legend(view.programs))
@@ -136,12 +136,21 @@ class StopView(Container):
         """Another stop: what was zoomed into and which moment was looked at were of the last."""
         self.look = replace(self.look, begin=(), end=(), around=None)
 
-    def _show_variables(self, view: View) -> None:
-        self._variables = found = view.variables
+    def _show_variables(self, view: View, *, follows: bool) -> None:
+        """The cursor is at the one that is drawn, unless the user has put it elsewhere since."""
+        before, self._variables = self._variables, view.variables
+        found = view.variables
         table = self.query_one("#debug-variables", Table)
         table.show_rows([each.name for each in found], lambda i: _cells(found[i]))
-        if view.heat is not None and not self._is_drawn(self.look.variable):
+        is_chosen = self._is_drawn(self.look.variable)
+        others = [each.name for each in before] != [each.name for each in found]
+        if view.heat is not None and (others if is_chosen else follows):
             table.select_key(view.heat.name)
+
+    def draw_latest(self) -> None:
+        """Draw what was bound last again, instead of what the user has chosen."""
+        if self.look.variable:
+            self._look_at(replace(self.look, variable="", begin=(), end=(), plane=0))
 
     def _look_at(self, look: Look) -> None:
         if look != self.look:
@@ -152,11 +161,17 @@ class StopView(Container):
         """Draw the variable at the cursor; the slider follows the list of lines."""
         event.stop()
         match event.line_list:
-            case Table(key=str(name)) if self._is_drawn(name):
+            case Table(key=str(name)) if self._is_drawn(name) and name != self._wanted:
                 self._look_at(replace(self.look, variable=name, begin=(), end=(), plane=0))
             case TimeLog(index=index):
                 self.query_one("#debug-slider", TimeSlider).put(index)
                 self._read_around(index)
+
+    @property
+    def _wanted(self) -> str:
+        """The variable that is drawn, or soon will be."""
+        chosen = self.look.variable
+        return chosen if self._is_drawn(chosen) else _drawn_in(self._view)
 
     def _is_drawn(self, name: str) -> bool:
         return any(each.name == name and each.is_drawn for each in self._variables)
@@ -198,6 +213,10 @@ class StopView(Container):
         is_first = index <= timeline.first and timeline.first > 0
         if is_first or (index >= last and last < timeline.total - 1):
             self._look_at(replace(self.look, around=index))
+
+
+def _drawn_in(view: View | None) -> str:
+    return "" if view is None or view.heat is None else view.heat.name
 
 
 def _cells(variable: Variable) -> tuple[Cell, ...]:
