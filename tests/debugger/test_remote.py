@@ -254,7 +254,7 @@ def test_the_scripts_lines_are_stepped_into_a_launch_and_back(pane, script):
     view = at_host(pane, 13)
     assert variables(view)["total"] == "224"
     pane.type("rn", "q")
-    assert pane.answer()[0].startswith("*** rn: no kernel is stopped")
+    assert pane.answer()[0].startswith("*** rn: the script's own lines cannot be gone back to")
     pane.wait("ended")
 
 

@@ -209,9 +209,10 @@ class RemoteFront:
     def _toggle(self, file: str, line: int) -> None:
         """A breakpoint at a line, or none where there is one."""
         from tkdebug.debugger.lines import checked_line
+        from tkdebug.debugger.remote.looking import place_shown
 
-        debugger = self.debugger
-        there = [one for one in debugger.breakpoints if (one.file, one.line) == (file, line)]
+        debugger, script = self.debugger, self._script
+        there = [one for one in debugger.breakpoints if place_shown(one, script) == (file, line)]
         problem = ""
         try:
             for one in there:
@@ -236,7 +237,7 @@ class RemoteFront:
     def _send_breakpoints(self) -> None:
         from tkdebug.debugger.remote.looking import breakpoints_of
 
-        found = [*breakpoints_of(self.debugger)]
+        found = [*breakpoints_of(self.debugger, self._script)]
         if "host" in vars(self):
             found += self.host.shown_breakpoints()
         shown = [asdict(one) for one in found]
@@ -291,6 +292,10 @@ class RemoteFront:
         self._is_at_host = True
         try:
             resume = self._ask(lambda: host.view(self._look, reasons))
+        except KeyboardInterrupt:
+            # It ends the script: where it passes no line is stopped at any more.
+            self.console.is_over = True
+            raise
         finally:
             self._is_at_host = False
             self._goes_on()

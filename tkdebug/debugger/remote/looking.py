@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.frontend.variables import MarkKind
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.console.shell import reasons, short, shown_op
 from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
+from tkdebug.debugger.lines import function_line
 from tkdebug.debugger.programs import ALL, Selection, program_text
 from tkdebug.debugger.remote.heat import heat_map
 from tkdebug.debugger.remote.program_states import ProgramStates
@@ -28,13 +30,14 @@ from tkdebug.debugger.remote.records import (
 )
 from tkdebug.debugger.value_text import kind_text, reading_text
 from tkdebug.debugger.values import Pointers, Reading, Tile
-from tkdebug.errors import Frame
+from tkdebug.errors import Frame, UsageError
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
     from tkdebug.debugger.execution import Passed
     from tkdebug.debugger.stops import Stop
 
+_Named = list[tuple[str, Reading]]
 _LINES_AROUND = 200
 # All programs' values of a variable are compared up to so many elements.
 _MOST_COMPARED = 1 << 24
@@ -89,14 +92,30 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
     )
 
 
-def breakpoints_of(debugger: Debugger) -> tuple[SetBreakpoint, ...]:
-    """The breakpoints as a pane shows them."""
+def breakpoints_of(debugger: Debugger, script: str) -> tuple[SetBreakpoint, ...]:
+    """The breakpoints as a pane shows them.
+
+    Args:
+        debugger: whose.
+        script: the file in which functions are looked for.
+    """
     return tuple(
         SetBreakpoint(
-            one.number, one.file, one.line, short(one.describe()), one.is_enabled, one.hits
+            one.number, *place_shown(one, script), short(one.describe()), one.is_enabled, one.hits
         )
         for one in debugger.breakpoints
     )
+
+
+def place_shown(one: Breakpoint, script: str) -> tuple[str, int]:
+    """The file and line beside which a breakpoint is shown; ("", 0) for none."""
+    if one.kind is not BreakKind.FUNCTION or not script:
+        return one.file, one.line
+    try:
+        line = function_line(script, one.subject)
+    except UsageError:
+        line = None
+    return ("", 0) if line is None else (script, line)
 
 
 def place_of(frame: Frame) -> Place:
@@ -134,7 +153,14 @@ def variable_of(
         text = reading_text(reading, programs, grid)
     except Exception as error:  # a `repr` of the user's own
         text = f"<{type(error).__name__}: {error}>"
-    return Variable(name, text, is_drawn(reading))
+    return Variable(name, text, is_drawn(reading), _has_nan(reading))
+
+
+def _has_nan(reading: Reading | None) -> bool:
+    """Whether an element is NaN; of a tensor of the script's, too."""
+    data = reading.data if isinstance(reading, Tile) else getattr(reading, "value", None)
+    is_real = isinstance(data, Tensor) and data.is_floating_point()
+    return is_real and isinstance(data, Tensor) and bool(data.isnan().any())
 
 
 def is_drawn(reading: Reading | None) -> bool:
@@ -176,13 +202,15 @@ def _most_telling(readings: Mapping[str, Reading], bound: frozenset[str]) -> str
 
     What was just bound, else the latest tile, of floats if there is one, else the first tensor.
     """
-    drawn = [(name, each) for name, each in readings.items() if is_drawn(each)]
-    tiles = [(name, each) for name, each in drawn if isinstance(each, Tile) and each.is_tile]
-    floats = [(name, each) for name, each in tiles if each.data.is_floating_point()]
-    ranked = (floats, tiles, [(name, each) for name, each in drawn if isinstance(each, Tile)])
-    recent = ([each for each in group if each[0] in bound] for group in ranked)
+    drawn: _Named = [(name, each) for name, each in readings.items() if is_drawn(each)]
+    scalars: _Named = [each for each in drawn if isinstance(each[1], Tile)]
+    tiles: _Named = [each for each in scalars if isinstance(each[1], Tile) and each[1].is_tile]
+    floats: _Named = [
+        each for each in tiles if isinstance(each[1], Tile) and each[1].data.is_floating_point()
+    ]
+    recent = [[each for each in group if each[0] in bound] for group in (floats, tiles, scalars)]
     pointers = [each for each in drawn if isinstance(each[1], Pointers)][:1]
-    groups = (*recent, floats, tiles, pointers, drawn)
+    groups: list[_Named] = [*recent, floats, tiles, pointers, drawn]
     return next((found[-1][0] for found in groups if found), "")
 
 

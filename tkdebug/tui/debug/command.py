@@ -132,6 +132,8 @@ class CommandLine(Input):
 class AnswerLog(LineList):
     """What commands answered, the latest last."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", show=False)]
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[tuple[str, str]] = []

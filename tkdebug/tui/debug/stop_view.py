@@ -6,8 +6,10 @@ It keeps what the user looks at, and posts a message when that changes.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
@@ -22,7 +24,14 @@ from tkdebug.tui.debug.timeline import AroundWanted, TimeLog, TimeSlider
 from tkdebug.tui.line_list import LineList
 from tkdebug.tui.table import Cell, Column, Table
 
+_NO_WAY_BACK = "the script's own lines cannot be gone back to, a kernel's can"
 _COLUMNS = (Column("variable", 12, keep_end=True), Column("value", 0))
+
+
+class Variables(Table):
+    """The variables of the frame."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Print")]
 
 
 class StopView(Container):
@@ -56,7 +65,7 @@ class StopView(Container):
     .-wide #debug-right, .-very-wide #debug-right {
         width: 50; height: 1fr; layout: vertical; border-left: tall $background;
     }
-    .-very-wide #debug-right { width: 68; }
+    .-very-wide #debug-right { width: 42%; }
     .-wide #debug-right > *, .-very-wide #debug-right > * { width: 1fr; border-left: none; }
     .-wide #debug-log, .-very-wide #debug-log { height: 10; }
     .-wide #debug-heat, .-very-wide #debug-heat { border-top: tall $background; }
@@ -90,7 +99,7 @@ class StopView(Container):
                 yield TimeLog(self._line_text, id="debug-times")
                 yield AnswerLog(id="debug-log")
             with Container(id="debug-right"):
-                yield Table(_COLUMNS, id="debug-variables")
+                yield Variables(_COLUMNS, id="debug-variables")
                 yield HeatMapView(id="debug-heat")
                 with Vertical(id="debug-programs"):
                     yield ProgramGrid(id="debug-grid")
@@ -112,7 +121,8 @@ class StopView(Container):
         self.query_one("#debug-grid", ProgramGrid).show(view.programs, follows=is_new)
         self.query_one("#debug-legend-text", Static).update(legend(view.programs))
         slider = self.query_one("#debug-slider", TimeSlider)
-        slider.show(view.timeline, keeps_place=not is_new)
+        why_none = "" if view.kernel else _NO_WAY_BACK
+        slider.show(view.timeline, keeps_place=not is_new, why_none=why_none)
         self.query_one("#debug-times", TimeLog).show(view.timeline, slider.index)
 
     @staticmethod
@@ -221,7 +231,8 @@ def _drawn_in(view: View | None) -> str:
 
 def _cells(variable: Variable) -> tuple[Cell, ...]:
     style = "" if variable.is_drawn else palette.MUTED
-    return (
-        Cell(display.shown(variable.name, 100), style),
-        Cell(display.shown(variable.text, 400), style),
-    )
+    name, text = display.shown(variable.name, 100), display.shown(variable.text, 400)
+    if not variable.has_nan:
+        return Cell(name, style), Cell(text, style)
+    # The text ends in how many they are, which may be out of sight.
+    return Cell(name, palette.FAULT), Cell(f"NaN! {text}", palette.FAULT)

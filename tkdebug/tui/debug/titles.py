@@ -79,7 +79,7 @@ def why_nothing(
         case "none":
             said = "a recorded run"
         case _:
-            said = "nothing has stopped"
+            said = "nothing has stopped yet"
     if phase == "gone" and view is not None:
         said += "; below is where it was stopped last"
     return Text(said, style=palette.MUTED)
