@@ -198,7 +198,7 @@ def script(pane, tmp_path):
         pane.front.begin_at_script()
         try:
             exec(compile(SCRIPT, str(file), "exec"), {"__name__": "__main__"})
-        except Ended:
+        except (Ended, KeyboardInterrupt):
             pass
         finally:
             pane.front.ended()
@@ -256,6 +256,20 @@ def test_the_scripts_lines_are_stepped_into_a_launch_and_back(pane, script):
     pane.type("rn", "q")
     assert pane.answer()[0].startswith("*** rn: the script's own lines cannot be gone back to")
     pane.wait("ended")
+
+
+def test_ctrl_c_at_the_scripts_lines_ends_it_and_stops_nowhere_else(pane, script, monkeypatch):
+    at_host(pane, 1)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pane.front, "_do", interrupted)
+    pane.say(do="look", look={})
+    seen = []
+    while not seen or seen[-1] != "ended":
+        seen.append(pane.came.get(timeout=WAIT_S)["event"])
+    assert "view" not in seen
 
 
 def test_breakpoints_at_the_scripts_lines_are_toggled_at_stops_of_both_kinds(pane, script):

@@ -13,7 +13,7 @@ async def until(pilot, condition, what: str) -> None:
         if condition():
             return
         await pilot.pause(0.05)
-    raise AssertionError(f"waited in vain for {what}")
+    raise AssertionError(f"waited in vain for {what}:\n{screen_text(pilot.app)}")
 
 
 def type_at_once(app: TkdebugApp, *keys: str) -> None:

@@ -42,6 +42,10 @@ class PaneHost(HostDebugger):
         self._console.debugger.forget_next_launch()
         self._ask()
 
+    def _cmdloop(self) -> None:
+        """As `cmdloop`: pdb's own would ask again after Ctrl-C, which is to end the script."""
+        self.cmdloop()
+
     def print_stack_entry(self, *_: Any, **__: Any) -> None:
         """Say nothing: the pane shows where it is."""
 
