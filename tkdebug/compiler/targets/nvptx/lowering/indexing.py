@@ -18,7 +18,7 @@ from tkdebug.compiler.targets.nvptx.lowering.exchange import (
     tile_bytes,
     write_rows,
 )
-from tkdebug.compiler.targets.nvptx.lowering.reduction_plan import (
+from tkdebug.compiler.targets.nvptx.lowering.reduction_steps import (
     axis_vectors,
     split_place,
     thread_columns,

@@ -23,7 +23,7 @@ from tkdebug.compiler.targets.nvptx.lowering.exchange import (
     tile_bytes,
 )
 from tkdebug.compiler.targets.nvptx.lowering.indexing import axis_distance
-from tkdebug.compiler.targets.nvptx.lowering.reduction_plan import (
+from tkdebug.compiler.targets.nvptx.lowering.reduction_steps import (
     Parity,
     axis_vectors,
     split_place,
