@@ -12,7 +12,7 @@ from tkdebug.compiler.layouts import (
     slice_layout,
 )
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 
 
 def reduce_text(layout, axis, element, body, reverse=""):

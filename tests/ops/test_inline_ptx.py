@@ -1,6 +1,6 @@
 """Inline PTX under interpret, instruction by instruction, against numbers worked out in Python.
 
-The sections of the PTX ISA are named in `interpreter/ptx_*.py`.
+The sections of the PTX ISA are named in `interpreter/ptx/`.
 """
 
 import math
