@@ -11,7 +11,7 @@ from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_plan import (
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import (
     axis_vectors,
     split_place,
     thread_columns,

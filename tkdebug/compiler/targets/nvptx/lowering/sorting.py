@@ -17,7 +17,7 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.indexing import axis_distance
 from tkdebug.compiler.targets.nvptx.lowering.reductions.combine import thread_parity
-from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_plan import (
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import (
     Parity,
     axis_vectors,
     split_place,

@@ -8,7 +8,7 @@ from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_plan import Parity
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import Parity
 
 # One element of each operand.
 Element = tuple[LLVMValue, ...]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import I32, element_of
 from tkdebug.compiler.layouts import LayoutError
 from tkdebug.compiler.targets.nvptx.emitter import integer
-from tkdebug.compiler.targets.nvptx.lowering.context import FULL_WARP, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.context import FULL_WARP, WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.reductions.combine import (
     Combine,
@@ -19,9 +19,9 @@ from tkdebug.compiler.targets.nvptx.lowering.reductions.combine import (
 )
 from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_plan import (
     ReductionPlan,
-    Step,
     plan_reduction,
 )
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import Step, followers
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
     exchange_tiles,
     trip_bytes,
@@ -55,9 +55,10 @@ def lower_reduce(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence
 
 
 def _plan(op: Operation) -> ReductionPlan:
-    axis = tt.Reduce(op).axis
+    reduce = tt.Reduce(op)
+    layout, values = Lowering.layout(reduce.sources[0]), len(reduce.sources)
     try:
-        return plan_reduction(Lowering.layout(tt.Reduce(op).sources[0]), axis)
+        return plan_reduction(layout, reduce.axis, len(reduce.combine.operations) - 1, values)
     except LayoutError as error:
         raise LoweringError.at(op, f"{op.name}: {error}") from error
 
@@ -93,9 +94,46 @@ def _over_lanes(
         every = integer("i32", FULL_WARP)
         emit = combine.ctx.emit
         return {r: (emit.intrinsic(name, value, every),) for r, (value,) in found.items()}
+    if plan.leaves_to_leaders:
+        return _by_leaders(combine, plan.lane_steps, found, is_for_all=not plan.warp_steps)
     for step in plan.lane_steps:
         found = _butterfly(combine, step, found)
     return found
+
+
+def _by_leaders(
+    combine: Combine, steps: tuple[Step, ...], elements: dict[int, Element], is_for_all: bool
+) -> dict[int, Element]:
+    """What `_butterfly` gives, in the lanes whose elements come first or, if asked, in all lanes.
+
+    Those lanes combine in the right order without a look at who comes second. Others make numbers
+    that nobody reads.
+    """
+    ctx = combine.ctx
+    for step in steps:
+
+        def combined(own: Element, distance: int = step.lane) -> Element:
+            return combine(own, combine.shuffled(own, distance))
+
+        elements = _once_each(elements, combined)
+    if combine.is_commutative or not is_for_all:
+        return elements
+    with ctx.emit.in_entry():
+        leader = ctx.emit.bit_and(ctx.lane, ~followers(steps) & (WARP_SIZE - 1))
+    return _once_each(
+        elements, lambda own: tuple(ctx.shuffle("idx", value, leader) for value in own)
+    )
+
+
+def _once_each(
+    elements: dict[int, Element], change: Callable[[Element], Element]
+) -> dict[int, Element]:
+    """Elements changed; registers that hold the same one share the result."""
+    made: dict[int, Element] = {}
+    for element in elements.values():
+        if id(element) not in made:
+            made[id(element)] = change(element)
+    return {register: made[id(element)] for register, element in elements.items()}
 
 
 def _butterfly(combine: Combine, step: Step, elements: dict[int, Element]) -> dict[int, Element]:
@@ -130,9 +168,12 @@ def _over_warps(combine: Combine, plan: ReductionPlan, elements: list[Element]) 
     scratch = ctx.scratch(combine.op)
     gathered = plan.gathered if plan.spread is None else plan.spread.gathered
     read = exchange_tiles(ctx, scratch, plan.partial, gathered, _tiles(elements), sizes)
-    parts = 1 << len(plan.warp_steps)
+    parts = 1 << len(plan.warp_steps) - len(plan.part_steps)
     found = elements_of(read)
     combined = [_tree(combine, found[i : i + parts]) for i in range(0, len(found), parts)]
+    if plan.part_steps:
+        shared_out = dict(enumerate(combined))
+        combined = list(_by_leaders(combine, plan.part_steps, shared_out, is_for_all=True).values())
     if plan.spread is None:
         return combined
     # Elsewhere than the parts, which other warps may still be reading.

@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import groupby
 
 from tkdebug.compiler.layouts import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout, f2
-from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_plan import (
-    PART,
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_parts import PART
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import (
     THREAD_DIMS,
     Parity,
     axis_vectors,
