@@ -1,7 +1,7 @@
 """Reading a session file: headless, while it is written or long after, here or elsewhere.
 
-Responsible for the questions that can be asked of a session, and for immutable answers. How the
-file is reached is `session_file.connection`'s, what a row means `tables`'. Nothing in the session is
+Responsible for the questions that can be asked of a session, and for immutable answers. How
+the file is reached: `session_file.connection`. What a row means: `tables` there. Nothing in it is
 trusted: whatever is wrong is a `SessionError` of one line.
 """
 
