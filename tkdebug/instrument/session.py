@@ -1,8 +1,8 @@
 """Reading a session file: headless, while it is written or long after, here or elsewhere.
 
-Responsible for the questions that can be asked of a session, and for immutable answers. How
-the file is reached: `session_file.connection`. What a row means: `tables` there. Nothing in it is
-trusted: whatever is wrong is a `SessionError` of one line.
+Responsible for the questions that can be asked of a session, and for immutable answers.
+`session_file.connection` knows how the file is reached, `session_file.tables` what a row means.
+Nothing in the session is trusted: whatever is wrong is a `SessionError` of one line.
 """
 
 from __future__ import annotations
