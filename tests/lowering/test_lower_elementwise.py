@@ -15,8 +15,8 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import assemble
-from tkdebug.compiler.targets.nvptx.libdevice import find_libdevice
+from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
+from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_scalar

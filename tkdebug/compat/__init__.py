@@ -49,7 +49,7 @@ def _installed(
         if is_stand_in:
             undo.callback(cuda_standin.install().uninstall)
         if mode != "native" or KNOBS.check_launches != "none":
-            from tkdebug.interpreter.registry import watch_addresses
+            from tkdebug.interpreter.memory.address_registry import watch_addresses
 
             undo.callback(watch_addresses())
         _mark_memory(undo, mode, checks)

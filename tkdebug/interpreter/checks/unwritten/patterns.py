@@ -46,6 +46,20 @@ def marked(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.view(bits_type(tensor.element_size())) == mark
 
 
+def put_marks(tensor: torch.Tensor, where: torch.Tensor) -> None:
+    """Mark elements of a tensor as not written, if its type has a mark.
+
+    Autograd does not see it: a tensor of its own over the same memory is filled.
+    """
+    mark = MARKS.get(tensor.dtype)
+    if mark is None or not tensor.numel():
+        return
+    bits = torch.empty(0, dtype=bits_type(tensor.element_size()), device=tensor.device)
+    storage, offset = tensor.untyped_storage(), int(tensor.storage_offset())
+    bits.set_(storage, offset, tensor.shape, tensor.stride())
+    bits.masked_fill_(where, mark)
+
+
 def is_unwritten(tensor: torch.Tensor) -> bool:
     """Whether nothing has written any element of a tensor."""
     mark = MARKS.get(tensor.dtype)
