@@ -39,7 +39,7 @@ class DeviceProperties:
     uuid: str = "00000000-0000-0000-0000-000000000000"
 
     @property
-    def gcnArchName(self) -> str:  # noqa: N802 - torch's name
+    def gcnArchName(self) -> str:
         """The name of the device, which is what torch's builds for CUDA put here."""
         return self.name
 
