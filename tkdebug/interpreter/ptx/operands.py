@@ -23,11 +23,13 @@ FLOATS = {
     "tf32": (torch.float32, torch.int32),
     "f64": (torch.float64, torch.int64),
 }
-_TYPE = re.compile(r"(?:b|u|s)(?:8|16|32|64)|t?f(?:16|32|64)|bf16|b?f16x2|pred|e4m3x2|e5m2x2")
+_TYPE = re.compile(
+    r"[bus](?:8|16|32|64)|t?f(?:16|32|64)|bf16|b?f16x2|f32x2|[us]16x2|pred"
+    r"|e4m3x2|e5m2x2|e2m1x2|ue8m0x2"
+)
 _HARMLESS = {"approx", "full", "rn", "ftz", "lo", "wrap", "to", "volatile"}
 # Modifiers that round to another float, by the names of `interpreter.numerics.rounding`.
 DIRECTED = {"rz": "rz", "rm": "rd", "rp": "ru"}
-_SMALLEST_NORMAL = 2.0**-126
 
 
 class NotUnderstoodError(Exception):
@@ -51,6 +53,14 @@ class Reader:
             raise NotUnderstoodError(self.text)
         return self.types[-1]
 
+    def part(self) -> tuple[str, int]:
+        """The type of each of two packed parts and its bits; the type and 0 where none are."""
+        if len(self.types) != 1:  # as `fma.rn.f32.bf16`
+            raise NotUnderstoodError(self.text)
+        if not self.type.endswith("x2"):
+            return self.type, 0
+        return self.type.removesuffix("x2"), 32 if self.type == "f32x2" else 16
+
     def allow(self, *modifiers: str) -> None:
         """Refuse modifiers other than these and the harmless ones."""
         if self.modifiers - _HARMLESS - set(modifiers):
@@ -69,8 +79,9 @@ class Reader:
             return float(struct.unpack(">d", bytes.fromhex(match.group(1)))[0])
         if re.fullmatch(r"-?\d+\.\d*(?:[eE][-+]?\d+)?", text):
             return float(text)
-        if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
-            return int(text.rstrip("U"), 0)
+        if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", text):
+            text = text.rstrip("U")
+            return int(text, 8 if re.fullmatch(r"-?0\d+", text) else 0)
         return None
 
     def width(self, type_: str) -> int:
@@ -110,9 +121,11 @@ class Reader:
         return self._flushed(value.to(carrier).view(dtype))
 
     def _flushed(self, value: Tensor) -> Tensor:
-        if "ftz" not in self.modifiers or value.dtype != torch.float32:
+        # Of cvt, .ftz is of single precision only.
+        is_meant = value.dtype == torch.float32 or self.opcode[0] != "cvt"
+        if "ftz" not in self.modifiers or value.dtype == torch.float64 or not is_meant:
             return value
-        return torch.where(value.abs() < _SMALLEST_NORMAL, value * 0.0, value)
+        return torch.where(value.abs() < torch.finfo(value.dtype).tiny, value * 0.0, value)
 
     def raw(self, value: Tensor, type_: str) -> Tensor:
         """A number as the raw bits of a type."""
@@ -132,4 +145,13 @@ class Reader:
 
 def half_of(r: Reader, operand: Operand, place: int) -> Tensor:
     """One of the two 16-bit halves of an operand."""
-    return (r.integer(operand, "b32") >> (16 * place)) & 0xFFFF
+    return parts_of(r, operand, 16)[place]
+
+
+def parts_of(r: Reader, operand: Operand, width: int) -> tuple[Tensor, Tensor]:
+    """The low and the high part, of a width in bits, of a register; PTX has no packed literals."""
+    if not isinstance(operand, Tensor):
+        raise NotUnderstoodError(r.text)
+    both = r.integer(operand, f"b{2 * width}")
+    mask = (1 << width) - 1
+    return both & mask, (both >> width) & mask

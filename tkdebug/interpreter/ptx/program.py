@@ -101,8 +101,11 @@ class _Machine:
         self.text = view.asm
         self.constraints = view.constraints.split(",")
         self.pack = view.pack
+        self.where = view.op.location.primary
         self.device = device
         self.registers: dict[str, Tensor] = {}
+        # What is no register but part of the text: constraint `n`.
+        self.constants: dict[str, int] = {}
 
     def run(self, inputs: Sequence[Tensor], targets: Sequence[torch.dtype]) -> list[Tensor]:
         instructions = parse(self.text)
@@ -148,10 +151,23 @@ class _Machine:
                 for offset in range(1, min(per_register, self.pack - start)):
                     register = register | (columns[:, start + offset] << (8 * size * offset))
                 self.registers[f"${place}"] = register
+                self._note_constant(place, register)
                 tied = self.constraints[place].strip() if place < len(self.constraints) else ""
                 if tied.isdigit():
                     self.registers[f"${tied}"] = register
                 place += 1
+
+    def _note_constant(self, place: int, register: Tensor) -> None:
+        """An operand of constraint `n` is one number in every instance."""
+        if place >= len(self.constraints) or self.constraints[place].strip() not in ("n", "i"):
+            return
+        if bool((register != register[0]).any()):
+            where = self.where
+            raise UnsupportedError(
+                f"{where.file}:{where.line}: inline assembly: ${place} is of constraint "
+                f"{self.constraints[place].strip()!r} and has more than one value; pass a constexpr"
+            )
+        self.constants[f"${place}"] = int(register[0])
 
     def _unpacked(self, columns: list[Tensor], target: torch.dtype) -> Tensor:
         size = target.itemsize
@@ -177,9 +193,10 @@ class _Machine:
         target, *sources = instruction.operands
         reader = Reader(self.device, instruction.opcode, instruction.text)
         value = evaluate(reader, [self._operand(source, reader) for source in sources], target)
-        names = [target] if isinstance(target, str) else list(target)
+        # `p|q` are two predicates.
+        names = target.split("|") if isinstance(target, str) else list(target)
         values = value if isinstance(value, list) else [value]
-        if len(names) != len(values) or (isinstance(target, str) and "|" in target):
+        if len(names) != len(values):
             raise NotUnderstoodError(instruction.text)
         for name, bits in zip(names, values, strict=True):
             self._write(instruction, _plain(name), bits.expand(instances))
@@ -198,6 +215,10 @@ class _Machine:
         return self._scalar(source, reader)
 
     def _scalar(self, source: str, reader: Reader) -> Tensor | float | int:
+        if _plain(source) in self.constants:
+            return self.constants[_plain(source)]
+        if source.startswith("!"):
+            return (self._read(source[1:].strip()) == 0).to(torch.int64)
         if _REGISTER.fullmatch(source):
             return self._read(source)
         number = reader.immediate(source)
