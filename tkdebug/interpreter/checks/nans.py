@@ -132,13 +132,16 @@ class NanTracker(Observer):
         self._held = held
         # Of the values that have a NaN in an active program, and of some that had one.
         self._origins: dict[Value, Birth | None] = {}
+        self._added: TileValue = 0
 
     def moments(self, op: Operation) -> Moments:
-        """After what gives floats, before what forwards values."""
+        """After what gives floats, before atomics and what forwards values."""
         return _moments(op)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run: at a branch, what it forwards keeps its origin."""
+        if _is_float_atomic(op):
+            self._added = operands[1]
         # Without a NaN what was there stays: it may be of programs that went another way.
         self._origins |= {
             target: self._origins[source]
@@ -179,16 +182,16 @@ class NanTracker(Observer):
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: hold the NaNs among what it stores."""
         if self._origins.get(stored(access.op)) and access.stored_tile().dtype in _FLOATS:
-            self._hold(run, access, access.stored())
+            self._hold(access, access.stored())
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic: hold the NaNs among what it adds."""
         if _is_float_atomic(access.op) and self._origins.get(stored(access.op)):
             value = stored(access.op)
-            tile = run.full(run.values[value], value.type)
-            self._hold(run, access, at_touched(tile, access.touch(), run.first))
+            tile = run.full(self._added, value.type)
+            self._hold(access, at_touched(tile, access.touch(), run.first))
 
-    def _hold(self, run: EvaluatorState, access: ObservedAccess, values: Tensor) -> None:
+    def _hold(self, access: ObservedAccess, values: Tensor) -> None:
         """Report those of `values`, of the elements of `access.touch()`, that are NaN and stay."""
         op, buffer = access.op, access.buffer
         birth = self._origins[stored(op)]
@@ -250,7 +253,7 @@ def _moments(op: Operation) -> Moments:
     moments = Moments.NEVER
     if any(_is_float(value.type) for value in op.results):
         moments |= Moments.AFTER
-    if next(forwarded(op), None) is not None:
+    if next(forwarded(op), None) is not None or _is_float_atomic(op):
         moments |= Moments.BEFORE
     return moments
 
