@@ -1,4 +1,4 @@
-"""Sees torch read the gaps that launches left in fresh tensors (`interpreter.unwritten_gaps`).
+"""Sees torch read the gaps that launches left in fresh tensors (`checks.unwritten.gaps`).
 
 A view of a tensor reads nothing; a copy, one of another type too, hands the gaps on, and so does
 arithmetic: what it makes of a gap is one. Everything else that is given a part with a gap reads it,
@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tkdebug.compat.cuda_standin.patches import leave
-from tkdebug.compat.gap_functions import (
+from tkdebug.compat.around_torch.gap_functions import (
     ASKING,
     CHOOSING,
     COPIES,
@@ -29,7 +28,8 @@ from tkdebug.compat.gap_functions import (
     JOINS,
     plain,
 )
-from tkdebug.compat.numpy_comparisons import watch_comparisons
+from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
+from tkdebug.compat.cuda_standin.patches import leave
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.checks.unwritten.patterns import marked, put_marks

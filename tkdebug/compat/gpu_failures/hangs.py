@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tkdebug.compat.running_launches import oldest_running
+from tkdebug.compat.gpu_failures.running_launches import oldest_running
 from tkdebug.forks import renew_after_forks
 
 # How long one launch may run after Ctrl-C, while the main thread waits.

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.cli.lines_query import LinesQuery
-from tkdebug.cli.mistakes import refuse_unknown_command, refuse_unknown_options
-from tkdebug.cli.parser import build_parser
+from tkdebug.cli.command_line.mistakes import refuse_unknown_command, refuse_unknown_options
+from tkdebug.cli.command_line.parser import build_parser
+from tkdebug.cli.line_answers.query import LinesQuery
 from tkdebug.instrument.pass_query import PassQuery
 from tkdebug.knob_values import CheckedLaunchesName
 

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.findings import check_baseline, checked_launches
-from tkdebug.cli.kernel_checks import is_upstream, mode_of
-from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_target_of_run
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.command_line.mistakes import check_variables
 from tkdebug.cli.places import check_writable
-from tkdebug.cli.script import Program, command_program, find_program, stdin_program
-from tkdebug.cli.upstream_run import check_upstream
+from tkdebug.cli.runs.findings import check_baseline, checked_launches
+from tkdebug.cli.runs.kernel_checks import is_upstream, mode_of
+from tkdebug.cli.runs.native_target import check_target_of_run
+from tkdebug.cli.runs.upstream import check_upstream
+from tkdebug.cli.script.execution import Program, command_program, find_program, stdin_program
 from tkdebug.errors import UsageError
 from tkdebug.instrument.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.session import Session

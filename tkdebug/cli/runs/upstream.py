@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tkdebug.checks import NO_CHECKS
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.errors import UsageError
 from tkdebug.knob_values import ModeName
 from tkdebug.terminal_text import tell

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
-from tkdebug.compat.gpu_hangs import HangWatch
-from tkdebug.compat.hang_dumps import HangDumps
+from tkdebug.compat.gpu_failures.hang_dumps import HangDumps
+from tkdebug.compat.gpu_failures.hangs import HangWatch
+from tkdebug.compat.gpu_failures.undumped_hangs import RunOfScript, UndumpedHangs
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
-from tkdebug.compat.undumped_hangs import RunOfScript, UndumpedHangs
 from tkdebug.errors import TkError
 from tkdebug.runtime.device.crash_dumps import CrashDumps
 from tkdebug.runtime.device.platform import platform_in_force

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.findings import record_baseline
-from tkdebug.cli.kernel_checks import mode_of
-from tkdebug.cli.native_target import cross_compiling
-from tkdebug.cli.script import Ending, Program, run_program
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.runs.findings import record_baseline
+from tkdebug.cli.runs.kernel_checks import mode_of
+from tkdebug.cli.runs.native_target import cross_compiling
+from tkdebug.cli.script.execution import Ending, Program, run_program
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
@@ -24,7 +24,7 @@ from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
-    from tkdebug.compat.gpu_crashes import ArmedCoreDumps
+    from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def run_recorded(
 ) -> Ending:
     """Run the script with tkdebug's modules in place of Triton's, and record it."""
     from tkdebug import compat
-    from tkdebug.compat.checked_synchronisations import conclude_checked_launches
+    from tkdebug.compat.around_torch.checked_synchronisations import conclude_checked_launches
 
     recorder.start()
     os.environ[SESSION_VARIABLE] = str(recorder.path)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from tkdebug.cli.script import Ending
+from tkdebug.cli.script.execution import Ending
 from tkdebug.cli.statuses import INTERRUPTED_STATUS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.tracebacks import show_interrupt

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tkdebug.cli.kernel_lines import KernelLines
-from tkdebug.cli.lines_query import LinesQuery
+from tkdebug.cli.line_answers.kernel_lines import KernelLines
+from tkdebug.cli.line_answers.query import LinesQuery
 from tkdebug.errors import UsageError
 from tkdebug.linemap.line_table import Trace
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tkdebug.cli.kernel_lines import KernelLines
-from tkdebug.cli.lines_answer import answer, not_found, place_text
-from tkdebug.cli.lines_query import LinesQuery
+from tkdebug.cli.line_answers.answer import answer, not_found, place_text
+from tkdebug.cli.line_answers.kernel_lines import KernelLines
+from tkdebug.cli.line_answers.query import LinesQuery
 from tkdebug.errors import Frame, UsageError, shown_path
 from tkdebug.findings.launch_counts import access_tests
 from tkdebug.linemap.line_columns import COLUMNS, Column, cell, local_cell, local_title

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tkdebug.cli.kernel_lines import KernelLines
-from tkdebug.cli.lines_answer import answer, not_found
-from tkdebug.cli.lines_query import LinesQuery
+from tkdebug.cli.line_answers.answer import answer, not_found
+from tkdebug.cli.line_answers.kernel_lines import KernelLines
+from tkdebug.cli.line_answers.query import LinesQuery
 from tkdebug.errors import Frame, UsageError
 from tkdebug.instrument.json_text import json_text
 from tkdebug.linemap.line_counts import count_lines, counts_data, totals

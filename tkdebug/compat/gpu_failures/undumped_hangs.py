@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
-from tkdebug.compat.running_launches import Running, running_launches
+from tkdebug.compat.gpu_failures.running_launches import Running, running_launches
 from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
 from tkdebug.runtime.launch.launches_in_flight import Flight

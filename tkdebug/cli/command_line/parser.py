@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tkdebug import __version__
-from tkdebug.cli.option_values import percent
-from tkdebug.cli.script_parsers import (
+from tkdebug.cli.command_line.option_values import percent
+from tkdebug.cli.command_line.script_parsers import (
     ARCHITECTURES,
     REPORT_FORMATS,
     REPORT_FORMATS_TEXT,

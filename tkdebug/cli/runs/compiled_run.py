@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.kernel_checks import is_upstream, mode_of
-from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_known
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.command_line.mistakes import check_variables
 from tkdebug.cli.places import check_writable
-from tkdebug.cli.progress import progress_line
-from tkdebug.cli.script import SQLITE_MAGIC, Program, find_program, run_program
+from tkdebug.cli.runs.kernel_checks import is_upstream, mode_of
+from tkdebug.cli.runs.native_target import check_known
+from tkdebug.cli.runs.progress import progress_line
+from tkdebug.cli.runs.upstream import check_upstream
+from tkdebug.cli.script.execution import SQLITE_MAGIC, Program, find_program, run_program
+from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
-from tkdebug.cli.torch_import import import_torch
-from tkdebug.cli.upstream_run import check_upstream
 from tkdebug.compat.process_environment import Environment
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.text import counted

@@ -7,13 +7,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.findings import not_looked_for, tell_unmatched, update_baseline
-from tkdebug.cli.native_target import tell_compiled
-from tkdebug.cli.run_checks import report_format
-from tkdebug.cli.script import Ending
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.runs.checks import report_format
+from tkdebug.cli.runs.findings import not_looked_for, tell_unmatched, update_baseline
+from tkdebug.cli.runs.native_target import tell_compiled
+from tkdebug.cli.runs.summary import print_summary
+from tkdebug.cli.script.execution import Ending
 from tkdebug.cli.statuses import FAULT_STATUS, USAGE_STATUS
-from tkdebug.cli.summary import print_summary
 from tkdebug.errors import CompileError, TkError
 from tkdebug.events import Fault
 from tkdebug.fault_printing.processes import PrintedFaults

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tkdebug.compat.launch_hooks import HookChain, LaunchHookChain
+from tkdebug.compat.triton_api.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, CompileFunction
@@ -207,13 +207,13 @@ class CompilationKnobs(KnobGroup):
     @property
     def listener(self) -> Callable[..., object] | None:
         """Function called after each compile, with its stages as files."""
-        from tkdebug.compat.compile_listener import current_listener
+        from tkdebug.compat.triton_api.compile_listener import current_listener
 
         return current_listener()
 
     @listener.setter
     def listener(self, value: Callable[..., object] | None) -> None:
-        from tkdebug.compat.compile_listener import set_listener
+        from tkdebug.compat.triton_api.compile_listener import set_listener
 
         set_listener(value, lambda: CacheKnobs().dir)
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.kernel_checks import checks_of
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import check_writable
+from tkdebug.cli.runs.kernel_checks import checks_of
 from tkdebug.errors import TkError, UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, load, pieces

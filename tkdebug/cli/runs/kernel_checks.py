@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.checks import NO_CHECKS
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
 
