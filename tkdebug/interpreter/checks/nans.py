@@ -204,7 +204,7 @@ class NanTracker(Observer):
             made = birth.op, birth.offender, birth.cause
             self._faults.nan(*made, op, buffer.name, at, count, is_function_of_input(birth.op))
 
-        dtype = run.dtype_of(stored(op).type)
+        dtype = values.dtype
         self._held.hold(birth.op, access, dtype, places, torch.isnan, tell)
 
     def _birth(
