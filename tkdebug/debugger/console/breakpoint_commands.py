@@ -15,7 +15,8 @@ from tkdebug.debugger.console.moving_commands import (
     number,
     resolved_file,
 )
-from tkdebug.debugger.elements import parse_element
+from tkdebug.debugger.elements import argument_named, parse_element
+from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.ir_text import value_named
 from tkdebug.debugger.lines import function_line, loaded_files
 from tkdebug.errors import UsageError
@@ -23,6 +24,7 @@ from tkdebug.events import FaultKind
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
+    from tkdebug.debugger.inspection import Inspection
 
 BREAK_HELP = (
     "stop at [FILE:]LINE, FUNCTION, `fault [KIND]`, `op NAME` or `end [KERNEL]`; alone: list them"
@@ -114,6 +116,18 @@ def watch(console: Console, rest: str) -> None:
     else:
         made = console.debugger.add(BreakKind.CHANGE, rest)
     console.say(f"breakpoint {made.number}: {made.describe()}", breakpoint=as_data(made))
+    if made.is_watch:
+        _warn_of_unreadable(console, made.subject)
+
+
+def _warn_of_unreadable(console: Console, text: str) -> None:
+    inspection = console.debugger.inspection
+    if inspection is None or inspection.here is None:
+        return
+    try:
+        inspection.evaluate(text, console.frame)
+    except EvaluationError as error:
+        console.say(f"there is no such value here: {error}; it stops where there is one")
 
 
 def watch_reads(console: Console, rest: str) -> None:
@@ -133,8 +147,20 @@ def _is_element(console: Console, text: str) -> bool:
     try:
         parse_element(text, inspection.launch.arguments)
     except UsageError:
+        if _indexes_argument(inspection, text, console.frame):
+            raise  # an element that the tensor does not have
         return False
     return True
+
+
+def _indexes_argument(inspection: Inspection, text: str, frame: int) -> bool:
+    """Whether `text` is a tensor argument with numbers for indices, and no variable's tile."""
+    name, bracket, rest = text.partition("[")
+    name, indices = name.strip(), rest.strip().removesuffix("]").split(",")
+    if not bracket or argument_named(name, inspection.launch.arguments) is None:
+        return False
+    names = inspection.marks[frame].names if frame < len(inspection.marks) else {}
+    return name not in names and all(place.strip().lstrip("-").isdigit() for place in indices)
 
 
 def condition(console: Console, rest: str) -> None:
