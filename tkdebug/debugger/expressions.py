@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from types import CodeType, SimpleNamespace
 from typing import Any
@@ -87,17 +87,11 @@ class ProgramPlace(tuple[Any, ...]):
 
     A comparison with one number would never hold, so it is refused.
 
-    Args:
-        parts: along x, y, z.
+    Attributes:
         name: what expressions call it.
     """
 
-    name: str
-
-    def __new__(cls, parts: Iterable[Any], name: str) -> ProgramPlace:
-        made = super().__new__(cls, parts)
-        made.name = name
-        return made
+    name = "pid"
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, int):

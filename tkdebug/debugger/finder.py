@@ -376,9 +376,7 @@ class Finder:
         self._session.stop(here, hit.reason, hit.numbers, hit.detail, hit.programs)
 
 
-def _by_subject(
-    breakpoints: Iterable[Breakpoint], kind: BreakKind
-) -> dict[str, list[Breakpoint]]:
+def _by_subject(breakpoints: Iterable[Breakpoint], kind: BreakKind) -> dict[str, list[Breakpoint]]:
     found: dict[str, list[Breakpoint]] = {}
     for one in breakpoints:
         if one.kind is kind:

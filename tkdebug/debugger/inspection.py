@@ -314,9 +314,14 @@ class Inspection:
         rank = 3 if name == "program" or grid[2] > 1 else 2 if grid[1] > 1 else 1
         ids = [program_id(linear, grid)[:rank] for linear in self._linear(positions)]
         if is_single:
-            return ProgramPlace(ids[0], name) if rank > 1 else ids[0][0]
-        columns = tuple(torch.tensor(axis) for axis in zip(*ids, strict=True))
-        return ProgramPlace(columns, name) if rank > 1 else columns[0]
+            parts: Sequence[Any] = ids[0]
+        else:
+            parts = [torch.tensor(axis) for axis in zip(*ids, strict=True)]
+        if rank == 1:
+            return parts[0]
+        place = ProgramPlace(parts)
+        place.name = name
+        return place
 
     def _linear(self, positions: Tensor) -> list[int]:
         assert self.here is not None
