@@ -23,7 +23,7 @@ from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.interpreter import closer_look
+from tkdebug.interpreter.probes import closer_look
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.benchmark.timed_calls import do_bench
 from tkdebug.runtime.device.platform import platform

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.advice.ceilings import UNITS, Ceiling, Ceilings, as_json, save
 from tkdebug.advice.machines import MACHINES
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.errors import UsageError
 from tkdebug.terminal_text import tell

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_known
-from tkdebug.cli.script import Program, find_program, run_program
-from tkdebug.cli.torch_import import import_torch
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.command_line.mistakes import check_variables
+from tkdebug.cli.runs.native_target import check_known
+from tkdebug.cli.script.execution import Program, find_program, run_program
+from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.hook_chain import HOOKS
@@ -91,7 +91,7 @@ def _recorded(path: Path) -> RecordedValues:
 def _debug_in_tui(arguments: Arguments, commands: list[str]) -> int:
     """The same as a run in the TUI, whose Debug pane is asked before the script runs."""
     from tkdebug.cli.live import run_in_tui
-    from tkdebug.cli.run_checks import check_run, wants_tui
+    from tkdebug.cli.runs.checks import check_run, wants_tui
 
     if arguments.stage is not None:
         commands = [f"stage {arguments.stage}", *commands]

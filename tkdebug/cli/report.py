@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import check_writable, put_out, view_of_answer
 from tkdebug.errors import UsageError
 from tkdebug.instrument.ranks import compare_ranks, sessions_in

@@ -15,12 +15,12 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.debugger.counting import CountingObserver
 from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
-from tkdebug.interpreter.values import PointerTile, TileValue
+from tkdebug.interpreter.tiles.values import PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.debugger.elements import Element
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.observed_access import ObservedAccess
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
     from tkdebug.interpreter.state import EvaluatorState
 
 

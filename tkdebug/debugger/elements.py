@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tkdebug.errors import UsageError
-from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.memory.buffers import Buffer
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.observed_access import ObservedAccess
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
 
 
 @dataclass(frozen=True, slots=True)

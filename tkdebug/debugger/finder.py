@@ -26,7 +26,7 @@ from tkdebug.events import Fault
 
 if TYPE_CHECKING:
     from tkdebug.debugger.session import LaunchSession
-    from tkdebug.interpreter.observed_access import ObservedAccess
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.shared_buffers import indices
+from tkdebug.interpreter.memory.shared_buffers import indices
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.values import BufferView
+    from tkdebug.interpreter.tiles.values import BufferView
 
 DOTS = names_of(tt.Dot, ttg.LocalDot, ttng.WarpGroupDot)
 

@@ -15,7 +15,7 @@ from tkdebug.debugger.slices import operand_masks
 from tkdebug.debugger.tracing import Instance, Tracer
 from tkdebug.debugger.value_text import number_text
 from tkdebug.errors import Frame
-from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.memory.buffers import Buffer
 
 
 @dataclass(slots=True, eq=False)

@@ -20,9 +20,9 @@ from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.shared_slices import DOTS, SharedWrite, places_of
 from tkdebug.errors import UsageError
+from tkdebug.interpreter.memory.shared_buffers import read_view
 from tkdebug.interpreter.observers import Moments
-from tkdebug.interpreter.shared_buffers import read_view
-from tkdebug.interpreter.values import (
+from tkdebug.interpreter.tiles.values import (
     AddressTile,
     BufferView,
     DescriptorTile,
@@ -31,8 +31,8 @@ from tkdebug.interpreter.values import (
 )
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.buffers import Buffer
     from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.memory.buffers import Buffer
 
 _MOST_BYTES = 1 << 30
 

@@ -14,7 +14,7 @@ from tkdebug.debugger.value_text import number_text, summary, truths_text
 from tkdebug.debugger.why import Why, why, why_not_written
 from tkdebug.debugger.why_nan import why_nan
 from tkdebug.errors import UsageError
-from tkdebug.interpreter.buffers import Buffer
+from tkdebug.interpreter.memory.buffers import Buffer
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console

@@ -30,11 +30,11 @@ from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.hyperslabs import are_injective
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.hyperslabs import are_injective
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.values import BoxTile, TileValue
+from tkdebug.interpreter.tiles.values import BoxTile, TileValue
 
 _SYMBOLS = {
     arith.AddF.name: "+",

@@ -58,12 +58,22 @@ def make_run(kernel: NativeKernel, kernels: Mapping[object, CompiledKernel] | No
         "now": time_ns,
         "next_launch_id": next_launch_id,
     }
-    exec(compile(_text(kernel), f"<run of {kernel.name}>", "exec"), namespace)
+    text = _text(kernel, kernels is not None)
+    exec(compile(text, f"<run of {kernel.name}>", "exec"), namespace)
     run: Run = namespace["run"]
     return run
 
 
-def _text(kernel: NativeKernel) -> str:
+_LOOK = """
+    watched = find(())
+    if watched.__class__ is Watched:
+        for get, name, value in watched.watched:
+            if get(name) is not value:
+                watched.launch_seen((x, y, z), stream, ({values}), ({passed}))
+                return"""
+
+
+def _text(kernel: NativeKernel, is_looked_at: bool) -> str:
     specs = kernel.src.specs
     params = kernel.src.fn.params
     values = "".join(f"a{index}, " for index in range(len(specs)))
@@ -72,15 +82,10 @@ def _text(kernel: NativeKernel) -> str:
         for index, (spec, parameter) in enumerate(zip(specs, params, strict=True))
         if not parameter.is_constexpr
     )
+    look = _LOOK.format(values=values, passed=passed) if is_looked_at else ""
     return f"""\
 def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
-    if x <= 0 or y <= 0 or z <= 0: return
-    watched = find(())
-    if watched.__class__ is Watched:
-        for get, name, value in watched.watched:
-            if get(name) is not value:
-                watched.launch_seen((x, y, z), stream, ({values}), ({passed}))
-                return
+    if x <= 0 or y <= 0 or z <= 0: return{look}
     if not hooks.launch:
         kernel.submit(x, y, z, stream, {passed})
         return
