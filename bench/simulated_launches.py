@@ -32,8 +32,8 @@ import tkdebug.language as tl  # noqa: E402
 from tkdebug.compiler.targets import register_backend  # noqa: E402
 from tkdebug.hook_chain import HOOKS, Hook  # noqa: E402
 from tkdebug.instrument import add_hook  # noqa: E402
-from tkdebug.instrument.gpu_recording import GpuRecording  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
+from tkdebug.instrument.recording.gpu_recording import GpuRecording  # noqa: E402
 from tkdebug.instrument.recording_process.packing import LaunchPacker  # noqa: E402
 from tkdebug.instrument.recording_process.ring import RingWriter  # noqa: E402
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit  # noqa: E402

@@ -13,12 +13,12 @@ from pathlib import Path
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted, counted_line
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
-from tkdebug.instrument.instrumented_lines import instrumented_text
-from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
+from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
+from tkdebug.instrument.analyses.known_faults import baseline_outcome, count_states, remarks
+from tkdebug.instrument.analyses.watched_values import watched_lines
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.watched_values import watched_lines
 from tkdebug.terminal_style import style_of
 from tkdebug.terminal_text import tell, visible, visible_line
 
