@@ -413,3 +413,36 @@ def chosen(x_ptr, out_ptr, BLOCK: tl.constexpr):
 def test_what_a_choice_drops_is_right():
     x = torch.tensor([1.0, 1e6, torch.nan, -3.0])
     assert not run(chosen, (1,), x, torch.zeros(4, dtype=torch.int8), BLOCK=4)
+
+
+@tkdebug.jit
+def summed(
+    x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, WIDEN: tl.constexpr, SCAN: tl.constexpr
+):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    if WIDEN:
+        x = x.to(tl.int32)
+    if SCAN:
+        tl.store(out_ptr + at, tl.cumsum(x, 1))
+    else:
+        tl.store(out_ptr, tl.sum(tl.sum(x, 1, keep_dims=True)))  # BORN summed
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16])
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_sum_stored_as_the_type_that_was_summed_wraps(dtype, scan):
+    x = torch.full((4, 512), 100, dtype=dtype)
+    assert not run(summed, (1,), x, torch.zeros_like(x), 4, 512, WIDEN=False, SCAN=scan)
+
+
+def test_a_sum_that_was_asked_to_be_wide_is_not_to_wrap():
+    x, out = torch.full((4, 16), 100, dtype=torch.int8), torch.zeros(64, dtype=torch.int8)
+    fault = only(run(summed, (1,), x, out, 4, 16, WIDEN=True, SCAN=False))
+    assert fault.line == line("BORN summed")
+
+
+def test_a_sum_stored_as_another_type_is_not_to_wrap():
+    x, out = torch.full((4, 512), 100, dtype=torch.int16), torch.zeros(8, dtype=torch.int8)
+    fault = only(run(summed, (1,), x, out, 4, 512, WIDEN=False, SCAN=False))
+    assert fault.line == line("BORN summed")

@@ -3,11 +3,8 @@
 That is a float that is outside the integers of its target, an integer whose upper bits are cut off,
 and a finite number that becomes Inf. Until one happens this looks at nothing but conversions.
 
-Integers are cut on purpose in hashes, random numbers and packed words. So conversions of what bit
-operations or large factors made are left alone, and so are those that only bit operations use; a
-word whose upper half is shifted out elsewhere is taken apart. A function such as exp(x) of the
-input that is too large for the tensor it is stored to is Inf there by right. Lost elements that no
-unmasked lane stores are of no concern.
+`lossy_conversions` says which conversions may lose what is not meant to be lost. Lost elements
+that no unmasked lane stores are of no concern.
 """
 
 from __future__ import annotations
@@ -18,19 +15,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import Cast, accessed
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
-from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checked_access import mask_of
-from tkdebug.interpreter.checks.given_values import gives_function_of_input
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.interpreter.checks.infs import all_finite
+from tkdebug.interpreter.checks.lossy_conversions import (
+    BIT_OPS,
+    TO_FLOAT,
+    TO_INTEGER,
+    bits_of,
+    may_lose,
+)
 from tkdebug.interpreter.checks.shadow_flow import (
     all_united,
     computable,
@@ -42,32 +41,20 @@ from tkdebug.interpreter.checks.shadow_values import (
     ShadowValues,
     at_touched,
     element_at,
-    is_in_kernel,
     stored_value,
 )
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.checked_access import mask_of
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
+from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, TileValue
 
-_TO_INTEGER = (arith.FPToSI.name, arith.FPToUI.name)
-_FROM_INTEGER = (arith.SIToFP.name, arith.UIToFP.name)
-_TO_FLOAT = (arith.TruncF.name, tt.FpToFp.name, *_FROM_INTEGER)
-_BIT_OPS = frozenset(
-    view.name
-    for view in (
-        arith.AndI, arith.OrI, arith.XOrI, arith.ShLI, arith.ShRSI, arith.ShRUI, arith.MulHiUI,
-        tt.Bitcast, tt.PtrToInt, tt.ElementwiseInlineAsm, tt.ExternElementwise,
-    )
-)  # fmt: skip
 # Through these nothing is followed: the bits that are left are wanted, or a decision is made.
-_ENDS = _BIT_OPS | {arith.RemSI.name, arith.RemUI.name, arith.CmpI.name, arith.CmpF.name}
+_ENDS = BIT_OPS | {arith.RemSI.name, arith.RemUI.name, arith.CmpI.name, arith.CmpF.name}
 _SIGNED_USERS = (arith.ExtSI, arith.SIToFP, arith.DivSI)
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool)
-# Factors of hashes; those of offsets are smaller as a rule.
-_HASH_FACTOR = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,59 +78,11 @@ class NarrowingCheck(Observer):
 
     def moments(self, op: Operation) -> Moments:
         """After conversions that may lose what is not meant to be lost."""
-        return Moments.AFTER if _is_checked(op) else Moments.NEVER
+        return Moments.AFTER if may_lose(op) else Moments.NEVER
 
     def of_batch(self, run: Evaluator) -> Observer:
         """The lost elements of one batch."""
         return NarrowingTracker(run, self._faults)
-
-
-def _is_checked(op: Operation) -> bool:
-    if op.name in _FROM_INTEGER and str(ir.element_of(op.result.type)) != "f16":
-        return False  # any other float takes all integers
-    if op.name in _TO_INTEGER or op.name in _TO_FLOAT:
-        return is_in_kernel(op) and _bits(Cast(op).source) > 8 and not _is_too_large_itself(op)
-    if not arith.TruncI.matches(op) or _bits(op.result) == 1 or not is_in_kernel(op):
-        return False
-    source = arith.TruncI(op).source
-    if any(user.name in _BIT_OPS for user in source.uses):
-        return False  # a word that is taken apart
-    return not _is_of_bits(source)
-
-
-def _is_too_large_itself(op: Operation) -> bool:
-    """Whether `op` only stores a function of the input: pow(x) that fp16 has no number for."""
-    is_stored = all(stored_value(user) is op.result for user in op.result.uses)
-    return op.name in _TO_FLOAT and is_stored and gives_function_of_input(Cast(op).source)
-
-
-def _bits(value: Value) -> int:
-    return ir.element_of(value.type).bits
-
-
-def _is_of_bits(value: Value) -> bool:
-    """Whether bit operations, or a factor as hashes have, went into an integer."""
-    seen, left = set[Value](), [value]
-    while left:
-        value = left.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        op = value.defining_op
-        if _bits(value) == 1:
-            continue  # what chooses between numbers goes into none
-        if op is None or op.name in CONTROL_FLOW:
-            left += incoming(value)
-        elif op.name in _BIT_OPS or (arith.MulI.matches(op) and any(map(_is_large, op.operands))):
-            return True
-        elif not (tt.Load.matches(op) or op.name in _TO_INTEGER):
-            left += op.operands
-    return False
-
-
-def _is_large(value: Value) -> bool:
-    number = constant_value(traced(value, names_of(tt.Splat, tt.Broadcast, arith.ExtSI)))
-    return isinstance(number, int) and abs(number) >= _HASH_FACTOR
 
 
 class NarrowingTracker(ShadowValues[Narrowed]):
@@ -185,7 +124,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             origins = {key: of for shadows in each if shadows for key, (of, _) in shadows.items()}
             for key, origin in origins.items():
                 shadows = [known[key][1] if known and key in known else None for known in each]
-                if tt.Dot.matches(op) and origin.op.name in _TO_FLOAT:
+                if tt.Dot.matches(op) and origin.op.name in TO_FLOAT:
                     # An Inf times 0 is a NaN, as of attention over what is masked.
                     flowed: Sequence[Tensor | None] = [rows_and_columns(shadows)]
                 else:
@@ -204,9 +143,9 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """A conversion has run."""
-        if op.name in _TO_FLOAT:
+        if op.name in TO_FLOAT:
             bad = lost = self._infinite(op, operands[0], results[0])
-        elif op.name in _TO_INTEGER:
+        elif op.name in TO_INTEGER:
             bad = lost = self._outside_of_integers(op, operands[0])
         else:
             bad, lost = self._cut_off(op, operands[0])
@@ -229,7 +168,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         return narrow.isinf() & wide.isfinite()
 
     def _outside_of_integers(self, op: Operation, value: TileValue) -> Tensor | None:
-        bits = _bits(op.result)
+        bits = bits_of(op.result)
         is_signed = arith.FPToSI.matches(op)
         low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if is_signed else (0.0, 2.0**bits)
         if _is_within(value, low, high):
@@ -239,7 +178,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
 
     def _cut_off(self, op: Operation, value: TileValue) -> tuple[Tensor | None, Tensor | None]:
         """Where a value does not fit, and where it would not as an unsigned one either."""
-        bits = _bits(op.result)
+        bits = bits_of(op.result)
         half = 1 << (bits - 1)
         if isinstance(value, int):
             value = self._ev.dense(value, Cast(op).source.type)
@@ -303,7 +242,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
                     shadow = shadow & origin.lost
             values = stored()
             bad = at_touched(shadow, access.touch(), self._ev.first)
-            if origin.op.name in _TO_FLOAT and values.is_floating_point():
+            if origin.op.name in TO_FLOAT and values.is_floating_point():
                 bad = bad & ~computable(values).isfinite()
             places = bad.nonzero().reshape(-1)
             if places.numel():
@@ -320,7 +259,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
             f"{_narrowing_text(origin, at, is_unsigned)}; the result is stored",
             Offender(stored.program_id, at[1:], stored.index),
             count,
-            severity="warning" if origin.op.name in _TO_FLOAT else "error",
+            severity="warning" if origin.op.name in TO_FLOAT else "error",
             store=access.op,
             tensor=buffer.name,
             hint=_hint(origin.op),
@@ -358,10 +297,10 @@ def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = F
     """What was lost at an element, such as "300 does not fit int8 (-128 to 127)"."""
     op = origin.op
     value = element_at(origin.operands[0], at).item()
-    bits = _bits(op.result)
-    if op.name in _TO_FLOAT:
+    bits = bits_of(op.result)
+    if op.name in TO_FLOAT:
         if arith.UIToFP.matches(op) and value < 0:
-            value += 1 << _bits(Cast(op).source)
+            value += 1 << bits_of(Cast(op).source)
         shown = f"{value:g}" if isinstance(value, float) else str(value)
         name = str(ir.element_of(op.result.type))
         name = f"fp{bits}" if name == f"f{bits}" else name
@@ -371,14 +310,14 @@ def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = F
         target = f"uint{bits} (0 to {2 * half - 1})"
     else:
         target = f"int{bits} ({-half} to {half - 1})"
-    if op.name in _TO_INTEGER:
+    if op.name in TO_INTEGER:
         return f"{value:g} does not fit {target}"
     return f"{value} does not fit {target}, and loses its upper bits"
 
 
 def _hint(op: Operation) -> str:
-    if op.name in _TO_FLOAT:
+    if op.name in TO_FLOAT:
         return "scale or clamp before the conversion, or keep the wider type"
-    if op.name in _TO_INTEGER:
+    if op.name in TO_INTEGER:
         return "clamp before the conversion, as in tl.clamp(x, -128.0, 127.0); a NaN needs tl.where"
     return "keep the wider type, or mask with & where only the lower bits are meant"
