@@ -187,17 +187,15 @@ last = twice + 1
 """
 
 
-@pytest.fixture
-def script(pane, tmp_path):
-    """A script that is about to run, in a thread of its own, under the pane's debugger."""
-    file = tmp_path / "script.py"
-    file.write_text(SCRIPT)
+def begin_script(pane, file, text, **names):
+    """Run a script in a thread of its own, under the pane's debugger."""
+    file.write_text(text)
     pane.front._script = str(file)
 
     def run():
         pane.front.begin_at_script()
         try:
-            exec(compile(SCRIPT, str(file), "exec"), {"__name__": "__main__"})
+            exec(compile(text, str(file), "exec"), {"__name__": "__main__", **names})
         except (Ended, KeyboardInterrupt):
             pass
         finally:
@@ -208,6 +206,11 @@ def script(pane, tmp_path):
     thread.start()
     pane._threads.append(thread)
     return str(file)
+
+
+@pytest.fixture
+def script(pane, tmp_path):
+    return begin_script(pane, tmp_path / "script.py", SCRIPT)
 
 
 def at_host(pane, at):
@@ -253,9 +256,24 @@ def test_the_scripts_lines_are_stepped_into_a_launch_and_back(pane, script):
     pane.type("n")
     view = at_host(pane, 13)
     assert variables(view)["total"] == "224"
-    pane.type("rn", "q")
+    pane.type("rn")
     assert pane.answer()[0].startswith("*** rn: the script's own lines cannot be gone back to")
+    pane.type("q")
     pane.wait("ended")
+
+
+def test_a_step_that_is_asked_for_while_the_script_steps_waits_for_its_next_line(pane, tmp_path):
+    begun, go = threading.Event(), threading.Event()
+    text = "begun.set(), go.wait()\nx = 1\ny = 2\n"
+    begin_script(pane, tmp_path / "script.py", text, begun=begun, go=go)
+    at_host(pane, 1)
+    pane.type("n")
+    assert begun.wait(WAIT_S)
+    pane.type("n")
+    while pane.answer() != ["waits for the next stop"]:
+        pass
+    go.set()
+    assert at_host(pane, 3).reasons == ()
 
 
 def test_ctrl_c_at_the_scripts_lines_ends_it_and_stops_nowhere_else(pane, script, monkeypatch):

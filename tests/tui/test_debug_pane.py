@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import stopped_kernels as kernels
@@ -349,7 +351,7 @@ async def test_a_breakpoint_at_a_function_has_a_mark_and_a_click_there_takes_it_
 async def test_ctrl_c_at_a_stop_ends_nothing(tmp_path):
     async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
         await at(pilot, "load")
-        app._child = object()
+        app._child = SimpleNamespace(waits_for_input=bool, echoes=bool, status=None)
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "c goes on, q quits" in "".join(notified(app)), "the word")
         app._child = None
@@ -365,6 +367,23 @@ async def test_keys_that_wait_for_the_next_stop_are_no_answers(tmp_path):
         pane.hear(Answer("n", ("waits for the next stop",)))
         pane.hear(Answer("p x", ("waits for the next stop",)))
         assert app.query_one(AnswerLog).text.count("waits") == 1
+
+
+async def test_long_reasons_and_answers_are_broken_and_tables_are_not(tmp_path):
+    commands = (f"b {line('store')}", "c")
+    async with debugging(tmp_path, *commands, size=(80, 24)) as (app, pilot):
+        await at(pilot, "store")
+        pane, answers = app.query_one(DebugPane), app.query_one(AnswerLog)
+        long = "breakpoint 7; " + "a word " * 30
+        pane.hear(replace(pane._view, reasons=("a fault", long)))
+        title = str(app.query_one("#debug-title").render())
+        assert "a fault (below)" in title
+        assert "launch 1 of tiled" in title
+        await until(pilot, lambda: answers._lines[-1][0].endswith("a word"), "the end of it")
+        assert max(len(text) for text, _ in answers._lines) < 80
+        assert long.rstrip() in answers.text.replace("\n", " ")
+        pane.hear(Answer("tile acc", ("1 " * 60,)))
+        assert answers._lines[-1][0] == "1 " * 60
 
 
 def test_a_variable_with_nan_says_so_first():

@@ -151,7 +151,7 @@ class RemoteFront:
                 self._answer(part)
                 continue
             console.commands.clear()
-            if not self.debugger.is_running:
+            if not self._stops_soon():
                 self._said[:] = ["*** no kernel is stopped"]
             elif len(self._ahead) >= _MOST_AHEAD:
                 self._said[:] = [f"*** {_MOST_AHEAD} commands wait for the next stop already"]
@@ -161,6 +161,10 @@ class RemoteFront:
                 self._send_ahead()
             self._answer(part)
             return
+
+    def _stops_soon(self) -> bool:
+        """Whether a launch that can be stopped runs, or the script's lines are stepped."""
+        return self.debugger.is_running or ("host" in vars(self) and self.host.is_stepping)
 
     def _run_quietly(self, line: str) -> Resume | None:
         """Run a line; what it says is kept."""
@@ -182,6 +186,7 @@ class RemoteFront:
 
     def _answer(self, line: str) -> None:
         self._send({"event": "answer", "command": line, "lines": list(self._said)})
+        self._said.clear()  # what pdb says next is why it stops
         self._send_breakpoints()
 
     def _forget_ahead(self) -> None:

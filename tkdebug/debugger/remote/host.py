@@ -37,6 +37,11 @@ class PaneHost(HostDebugger):
         self.mainpyfile = self.canonic(script)
         self._ask = ask
 
+    @property
+    def is_stepping(self) -> bool:
+        """Whether it stops at one of the next lines, breakpoint or none."""
+        return self.stoplineno >= 0
+
     def cmdloop(self, intro: Any = None) -> None:
         """Ask until the script goes on."""
         self._console.debugger.forget_next_launch()

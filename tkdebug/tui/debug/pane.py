@@ -35,7 +35,7 @@ from tkdebug.tui.debug.program_grid import ProgramGrid, program_id
 from tkdebug.tui.debug.source import DebugSource, SourceFiles, breakpoint_marks
 from tkdebug.tui.debug.stop_view import StopView, Variables
 from tkdebug.tui.debug.timeline import MomentChosen, TimeLog
-from tkdebug.tui.debug.titles import frames_line, stop_line, why_nothing
+from tkdebug.tui.debug.titles import frames_line, is_long, stop_line, why_nothing
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.line_list import LineList
 from tkdebug.tui.messages import TabMarked
@@ -201,7 +201,10 @@ class DebugPane(Pane):
             if is_new or before is None or before.place != place:
                 self._open_file(place.file)
         self._show_source()
-        self.query_one(StopView).show(view)
+        stop_view = self.query_one(StopView)
+        stop_view.show(view)
+        if is_long(view) and (before is None or is_new or before.reasons != view.reasons):
+            stop_view.answer("", view.reasons)
         names = tuple(each.name for each in view.variables)
         self.query_one("#debug-command", CommandLine).know(names)
 
