@@ -41,10 +41,10 @@ from sections import machine, replace_section  # noqa: E402
 
 from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
 from tkdebug.compiler.targets import target_of  # noqa: E402
-from tkdebug.compiler.targets.nvptx import ptx_stage  # noqa: E402
 from tkdebug.compiler.targets.nvptx.architectures import ptx_versions  # noqa: E402
+from tkdebug.compiler.targets.nvptx.codegen import ptx_stage  # noqa: E402
+from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import LlvmStage  # noqa: E402
 from tkdebug.compiler.targets.nvptx.compile import LoweredModule, lower_to_llvm  # noqa: E402
-from tkdebug.compiler.targets.nvptx.llvm_stage import LlvmStage  # noqa: E402
 from tkdebug.compiler.targets.target import Target  # noqa: E402
 from tkdebug.linemap.nvidia.ptx_locations import rewrite_locations  # noqa: E402
 from tkdebug.runtime.arguments.alignment import alignment_key  # noqa: E402

@@ -20,7 +20,7 @@ from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 from tkdebug.interpreter import run_module
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 RANDOM = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -9,7 +9,7 @@ from gpu_ir_support import kernel, lanes, run
 
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import IRError, LaunchError
-from tkdebug.interpreter.shared_buffers import POISON
+from tkdebug.interpreter.memory.shared_buffers import POISON
 
 POINTERS = """
 %i = tt.make_range {start = 0, end = 32} : tensor<32xi32, #line>
@@ -173,10 +173,10 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     %t = ttg.memdesc_trans %q {order = [1, 0]} : !ttg.memdesc<8x8xf32, #tile, mutable> -> !ttg.memdesc<8x8xf32, #ttg.shared_linear<{offset = [[1, 0], [2, 0], [4, 0], [8, 0], [0, 1], [0, 2], [0, 4], [0, 8]]}>, mutable>
     %r = tt.load %x : !tt.ptr<f32> -> f32
     """
-    from tkdebug.interpreter import shared_buffers
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.fault_log import FaultLog
     from tkdebug.interpreter.fusion import Fusion
+    from tkdebug.interpreter.memory import shared_buffers
     from tkdebug.interpreter.plan import Plan
     from tkdebug.interpreter.state import Batch
 

@@ -1,19 +1,22 @@
 """`--check unwritten-output`: gaps in fresh tensors, reported once something reads them."""
 
+import io
 from functools import partial
 
+import numpy
 import pytest
 import torch
 import unwritten_kernels as kernels
 from marked_lines import line_of, only
 
-from tkdebug.compat.marked_empties import mark_empties
-from tkdebug.compat.watched_gaps import watch_gaps
+from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.benchmark.testing import assert_close
 
 line = partial(line_of, kernels)
 ones = torch.ones
@@ -73,6 +76,66 @@ def test_sum_of_an_output_with_a_gap(reported, dtype):
 def test_ways_to_read_a_gap(reported, look):
     look(double(50, 3))
     assert only(reported).line == line("GAP double")
+
+
+def wrong(assertion, *args, **keywords):
+    with pytest.raises(AssertionError):
+        assertion(*args, **keywords)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda out: torch.allclose(out.double(), 2 * ones(50).double()),
+        lambda out: (out.to(torch.float64) - 2).abs().max(),
+        lambda out: out.type_as(ones(1).double()).tolist(),
+        lambda out: out.half().float()[-1].item(),
+        lambda out: torch.equal(out.long(), 2 * ones(50).long()),
+        lambda out: wrong(
+            torch.testing.assert_close, out.view(5, 10).t().half(), ones(10, 5).half()
+        ),
+        lambda out: wrong(assert_close, out.double(), 2 * ones(50).double()),
+        lambda out: wrong(numpy.testing.assert_allclose, out.cpu().double().numpy(), 2.0),
+        lambda out: numpy.allclose(2.0, out.double().numpy()[40:]),
+        lambda out: ones(2, 50).double().copy_(out).sum(),
+        lambda out: torch.cat([ones(3).double(), out])[50:].sum(),
+        lambda out: torch.tensor(out, dtype=torch.float64).isnan(),
+        lambda out: out.flip(0).roll(1).double()[:4].sum(),
+        lambda out: out.tile(2)[60:].sum(),
+        lambda out: str(out.double().unbind()[-1]),
+        lambda out: torch.save({"out": [out.double()]}, io.BytesIO()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:To copy construct")
+def test_ways_to_read_a_converted_gap(reported, look, dtype):
+    look(double(50, 3, dtype))
+    assert only(reported).line == line("GAP double")
+
+
+def test_part_of_another_type_that_is_filled_with_a_gap(reported):
+    both = torch.zeros(3, 50, dtype=torch.float64)
+    both[1, :] = double(50, 3)
+    both[0].sum()
+    assert not reported
+    both[1].sum()
+    assert only(reported).index == 48
+
+
+@pytest.mark.parametrize(
+    ("look", "reader"),
+    [
+        (lambda out: (out.double() * 2 - 1).abs().max(), "torch's `max`"),
+        (lambda out: out.add_(1).sub_(3).double().mean(), "torch's `mean`"),
+        (lambda out: (out - 2).numpy(), "torch's `sub`"),
+        (lambda out: wrong(numpy.testing.assert_equal, out.numpy(), 2), "numpy's `assert_equal`"),
+        (lambda out: out.sort().values.sum(), "torch's `sum`"),
+        (lambda out: torch.save(out, io.BytesIO()), "torch's `save`"),
+    ],
+)
+def test_reader_of_what_arithmetic_made_of_a_gap(reported, look, reader):
+    look(double(50, 3))
+    assert f"; {reader} " in only(reported).message
 
 
 def test_gap_that_a_later_launch_reads(reported):
@@ -161,6 +224,44 @@ def test_ways_to_leave_a_gap_alone(reported, look):
     look(out)
     del out
     HELD_GAPS.end()
+    assert not reported
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda out: (out.double() + 1)[:48].sum(),
+        lambda out: out.mul_(2)[:48].sum(),
+        lambda out: (torch.relu(out.bfloat16()) * ones(50))[:48].mean(),
+        lambda out: out.flip(0).roll(1)[3:].sum(),
+        lambda out: out.sort().values[:48].sum(),
+        lambda out: torch.where(torch.arange(50) < 48, out.double(), 0.5).sum(),
+        lambda out: out.short()[:48].sum(),
+        lambda out: (out.sum, torch.save(out[:48].clone(), io.BytesIO())),
+        lambda out: (out[:48].sum(), torch.save(out, io.BytesIO())),
+        lambda out: numpy.testing.assert_equal(out.double().numpy()[:48], 2),
+        lambda out: numpy.copyto(out.double().numpy(), 2),
+        lambda out: torch.vmap(lambda row: row.double() * 2)(out.view(5, 10))[:4].sum(),
+    ],
+)
+def test_ways_to_convert_and_compute_with_a_gap_and_leave_it(reported, look):
+    test_ways_to_leave_a_gap_alone(reported, look)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_ways_to_leave_a_gap_of_integers_alone(reported, dtype):
+    out = double(50, 3, dtype)
+    assert int(out.long()[:48].sum() + out.int()[:48].sum() + out.float()[:48].sum()) == 288
+    assert int(out.flip(0)[2:].sum() + out.gather(0, torch.arange(9)).sum()) == 114
+    assert not reported
+
+
+def test_converted_gaps_keep_values_and_gradients(reported):
+    out, scale = double(50, 3).bfloat16(), ones(50, requires_grad=True)
+    (out * scale)[:48].sum().backward()
+    assert torch.equal(scale.grad[:48], 2 * ones(48))
+    assert bool(out[48:].view(torch.int16).eq(MARKS[torch.bfloat16]).all())
+    assert float(out[:48].sum()) == 96
     assert not reported
 
 
@@ -265,5 +366,7 @@ def test_rows_that_are_padded(reported):
 
 def test_nothing_is_watched_afterwards():
     stack = torch._C._len_torch_function_stack()
+    functions = torch.save, numpy.allclose, numpy.testing.assert_allclose
     watch_gaps()()
+    assert functions == (torch.save, numpy.allclose, numpy.testing.assert_allclose)
     assert torch._C._len_torch_function_stack() == stack

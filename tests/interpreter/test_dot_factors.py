@@ -7,8 +7,9 @@ import pytest
 import torch
 from differential import launch as launch_kernel
 
-from tkdebug.interpreter import dots, launch
+from tkdebug.interpreter import launch
 from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.tile_ops import dots
 
 # Of each kernel: loads that only a dot multiplies, and dots that nobody sees before the loop ends.
 PLANS = {"grouped": (2, 1), "by_columns": (0, 1), "by_rows": (2, 0), "rescaled": (2, 0)}

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from random_accesses import HEADER, random_launch
 
-from tkdebug.interpreter import launch, observed_access
+from tkdebug.interpreter import launch
 from tkdebug.interpreter.checks import nans
 from tkdebug.interpreter.checks.unwritten import uninitialised_reads
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
+from tkdebug.interpreter.memory import observed_access
 from tkdebug.knobs import scope
 
 SPECIALS = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 3e38)

@@ -13,7 +13,7 @@ from tkdebug.interpreter import run_module
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.launch import Prepared
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 KERNEL = """
 tt.func @k(%x: !tt.ptr<f32>, %out: !tt.ptr<f32>) attributes {arg_names = ["x", "out"]} {

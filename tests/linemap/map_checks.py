@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from native_support import places
 
-from tkdebug.compiler.targets.nvptx.disassembly import disassemble
+from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
 from tkdebug.linemap.line_counts import Place
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.local_functions import holding

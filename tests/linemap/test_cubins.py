@@ -10,8 +10,8 @@ import pytest
 from native_support import needs_codegen, needs_libdevice, needs_nvdisasm, places
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
-from tkdebug.compiler.targets.nvptx.disassembly import disassemble
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
+from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS

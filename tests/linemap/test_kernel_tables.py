@@ -15,9 +15,9 @@ from native_support import needs_codegen, needs_nvdisasm
 import tkdebug
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-from tkdebug.compiler.targets.nvptx import codegen
 from tkdebug.compiler.targets.nvptx import compile as compile_stage
-from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
+from tkdebug.compiler.targets.nvptx.codegen import generation
+from tkdebug.compiler.targets.nvptx.cubins.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote
 from tkdebug.errors import IRError
 from tkdebug.events import KernelCompiled
@@ -144,7 +144,7 @@ def test_resources_and_occupancy() -> None:
 
 
 def test_notes_of_the_assembler_are_of_the_line_of_their_op(monkeypatch) -> None:
-    record = codegen.native_code
+    record = generation.native_code
 
     def noting(*arguments):
         code = record(*arguments)
@@ -152,7 +152,7 @@ def test_notes_of_the_assembler_are_of_the_line_of_their_op(monkeypatch) -> None
         notes = (PerformanceNote("C7510", "slow", 1, op_id), PerformanceNote("C7511", "slower"))
         return replace(code, warnings=notes)
 
-    monkeypatch.setattr(codegen, "native_code", noting)
+    monkeypatch.setattr(generation, "native_code", noting)
     table, _, _ = table_of(compile_nested)
     first, second = table.notes
     assert (first.code, first.message) == ("C7510", "slow")
@@ -241,7 +241,7 @@ def test_session_keeps_the_table(tmp_path: Path) -> None:
 
 
 def test_table_that_cannot_be_made_says_so_in_the_session(tmp_path: Path) -> None:
-    from tkdebug.instrument.store import line_table_text
+    from tkdebug.instrument.session_file.store import line_table_text
     from tkdebug.linemap.line_table import LineTableError
 
     def broken() -> dict[str, object]:

@@ -10,7 +10,7 @@ from tkdebug.compiler.ir.builder import Builder
 from tkdebug.compiler.ir.core import Attribute, Block
 from tkdebug.compiler.layouts import LinearLayout, blocked
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import emit_ptx
+from tkdebug.compiler.targets.nvptx.codegen.generation import emit_ptx
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 
 NUM_WARPS = 4

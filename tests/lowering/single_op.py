@@ -16,20 +16,17 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
-    async_copies,
-    bulk_copies,
     conversions,
-    dots,
     indexing,
-    reductions,
-    scans,
     shapes,
-    shared,
     sorting,
 )
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.dots import mma
 from tkdebug.compiler.targets.nvptx.lowering.driver import TENSOR_MAP
+from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce, scan
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory import async_copies, buffers, bulk_copies
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
 _FAMILIES = (
@@ -38,10 +35,10 @@ _FAMILIES = (
     conversions,
     bulk_copies,
     shapes,
-    reductions,
-    scans,
-    shared,
-    dots,
+    reduce,
+    scan,
+    buffers,
+    mma,
     indexing,
     sorting,
 )

@@ -10,7 +10,7 @@ from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 
 SIZE = 1024
 

@@ -9,7 +9,7 @@ from single_op import Piece
 
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 
 
 @pytest.mark.parametrize("element", ["i8", "f32"])

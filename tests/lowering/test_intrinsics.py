@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import CodegenError, assemble, emit_ptx
+from tkdebug.compiler.targets.nvptx.codegen.generation import CodegenError, assemble, emit_ptx
 from tkdebug.compiler.targets.nvptx.intrinsics import INTRINSICS
 
 _DECLARATION = re.compile(r"declare (?P<result>.+?) @(?P<name>[\w.]+)\((?P<arguments>.*)\)")

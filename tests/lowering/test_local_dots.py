@@ -12,9 +12,9 @@ from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import LANE, REGISTER, blocked, fma_operand, transpose
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
-from tkdebug.compiler.targets.nvptx.lowering import fma_dots
-from tkdebug.compiler.targets.nvptx.lowering.buffer_access import plan_vectors, widened
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
+from tkdebug.compiler.targets.nvptx.lowering.dots import fma
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import plan_vectors, widened
 
 ACC_32 = blocked((4, 4), (4, 8), (2, 1), (1, 0), (32, 32))
 ACC_16X64 = blocked((2, 4), (4, 8), (1, 2), (1, 0), (16, 64))
@@ -99,7 +99,7 @@ def test_operands_in_shared_memory_are_multiplied(case, elements):
 @pytest.mark.parametrize("case", CASES)
 def test_long_products_are_a_loop(case):
     text, operands = text_and_operands(*CASES[case], ("f32",) * 3)
-    with mock.patch.object(fma_dots, "_MOST_PRODUCTS", 1):
+    with mock.patch.object(fma, "_MOST_PRODUCTS", 1):
         piece = check(text, operands)
     body = piece.ctx.emit.module("test")
     loops = body.count("dot.body")

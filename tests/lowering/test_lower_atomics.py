@@ -10,7 +10,7 @@ from op_kernels import LAYOUT, Kernel
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import assemble
+from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
 
 NARROW = blocked((1,), (32,), (4,), (0,), (128,))

@@ -13,7 +13,7 @@ from tkdebug.compiler.ir.types import SCALARS, TensorType
 from tkdebug.compiler.layouts import REGISTER, blocked
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 
 NUMPY = {"f16": np.float16, "f32": np.float32, "i8": np.uint8, "f64": np.float64}
 BLOCKS = [

@@ -15,8 +15,8 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.layouts import blocked
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import assemble
-from tkdebug.compiler.targets.nvptx.libdevice import find_libdevice
+from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
+from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_scalar
@@ -289,6 +289,31 @@ def test_inline_ptx_is_emitted_per_pack(operands, results, attributes, count):
 def test_inline_ptx_with_wrong_constraints_is_refused(constraints, message):
     with pytest.raises(LoweringError, match=message):
         ptx_of("tt.elementwise_inline_asm", ["i32"], ["i32"], inline("", constraints))
+
+
+def kernel_with_a_table(table):
+    """Combines two loaded tiles by a lop3 whose table is a constant, or a third tile."""
+    kernel = Kernel()
+    type_ = kernel.tile(ir.I32)
+    operands = [kernel.operand("i32"), kernel.operand("i32")]
+    if table is None:
+        operands.append(kernel.operand("i32"))
+    else:
+        operands += kernel.op("arith.constant", (), [type_], {"value": table})
+    asm = inline("lop3.b32 $0, $1, $2, 3, $3;", "=r,r,r,n")
+    kernel.keep(*kernel.op("tt.elementwise_inline_asm", operands, [type_], asm))
+    return kernel
+
+
+def test_number_of_inline_ptx_stands_in_its_text():
+    kernel = kernel_with_a_table(0xEA)
+    text = check_assembles(kernel, "sm_90a")
+    assert re.search(r"lop3\.b32 %r\d+, %r\d+, %r\d+, 3, 234;", text)
+
+
+def test_number_of_inline_ptx_that_is_not_known_is_refused():
+    with pytest.raises(LoweringError, match="input 2 of '=r,r,r,n' has to be a number that is"):
+        kernel_with_a_table(None).ptx("sm_90a")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from op_kernels import LAYOUT, Kernel
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import assemble
+from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 
 I32 = ir.SCALARS["i32"]
 

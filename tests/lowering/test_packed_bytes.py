@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
-from tkdebug.compiler.targets.nvptx.lowering.packed_bytes import WORD_BYTES, packed_words
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.packed_bytes import (
+    WORD_BYTES,
+    packed_words,
+)
 
 WORDS = [LLVMValue("i32", f"%w{i}") for i in range(4)]
 BYTES = st.tuples(st.sampled_from(WORDS), st.integers(0, WORD_BYTES - 1))

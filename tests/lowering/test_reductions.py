@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from layout_cases import CASES, LAYOUTS
@@ -9,10 +11,11 @@ from single_op import Piece
 
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import (
+    blocked,
     slice_layout,
 )
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 
 
 def reduce_text(layout, axis, element, body, reverse=""):
@@ -136,3 +139,38 @@ def test_warps_share_out_what_every_thread_keeps():
     in_lanes = 16 * 4
     assert code.ptx.count("add.rn.f32") + code.ptx.count("add.f32") == in_lanes + 7
     assert code.ptx.count("bar.sync") == 2
+
+
+AFFINE = """
+tt.func @k(%x: tensor<512xi32, {l}>, %y: tensor<512xi32, {l}>) {{
+  %v, %w = tt.reduce %x, %y {{axis = 0}} ({{
+  ^bb0(%a: i32, %m: i32, %b: i32, %n: i32):
+    %c = arith.muli %a, %b : i32
+    %k = arith.muli %b, %m : i32
+    %d = arith.addi %k, %n : i32
+{more}
+    tt.reduce.return %c, %{last} : i32, i32
+  }}) : (tensor<512xi32, {l}>, tensor<512xi32, {l}>) -> (i32, i32)
+  tt.return
+}}
+"""
+
+
+@pytest.mark.parametrize("more", [0, 14])
+def test_many_warps_combine_in_the_order_of_the_axis(more):
+    """Affine functions composed; with 14 ops more the lanes of a warp share out the parts."""
+    layout = blocked((1,), (32,), (16,), (0,), (512,))
+    names = ["d", *(f"z{i}" for i in range(more))]
+    padding = [f"    %{b} = arith.xori %{a}, %c : i32" for a, b in itertools.pairwise(names)]
+    text = AFFINE.format(l=layout_text(layout), more="\n".join(padding), last=names[-1])
+    random = np.random.default_rng(5)
+    factors, terms = 2 * random.integers(-9, 9, 512) + 1, random.integers(-99, 99, 512)
+    product, total = 1, 0
+    for factor, term in zip(factors.tolist(), terms.tolist(), strict=True):
+        product, total = product * factor, total * factor + term
+    piece = Piece(text, 16)
+    found = [np.int32(value.view(np.int32).item()) for value in piece.run(factors, terms)]
+    expected = np.array([product % 2**32, total % 2**32], dtype=np.uint32).view(np.int32)
+    assert found == expected.tolist()
+    shuffles = piece.llvm_ir().count("call i32 @llvm.nvvm.shfl.sync.bfly")
+    assert shuffles == (18 if more else 10)

@@ -10,7 +10,7 @@ from single_op import Piece
 from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
 
 SCANNED = {

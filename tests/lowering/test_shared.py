@@ -10,7 +10,7 @@ from tkdebug.compiler.ir.layout_text import layout_text
 from tkdebug.compiler.layouts import REGISTER, blocked, dot_operand, mma_v2, nvmma_shared, wgmma
 from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 
 SHAPE = (64, 64)
 REGISTERS = {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tkdebug.compiler.layouts import OFFSET, nvmma_shared
-from tkdebug.compiler.targets.nvptx.lowering.warp_group_dots import _Matrix, _offset
+from tkdebug.compiler.targets.nvptx.lowering.dots.wgmma import _Matrix, _offset
 
 SHAPE = (64, 64)
 

@@ -229,7 +229,7 @@ def test_inline_asm_of_barriers():
         ("mov.u32 $0, %laneid;", "%laneid"),
         ("bar.arrive 0, 64;", "bar.arrive 0, 64"),
         ("ld.global.b32 $0, [$1];", "ld.global.b32"),
-        ("add.rz.f32 $0, $1, $2;", "add.rz.f32"),
+        ("ex2.rz.f32 $0, $1;", "ex2.rz.f32"),
         ("add.f32 $0, $1;", "add.f32"),
         ("lop3.b32 $0, $1, $2;", "lop3.b32"),
         ("popc.pred $0, $1;", "popc.pred"),

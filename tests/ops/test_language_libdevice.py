@@ -13,7 +13,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.errors import CompileError, UnsupportedError
-from tkdebug.interpreter import rounding
+from tkdebug.interpreter.numerics import rounding
 from tkdebug.language.extra import libdevice
 
 MODES = ("rn", "rz", "rd", "ru")

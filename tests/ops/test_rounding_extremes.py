@@ -14,7 +14,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.interpreter import rounding, special_functions
+from tkdebug.interpreter.numerics import rounding, special_functions
 from tkdebug.interpreter.rules.libdevice import MEANINGS
 from tkdebug.language.extra import libdevice
 

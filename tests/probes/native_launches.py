@@ -18,7 +18,7 @@ from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.events import Fault
 from tkdebug.interpreter.launch import Prepared
-from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor
+from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor
 
 
 def on_gpu(tensor: torch.Tensor) -> torch.Tensor:

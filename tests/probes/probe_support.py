@@ -22,18 +22,18 @@ from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.events import Fault
-from tkdebug.interpreter.closer_look import look_closer, needs_closer_look
 from tkdebug.interpreter.launch import run_module
-from tkdebug.interpreter.probe_recorder import ProbeRecorder
-from tkdebug.interpreter.probe_reports import (
+from tkdebug.interpreter.memory.address_registry import ADDRESSES
+from tkdebug.interpreter.probes.closer_look import look_closer, needs_closer_look
+from tkdebug.interpreter.probes.recorder import ProbeRecorder
+from tkdebug.interpreter.probes.reports import (
     CheckedLaunch,
     PassedTensor,
     faults_of,
     host_faults,
     merged,
 )
-from tkdebug.interpreter.probe_symptoms import ProbeObserver
-from tkdebug.interpreter.registry import ADDRESSES
+from tkdebug.interpreter.probes.symptoms import ProbeObserver
 from tkdebug.interpreter.replay import Parameters
 
 NUM_WARPS = 4

@@ -9,7 +9,7 @@ from probe_support import launches, with_probes
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import TensorDescriptor
-from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor, host_faults
+from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor, host_faults
 
 
 def found_by_the_host(x, out, rows: int) -> tuple[list, list]:

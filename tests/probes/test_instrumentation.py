@@ -23,7 +23,7 @@ from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.probes.watch_sites import records_words
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.launch import run_module
-from tkdebug.interpreter.watch_records import WatchedLaunch, seen_natively
+from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
 from tkdebug.runtime.instrumentation import captures
 from tkdebug.runtime.instrumentation.measuring import Kernel, measure
 from tkdebug.runtime.instrumentation.plugin import Instrumentation, SeenOp

@@ -21,7 +21,7 @@ from tkdebug.compiler.probes.live_memory import (
     overlapping,
     without,
 )
-from tkdebug.compiler.targets.nvptx.lowering.loaded_pointers import SEARCH
+from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_pointers import SEARCH
 from tkdebug.runtime.cuda.allocator_blocks import allocations_of
 
 _MAP = 1 << 40

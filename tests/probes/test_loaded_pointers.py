@@ -16,7 +16,7 @@ from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module
-from tkdebug.interpreter.registry import watch_addresses
+from tkdebug.interpreter.memory.address_registry import watch_addresses
 
 targets = pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 

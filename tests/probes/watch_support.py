@@ -16,7 +16,7 @@ from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.probes.watch_sites import records_words
 from tkdebug.interpreter.launch import run_module
-from tkdebug.interpreter.watch_records import Seen, WatchedLaunch, seen_natively
+from tkdebug.interpreter.watching.records import Seen, WatchedLaunch, seen_natively
 from tkdebug.watches.in_force import ValueWatch, watch
 
 BUDGET = 1 << 20

@@ -7,7 +7,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.targets.nvptx.codegen import assemble
+from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.compiler.targets.nvptx.compile import CompiledModule
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.native_compilation import NativeCompilation

@@ -13,7 +13,9 @@ from native_support import needs_codegen
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.targets.nvptx import codegen, compile, worker_process
+from tkdebug.compiler.targets.nvptx import compile
+from tkdebug.compiler.targets.nvptx.codegen import generation as code_generation
+from tkdebug.compiler.targets.nvptx.codegen import worker_process
 from tkdebug.errors import CompileError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
@@ -65,7 +67,7 @@ class Generation:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self.most >= self._together, timeout=2)
         try:
-            return codegen.generate(llvm_ir, *arguments, **keywords)
+            return code_generation.generate(llvm_ir, *arguments, **keywords)
         finally:
             with self._changed:
                 self._under_way -= 1
@@ -235,7 +237,7 @@ def test_configuration_that_llvm_refuses_is_compiled_once(generation, launched, 
     def refuse_second(llvm_ir, kernel, *rest, **keywords):
         code = generation(llvm_ir, kernel, *rest, **keywords)
         if llvm_ir == generation.kernels[1]:
-            raise codegen.CodegenError(kernel, "assemble", "no registers left")
+            raise code_generation.CodegenError(kernel, "assemble", "no registers left")
         return code
 
     monkeypatch.setattr(compile, "generate", refuse_second)
@@ -352,7 +354,7 @@ def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
     pool = worker_process.WorkerPool(size=2)
     first, second, waiting, pids = threading.Event(), threading.Event(), threading.Event(), []
     monkeypatch.setattr(worker_process, "POOL", pool)
-    monkeypatch.setattr(codegen, "POOL", pool)
+    monkeypatch.setattr(code_generation, "POOL", pool)
     # Workers that hear what they are asked, and never answer.
     monkeypatch.setattr(worker_process, "_BOOTSTRAP", "import sys; sys.stdin.buffer.read()")
     real_ask, real_wait = worker_process.WorkerProcess.ask, concurrent.futures.wait

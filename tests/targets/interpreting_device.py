@@ -12,8 +12,8 @@ from simulated_checks import CheckedPrinter, MappedMemory
 
 from tkdebug import knobs
 from tkdebug.interpreter.launch import run_module
-from tkdebug.interpreter.probe_recorder import ProbeRecorder
-from tkdebug.interpreter.probe_symptoms import ProbeObserver
+from tkdebug.interpreter.probes.recorder import ProbeRecorder
+from tkdebug.interpreter.probes.symptoms import ProbeObserver
 from tkdebug.runtime.device.platform import LaunchableKernel
 
 

@@ -17,8 +17,8 @@ from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.interpreter import registry
-from tkdebug.interpreter.registry import AddressRegistry, watch_addresses
+from tkdebug.interpreter.memory import address_registry
+from tkdebug.interpreter.memory.address_registry import AddressRegistry, watch_addresses
 from tkdebug.runtime.device.platform import Allocations, platform
 from tkdebug.runtime.probes import memory_maps
 from tkdebug.runtime.probes.checked_launches import CHECKED
@@ -27,7 +27,7 @@ from tkdebug.runtime.probes.checked_launches import CHECKED
 @pytest.fixture
 def printer(monkeypatch):
     addresses = AddressRegistry()
-    monkeypatch.setattr(registry, "ADDRESSES", addresses)
+    monkeypatch.setattr(address_registry, "ADDRESSES", addresses)
     monkeypatch.setattr(memory_maps, "ADDRESSES", addresses)
     register_backend(ScheduleBackend())
     device = CheckedPrinter()

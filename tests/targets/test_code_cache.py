@@ -8,9 +8,9 @@ import llvm_text
 import pytest
 from native_support import needs_codegen
 
-from tkdebug.compiler.targets.nvptx import code_cache, codegen, wire
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
+from tkdebug.compiler.targets.nvptx.codegen import code_cache, generation, wire
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode
 from tkdebug.errors import Frame
 from tkdebug.knobs import KNOBS
@@ -30,7 +30,7 @@ def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*arguments: object) -> None:
         raise AssertionError("a worker was asked")
 
-    monkeypatch.setattr(codegen, "_ask", ask)
+    monkeypatch.setattr(generation, "_ask", ask)
 
 
 def files() -> list[Path]:
@@ -53,7 +53,7 @@ def test_stored_kernel_comes_back_whole(code: NativeCode) -> None:
 
 def test_second_compile_asks_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     first = generate(llvm_text.VECTOR_ADD, "k", HOPPER)
-    monkeypatch.setattr(codegen, "_ask", None)
+    monkeypatch.setattr(generation, "_ask", None)
     assert same(generate(llvm_text.VECTOR_ADD, "k", HOPPER), first)
 
 

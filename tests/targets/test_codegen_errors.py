@@ -8,10 +8,10 @@ import llvm_text
 import pytest
 from native_support import needs_codegen
 
-from tkdebug.compiler.targets.nvptx import probing, worker_process
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import CodegenError, generate
-from tkdebug.compiler.targets.nvptx.worker_process import POOL, WorkerDied
+from tkdebug.compiler.targets.nvptx.codegen import probing, worker_process
+from tkdebug.compiler.targets.nvptx.codegen.generation import CodegenError, generate
+from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL, WorkerDied
 from tkdebug.errors import CompileError, Frame
 from tkdebug.knobs import KNOBS
 
@@ -176,7 +176,7 @@ def test_worker_ends_when_its_parent_does() -> None:
 
     code = (
         "import os\n"
-        "from tkdebug.compiler.targets.nvptx.worker_process import POOL\n"
+        "from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL\n"
         "with POOL.borrow() as worker:\n"
         "    worker.ask({'task': 'ping'}, b'', 60)\n"
         "    print(worker.pid, flush=True)\n"

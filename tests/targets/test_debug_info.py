@@ -11,11 +11,11 @@ import pytest
 from native_support import needs_codegen, needs_nvdisasm, places
 
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import generate
-from tkdebug.compiler.targets.nvptx.cubin_sections import CubinSections
-from tkdebug.compiler.targets.nvptx.debug_info import with_debug_info
-from tkdebug.compiler.targets.nvptx.disassembly import disassemble
-from tkdebug.compiler.targets.nvptx.inline_rows import separate_inlined_rows
+from tkdebug.compiler.targets.nvptx.codegen.generation import generate
+from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info
+from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
+from tkdebug.compiler.targets.nvptx.cubins.inline_rows import separate_inlined_rows
+from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
 from tkdebug.errors import Frame, TkError
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.cubin_resources import read_kernels

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.compiler.targets.nvptx import ptx_stage, ptxas
-from tkdebug.compiler.targets.nvptx.stage_error import StageError
-from tkdebug.compiler.targets.nvptx.warp_time import WarpTime
+from tkdebug.compiler.targets.nvptx.codegen import ptx_stage, ptxas
+from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.cubins.warp_time import WarpTime
 from tkdebug.linemap.nvidia.elf_sections import SectionsError
 
 LOAD, ADD, BRANCH = 0x981, 0x221, 0x947

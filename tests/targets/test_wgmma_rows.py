@@ -9,12 +9,12 @@ from native_support import needs_codegen, needs_nvdisasm, places
 
 from tkdebug.cli import main
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.compiler.targets.nvptx.codegen import assemble
-from tkdebug.compiler.targets.nvptx.cubin_sections import CubinSections
-from tkdebug.compiler.targets.nvptx.debug_info import with_debug_info
-from tkdebug.compiler.targets.nvptx.disassembly import disassemble
-from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
-from tkdebug.compiler.targets.nvptx.wgmma_rows import with_wgmma_rows
+from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
+from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info
+from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
+from tkdebug.compiler.targets.nvptx.cubins.line_tables import cubin_tables
+from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
+from tkdebug.compiler.targets.nvptx.cubins.wgmma_rows import with_wgmma_rows
 from tkdebug.errors import Frame
 from tkdebug.linemap.nvidia.cubins import read_line_info
 from tkdebug.linemap.nvidia.ptx_locations import rewrite_locations
@@ -80,7 +80,8 @@ def plain_cubin() -> bytes:
     """As the assembler makes it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tkdebug.compiler.targets.nvptx.codegen.with_wgmma_rows", lambda cubin, ptx: cubin
+            "tkdebug.compiler.targets.nvptx.codegen.generation.with_wgmma_rows",
+            lambda cubin, ptx: cubin,
         )
         return assemble(kernel(), "k", TARGETS["sm_90a"]).cubin
 

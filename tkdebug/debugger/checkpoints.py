@@ -15,8 +15,8 @@ from torch import Tensor
 
 from tkdebug.debugger.moments import Moment
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.observers import LaunchContext
-from tkdebug.interpreter.registry import ADDRESSES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.debugger.execution import Execution, Traced
 from tkdebug.debugger.moments import Moment
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

@@ -28,14 +28,14 @@ from tkdebug.events import Fault
 from tkdebug.interpreter import run_debugged
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.values import BufferView, TileValue
+from tkdebug.interpreter.tiles.values import BufferView, TileValue
 from tkdebug.runtime.compile.debugged_stages import values_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.observed_access import ObservedAccess
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
     from tkdebug.interpreter.state import EvaluatorState
 
 _CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)

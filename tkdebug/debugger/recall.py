@@ -20,7 +20,7 @@ from tkdebug.debugger.counting import CountingObserver
 from tkdebug.debugger.execution import Execution, Here, Passed, Traced
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.values import Reading, Unavailable, read
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

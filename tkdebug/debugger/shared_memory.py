@@ -12,9 +12,9 @@ from torch import Tensor
 from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import MemDescType, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.bulk_copies import mbarrier_text
-from tkdebug.interpreter.shared_buffers import indices, poison_of
-from tkdebug.interpreter.values import BufferView
+from tkdebug.interpreter.memory.bulk_copies import mbarrier_text
+from tkdebug.interpreter.memory.shared_buffers import indices, poison_of
+from tkdebug.interpreter.tiles.values import BufferView
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

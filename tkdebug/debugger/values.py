@@ -17,8 +17,8 @@ from tkdebug.compiler.ir import Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.tensor import block_pointer, tensor, tensor_descriptor
 from tkdebug.debugger.shared_memory import is_being_filled
-from tkdebug.interpreter.shared_buffers import read_view
-from tkdebug.interpreter.values import (
+from tkdebug.interpreter.memory.shared_buffers import read_view
+from tkdebug.interpreter.tiles.values import (
     AddressTile,
     BufferView,
     DescriptorTile,

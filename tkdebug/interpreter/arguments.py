@@ -9,8 +9,8 @@ import torch
 
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.tiles.values import AddressTile, DescriptorTile, PointerTile, TileValue
 
 _FLOAT_DTYPES = {
     "f16": torch.float16,

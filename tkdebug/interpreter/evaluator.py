@@ -15,15 +15,16 @@ from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.bulk_copies import BulkLoad
-from tkdebug.interpreter.in_flight import Copy, LandingQueue, blend_pending
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.bulk_copies import BulkLoad
+from tkdebug.interpreter.memory.in_flight import Copy, LandingQueue, blend_pending
+from tkdebug.interpreter.memory.pointers import affine_of
+from tkdebug.interpreter.memory.shared_buffers import blend_views
 from tkdebug.interpreter.observers import Observer
-from tkdebug.interpreter.pointers import affine_of
 from tkdebug.interpreter.scheduler import Scheduler
-from tkdebug.interpreter.shared_buffers import blend_views
 from tkdebug.interpreter.state import Batch, EvaluatorState
-from tkdebug.interpreter.values import (
+from tkdebug.interpreter.tile_ops.where import blend_affine, merged_addresses
+from tkdebug.interpreter.tiles.values import (
     AddressTile,
     AffineTile,
     BoxTile,
@@ -32,7 +33,6 @@ from tkdebug.interpreter.values import (
     PointerTile,
     TileValue,
 )
-from tkdebug.interpreter.where import blend_affine, merged_addresses
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.plan import Plan, Watch

@@ -16,9 +16,9 @@ from tkdebug.compiler.faults.messages import FaultText, named, place_of
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.events import Fault, FaultKind
 from tkdebug.findings.reporting import report
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.registry import ADDRESSES
-from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.memory.address_registry import ADDRESSES
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.touched import Touched
 
 _MISLEADING = ("offset-overflow", "negative-remainder")
 

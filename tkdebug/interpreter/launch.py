@@ -28,10 +28,10 @@ from tkdebug.interpreter.launch_messages import (
     progress_reporter,
     tell_interrupted,
 )
+from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.plan import Plan
-from tkdebug.interpreter.registry import ADDRESSES
 from tkdebug.interpreter.replay import SavedMemory, memory_to_save
 from tkdebug.interpreter.scheduler import Scheduler
 from tkdebug.interpreter.spin_loops import spin_loops

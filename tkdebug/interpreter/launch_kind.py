@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping
 from torch import Tensor
 
 from tkdebug.interpreter.arguments import Arguments
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.values import AddressTile, DescriptorTile, PointerTile, TileValue
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.tiles.values import AddressTile, DescriptorTile, PointerTile, TileValue
 
 
 class LaunchKind:

@@ -15,13 +15,13 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, scf
 from tkdebug.compiler.ir import Operation, Region
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.touched import Touched
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 # Executions of an access whose addresses are kept, each of so many programs.
 _MOST_SAMPLES = 12

@@ -13,13 +13,13 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, ClassVar
 
 from tkdebug.compiler.ir import Module, Operation, Region, Value
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.launch_kind import LaunchKind
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.observed_access import ObservedAccess
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
     from tkdebug.interpreter.state import EvaluatorState
 
 

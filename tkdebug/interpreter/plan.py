@@ -12,11 +12,11 @@ from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.memory.shared_buffers import clobber_scratch
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.rules.table import RULES
 from tkdebug.interpreter.rules.types import Rule
-from tkdebug.interpreter.shared_buffers import clobber_scratch
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.backend import Backend

@@ -26,7 +26,7 @@ from tkdebug.interpreter.arguments import Arguments
 from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.spin_loops import spin_loops
-from tkdebug.interpreter.values import AddressTile
+from tkdebug.interpreter.tiles.values import AddressTile
 
 # Effects of a kind of their own that come to the same when they come again. Not among them are
 # clocks, inline assembly and what is asynchronous.

@@ -12,14 +12,14 @@ from torch import Tensor
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Operation, Type
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.access import StridedAccess
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
-from tkdebug.interpreter.index import IndexAlgebra
-from tkdebug.interpreter.masks import MaskAlgebra
-from tkdebug.interpreter.program_bases import Base
-from tkdebug.interpreter.values import (
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.strided_access import StridedAccess
+from tkdebug.interpreter.tiles.index import IndexAlgebra
+from tkdebug.interpreter.tiles.masks import MaskAlgebra
+from tkdebug.interpreter.tiles.program_bases import Base
+from tkdebug.interpreter.tiles.values import (
     AffineTile,
     BoxMask,
     BoxTile,
@@ -230,7 +230,7 @@ class EvaluatorState:
         if element == ir.F64 or (element == ir.F32 and abs(value) <= _LARGEST_FLOAT32):
             return torch.full(shape, value, dtype=self.dtype_of(type_), device=self.device)
         # torch.full rounds twice, refuses what overflows fp32 and does not saturate fp8.
-        from tkdebug.interpreter import fp8
+        from tkdebug.interpreter.numerics import fp8
 
         assert isinstance(element, ir.ScalarType), f"a constant of {element}"
         exact = torch.full(shape, value, dtype=torch.float64, device=self.device)
@@ -314,7 +314,7 @@ class EvaluatorState:
         """As `map`, for arithmetic: on fp8 that is done in fp32 and rounded, as on the GPU."""
         element = ir.element_of(op.operands[0].type)
         if isinstance(element, ir.ScalarType) and element.bits == 8:
-            from tkdebug.interpreter import fp8
+            from tkdebug.interpreter.numerics import fp8
 
             fn = fp8.in_float32(fn, element.name, str(ir.element_of(op.result.type)), self.dtypes)
         return self.map(op, fn, *operands)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.probes.sites import ProbeOptions
     from tkdebug.compiler.probes.watch_sites import WatchSite
-    from tkdebug.interpreter.watch_records import Seen, WatchedLaunch
-    from tkdebug.interpreter.watching import LaunchWatcher
+    from tkdebug.interpreter.watching.launch_watcher import LaunchWatcher
+    from tkdebug.interpreter.watching.records import Seen, WatchedLaunch
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.instrumentation.measuring import Kernel
 
@@ -86,8 +86,8 @@ def launch_watcher(
 ) -> LaunchWatcher | None:
     """Who looks at the values of an interpreted launch; None where none is watched."""
     from tkdebug.compiler.probes.watch_sites import watch_sites
-    from tkdebug.interpreter.watch_records import WatchedLaunch
-    from tkdebug.interpreter.watching import LaunchWatcher
+    from tkdebug.interpreter.watching.launch_watcher import LaunchWatcher
+    from tkdebug.interpreter.watching.records import WatchedLaunch
 
     sites = watch_sites(module.function)
     if not sites:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.checks.plugin_checks import CheckPlugin
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.state import EvaluatorState
 

@@ -107,7 +107,6 @@ def _finish(
     if KNOBS.check_launches == "none" or not (wanted.is_users or KNOBS.check_launches == "all"):
         return compilation.finish()
     # Only where launches are checked.
-    from tkdebug.runtime.launch.positional_run import make_run
     from tkdebug.runtime.probes.watched_kernel import WatchedKernel
     from tkdebug.runtime.probes.watched_kernels import WatchedKernels
 
@@ -117,7 +116,7 @@ def _finish(
         return made  # type: ignore[return-value]  # a native one
     kernels[()] = made
     kernel = made.bare
-    vars(kernel)["run"] = make_run(kernel, kernels)
+    kernel.run_through(kernels)
     return kernel
 
 

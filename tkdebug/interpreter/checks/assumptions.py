@@ -20,7 +20,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.values import AddressTile, AffineTile, PointerTile, TileValue
+from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue
 
 _CHECKED = names_of(tt.Assume, tt.Hint)
 _CALLS = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.values import AffineTile, BoxMask, TileValue
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.tiles.values import AffineTile, BoxMask, TileValue
 
 # Base tensors larger than this, for each program, are those of gathers.
 _LARGEST_BASE = 256

@@ -47,11 +47,11 @@ from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.touched import Touched
-from tkdebug.interpreter.values import BoxTile, TileValue
+from tkdebug.interpreter.tiles.values import BoxTile, TileValue
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SUMS = ("addf", "mulf", "add", "mul")

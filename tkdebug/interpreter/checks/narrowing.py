@@ -22,7 +22,6 @@ from tkdebug.compiler.faults.messages import FaultText, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.infs import all_finite
 from tkdebug.interpreter.checks.lossy_conversions import (
     BIT_OPS,
@@ -46,10 +45,11 @@ from tkdebug.interpreter.checks.shadow_values import (
 )
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.checked_access import mask_of
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
+from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, TileValue
 
 # Through these nothing is followed: the bits that are left are wanted, or a decision is made.
 _ENDS = BIT_OPS | {arith.RemSI.name, arith.RemUI.name, arith.CmpI.name, arith.CmpF.name}

@@ -25,16 +25,16 @@ from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, access_verb, named
 from tkdebug.compiler.faults.stride_hints import stride_hint
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.interpreter.buffers import Buffer
-from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.access_pattern_check import AccessPatternCheck
 from tkdebug.interpreter.checks.dimension_ranges import dimensions
 from tkdebug.interpreter.checks.lane_selections import LaneSelections
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.checked_access import mask_of
 from tkdebug.interpreter.observers import Moments
-from tkdebug.interpreter.program_bases import Base
-from tkdebug.interpreter.values import AffineTile, BoxMask, PointerTile, TileValue
+from tkdebug.interpreter.tiles.program_bases import Base
+from tkdebug.interpreter.tiles.values import AffineTile, BoxMask, PointerTile, TileValue
 
 _MASK_HINT = "mask by the column, cols < n, and not by the offset: the end of a row is not the end"
 _MOST_ROUNDS = 1 << 14

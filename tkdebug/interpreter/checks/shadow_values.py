@@ -16,8 +16,8 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
+from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.observers import Observer
-from tkdebug.interpreter.touched import Touched
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
 
 # Of so many stores of one fault it is known what was stored; of others only where.
 _MOST_KNOWN = 8

@@ -13,11 +13,12 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.interpreter import conversions, rounding, where
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.index import IndexAlgebra
+from tkdebug.interpreter.numerics import rounding
 from tkdebug.interpreter.rules.types import Rule, Rules, one
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tile_ops import conversions, where
+from tkdebug.interpreter.tiles.index import IndexAlgebra
+from tkdebug.interpreter.tiles.values import TileValue
 
 _COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "oeq": torch.eq,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects import scf, tt
-from tkdebug.interpreter import elementwise, reductions
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.rules.types import Rules, nothing, unchanged
+from tkdebug.interpreter.tile_ops import elementwise, reductions
 
 RULES: Rules = {
     tt.Return: nothing,

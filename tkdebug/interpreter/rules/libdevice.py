@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tkdebug.interpreter import integer_bits as bits
-from tkdebug.interpreter import rounding
-from tkdebug.interpreter import special_functions as special
+from tkdebug.interpreter.numerics import integer_bits as bits
+from tkdebug.interpreter.numerics import rounding
+from tkdebug.interpreter.numerics import special_functions as special
 
 # `(torch, unsigned, *tensors) -> tensor`
 Meaning = Callable[..., Any]

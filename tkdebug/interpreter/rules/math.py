@@ -11,11 +11,11 @@ from tkdebug.compiler.dialects import math, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import UnsupportedError
-from tkdebug.interpreter import rounding
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.numerics import rounding
 from tkdebug.interpreter.rules.libdevice import MEANINGS
 from tkdebug.interpreter.rules.types import Rule, Rules, one
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 
 def _math(function: Callable[..., Tensor]) -> Rule:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.interpreter import (
+from tkdebug.interpreter.memory import (
     atomics,
     descriptor_blocks,
     descriptor_creation,
     descriptors,
-    memory,
+    loads_and_stores,
     pointers,
 )
 from tkdebug.interpreter.rules.types import Rules, one
 
 RULES: Rules = {
     tt.AddPtr: one(pointers.add_pointer),
-    tt.Load: one(memory.load),
-    tt.Store: memory.store,
+    tt.Load: one(loads_and_stores.load),
+    tt.Store: loads_and_stores.store,
     tt.MakeTensorDescriptor: one(descriptor_creation.make_descriptor),
     tt.DescriptorLoad: one(descriptor_blocks.descriptor_load),
     tt.DescriptorStore: descriptor_blocks.descriptor_store,

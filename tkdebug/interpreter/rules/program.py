@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects import nvvm, tt
-from tkdebug.interpreter import elementwise
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.prints import device_print
 from tkdebug.interpreter.rules.types import Rules, nothing, one, unchanged
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tile_ops import elementwise
+from tkdebug.interpreter.tiles.values import TileValue
+from tkdebug.interpreter.watching.prints import device_print
 
 
 def program_id(ev: Evaluator, view: tt.GetProgramId) -> TileValue:
@@ -38,7 +38,7 @@ RULES: Rules = {
     # What they assume is looked at by `checks.assumptions`.
     tt.Assume: nothing,
     tt.Hint: unchanged,
-    # Watches are observers (`watching`).
+    # Watches are observers (`watching.launch_watcher`).
     tt.Watch: nothing,
     tt.Visit: one(visit),
 }

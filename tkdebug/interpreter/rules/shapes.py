@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects import tt
-from tkdebug.interpreter import indexing, shapes, sorting
 from tkdebug.interpreter.rules.types import Rules, one
+from tkdebug.interpreter.tile_ops import indexing, shapes, sorting
 
 RULES: Rules = {
     tt.MakeRange: one(shapes.make_range),

@@ -176,7 +176,9 @@ class NativeCompilation:
         ignore_breakpoints(tile.breakpoints, "this kernel runs on the GPU")
         _tell_summarised_prints(tile.module)
         if hands_out_addresses(tile.module):
-            from tkdebug.interpreter.registry import ADDRESSES  # with torch, which is there by now
+            from tkdebug.interpreter.memory.address_registry import (
+                ADDRESSES,  # with torch, which is there by now
+            )
 
             ADDRESSES.are_stored_by_kernels = True
         # Before GPU passes turn the module into GPU IR.
@@ -248,7 +250,7 @@ def _tell_summarised_prints(module: Module) -> None:
     most = int(KNOBS.print_elements)
     for op in module.walk():
         if tt.Print.matches(op) and any(is_summarised(op, value, most) for value in op.operands):
-            from tkdebug.interpreter.prints import tell_summarised
+            from tkdebug.interpreter.watching.prints import tell_summarised
 
             tell_summarised(op, most)
 

@@ -34,7 +34,9 @@ from tkdebug.runtime.cuda.tensor_maps import UnmappableError, made_map_of, tenso
 from tkdebug.runtime.launch.allocation import Buffer
 
 # CUlaunchConfig (cuda.h): grid x y z, block x y z, dynamic shared bytes, stream, attributes, count.
-_CONFIG = "7I4xQQI4x"
+# What does not change is two fields of bytes: each value that is packed costs 10 ns.
+_BLOCK, _ATTRIBUTES = "4I4x", "QI4x"
+_CONFIG = f"3I{struct.calcsize(f'={_BLOCK}')}sQ{struct.calcsize(f'={_ATTRIBUTES}')}s"
 _CONFIG_BYTES = struct.calcsize(f"={_CONFIG}")
 # CUlaunchAttribute: id, padding to 8 bytes, a union of 64.
 _ATTRIBUTE = "I4x3I52x"
@@ -109,7 +111,7 @@ def make_submit(
         new_workspace: called with a size in bytes and the stream, where the kernel needs that.
     """
     attributes = _attributes(shape)
-    text = _submit_text(slots, arguments, shape, attributes)
+    text = _submit_text(slots, arguments, shape)
     layout = struct.Struct(f"={_CONFIG}{padded_format(slots)}")
     free: list[_Memory] = []
     namespace: dict[str, Any] = {
@@ -126,8 +128,10 @@ def make_submit(
         "Unmappable": UnmappableError,
         "by_pointers": by_pointers,
         "new_workspace": new_workspace,
-        # Kept alive with the function: the text holds its address.
-        "attributes": attributes,
+        "block": struct.pack(f"={_BLOCK}", shape.threads, 1, 1, shape.shared_bytes),
+        "attributes": _packed_array(attributes),
+        # Kept alive with the function.
+        "array_of_attributes": attributes,
         **{
             f"tensor_map{place}": tensor_map_of(slot.tensor_map)
             for place, slot in enumerate(slots)
@@ -144,17 +148,10 @@ def make_submit(
     return submit
 
 
-def _submit_text(
-    slots: Sequence[Slot],
-    arguments: Sequence[str],
-    shape: LaunchShape,
-    attributes: ctypes.Array[ctypes.c_char] | None,
-) -> str:
+def _submit_text(slots: Sequence[Slot], arguments: Sequence[str], shape: LaunchShape) -> str:
     taken = "".join(f", {name}" for name in arguments)
     values = "".join(f", {_value_text(slot, place)}" for place, slot in enumerate(slots))
-    count = 0 if attributes is None else len(attributes) // struct.calcsize(f"={_ATTRIBUTE}")
-    where = 0 if attributes is None else ctypes.addressof(attributes)
-    config = f"x, y, z, {shape.threads}, 1, 1, {shape.shared_bytes}, stream, {where}, {count}"
+    config = "x, y, z, block, stream, attributes"
     workspace = _WORKSPACE.format(size=shape.workspace_bytes) if shape.workspace_bytes else ""
     fallback = _FALLBACK if any(slot.made_map is not None for slot in slots) else ""
     return f"""\
@@ -219,3 +216,11 @@ def _attributes(shape: LaunchShape) -> ctypes.Array[ctypes.c_char] | None:
         return None
     packed = b"".join(struct.pack(f"={_ATTRIBUTE}", *entry) for entry in entries)
     return ctypes.create_string_buffer(packed, len(packed))
+
+
+def _packed_array(attributes: ctypes.Array[ctypes.c_char] | None) -> bytes:
+    """Where the attributes lie and how many there are, as a config has it."""
+    if attributes is None:
+        return bytes(struct.calcsize(f"={_ATTRIBUTES}"))
+    count = len(attributes) // struct.calcsize(f"={_ATTRIBUTE}")
+    return struct.pack(f"={_ATTRIBUTES}", ctypes.addressof(attributes), count)

@@ -428,6 +428,6 @@ def _watch_addresses() -> None:
 
 @lru_cache(maxsize=1)
 def _watch_once() -> None:
-    from tkdebug.interpreter.registry import watch_addresses
+    from tkdebug.interpreter.memory.address_registry import watch_addresses
 
     watch_addresses()

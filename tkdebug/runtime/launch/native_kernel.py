@@ -7,7 +7,7 @@ hooks is `submit` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter_ns, time_ns
@@ -89,6 +89,7 @@ class NativeKernel(CompiledKernel):
         )._replace(global_scratch_size=binary.workspace_bytes)
         self.asm = self._artifacts()
         self.submit: Callable[..., NativeKernel | None] = self._load_and_submit
+        self._instead: Mapping[object, CompiledKernel] | None = None
 
     def _artifacts(self) -> Artifacts:
         binary = self.binary
@@ -297,7 +298,16 @@ class NativeKernel(CompiledKernel):
         # Only what torch's compiler launches is launched so.
         from tkdebug.runtime.launch.positional_run import make_run
 
-        return make_run(self)
+        return make_run(self, self._instead)
+
+    def run_through(self, kernels: Mapping[object, CompiledKernel]) -> None:
+        """Have `run` launch what is at the key () of `kernels`, while that is looked at."""
+        self._instead = kernels
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether `run` launches another than this."""
+        return self._instead is not None and self._instead[()] is not self
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:

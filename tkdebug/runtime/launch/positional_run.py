@@ -6,6 +6,7 @@ compiled, so nothing is bound or looked up: tensors become addresses, and the ke
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, plain
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
@@ -55,15 +56,30 @@ def make_run(kernel: NativeKernel, kernels: Mapping[object, CompiledKernel] | No
         "find": (kernels or {}).get,
         "hooks": HOOKS,
         "in_flight": IN_FLIGHT,
+        "caller": sys._getframe,  # noqa: SLF001
+        "place_from": IN_FLIGHT.place_from,
+        "plain": plain,
+        "ordinal": IN_FLIGHT.ordinal,
+        "keep": IN_FLIGHT.keep,
         "now": time_ns,
         "next_launch_id": next_launch_id,
     }
-    exec(compile(_text(kernel), f"<run of {kernel.name}>", "exec"), namespace)
+    text = _text(kernel, kernels is not None)
+    exec(compile(text, f"<run of {kernel.name}>", "exec"), namespace)
     run: Run = namespace["run"]
     return run
 
 
-def _text(kernel: NativeKernel) -> str:
+_LOOK = """
+    watched = find(())
+    if watched.__class__ is Watched:
+        for get, name, value in watched.watched:
+            if get(name) is not value:
+                watched.launch_seen((x, y, z), stream, ({values}), ({passed}))
+                return"""
+
+
+def _text(kernel: NativeKernel, is_looked_at: bool) -> str:
     specs = kernel.src.specs
     params = kernel.src.fn.params
     values = "".join(f"a{index}, " for index in range(len(specs)))
@@ -72,15 +88,10 @@ def _text(kernel: NativeKernel) -> str:
         for index, (spec, parameter) in enumerate(zip(specs, params, strict=True))
         if not parameter.is_constexpr
     )
+    look = _LOOK.format(values=values, passed=passed) if is_looked_at else ""
     return f"""\
 def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
-    if x <= 0 or y <= 0 or z <= 0: return
-    watched = find(())
-    if watched.__class__ is Watched:
-        for get, name, value in watched.watched:
-            if get(name) is not value:
-                watched.launch_seen((x, y, z), stream, ({values}), ({passed}))
-                return
+    if x <= 0 or y <= 0 or z <= 0: return{look}
     if not hooks.launch:
         kernel.submit(x, y, z, stream, {passed})
         return
@@ -98,7 +109,8 @@ def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
     id = next_launch_id()
     note(id, x, y, z, stream, start_ns, {values})
     if in_flight.watched:
-        in_flight.add_packed(ran or kernel, id, (x, y, z), passed, stream, packer)
+        keep((ordinal(), id, ran or kernel, (x, y, z), plain(passed), stream, packer,
+              place_from(caller(1))))
 """
 
 

@@ -37,7 +37,7 @@ from tkdebug.watches.in_force import WATCHES
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
-    from tkdebug.interpreter.probe_reports import CheckedLaunch
+    from tkdebug.interpreter.probes.reports import CheckedLaunch
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.instrumentation.measuring import Kernel
     from tkdebug.runtime.probes.held_arguments import HeldArguments
@@ -219,7 +219,7 @@ class CheckedLaunches:
 
     def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
         """Hand out the values that were watched."""
-        from tkdebug.interpreter.watch_records import WatchedLaunch, seen_natively
+        from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
 
         counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
         if has_log(pending.plan):
@@ -247,8 +247,8 @@ class CheckedLaunches:
 
     def _report(self, pending: PendingTable, table: bytes) -> None:
         # Only launches that went wrong need the texts of faults.
-        from tkdebug.interpreter.closer_look import needs_closer_look
-        from tkdebug.interpreter.probe_reports import faults_of, host_faults, merged
+        from tkdebug.interpreter.probes.closer_look import needs_closer_look
+        from tkdebug.interpreter.probes.reports import faults_of, host_faults, merged
 
         launch = _launch_of(pending)
         faults = faults_of(pending.plan, table, launch)
@@ -276,7 +276,7 @@ class CheckedLaunches:
 
 def _launch_of(pending: PendingTable) -> CheckedLaunch:
     """What the faults of a launch name."""
-    from tkdebug.interpreter.probe_reports import CheckedLaunch
+    from tkdebug.interpreter.probes.reports import CheckedLaunch
 
     passed, known = pending.arguments, pending.known
     launch = CheckedLaunch(

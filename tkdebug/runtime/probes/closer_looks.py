@@ -17,7 +17,7 @@ from tkdebug.terminal_text import tell
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
-    from tkdebug.interpreter.probe_reports import CheckedLaunch
+    from tkdebug.interpreter.probes.reports import CheckedLaunch
     from tkdebug.runtime.probes.checked_launches import PendingTable
 
 # Of each kernel, and so many that find nothing new; and the time of all in a process.
@@ -52,7 +52,7 @@ class CloserLooks:
             faults: those in its table.
         """
         # The interpreter, which most launches do not need.
-        from tkdebug.interpreter.closer_look import look_closer
+        from tkdebug.interpreter.probes.closer_look import look_closer
 
         kernel = pending.kernel
         looks, fruitless = self._looks.get(kernel, 0), self._fruitless.get(kernel, 0)
@@ -76,7 +76,7 @@ class CloserLooks:
         self, pending: PendingTable, table: bytes, launch: CheckedLaunch, why: str
     ) -> None:
         """Say once of a kernel that it stored NaNs of which no more is known."""
-        from tkdebug.interpreter.probe_reports import symptoms
+        from tkdebug.interpreter.probes.reports import symptoms
 
         seen = symptoms(pending.plan, table)
         kind = next((kind for kind in ("nan", "inf") if kind in seen), None)

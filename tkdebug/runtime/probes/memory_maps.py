@@ -19,8 +19,8 @@ from tkdebug.compiler.probes.live_memory import (
     overlapping,
     without,
 )
-from tkdebug.interpreter.probe_reports import PassedTensor
-from tkdebug.interpreter.registry import ADDRESSES, FreedTensor
+from tkdebug.interpreter.memory.address_registry import ADDRESSES, FreedTensor
+from tkdebug.interpreter.probes.reports import PassedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.probe_reports import PassedTensor
+    from tkdebug.interpreter.probes.reports import PassedTensor
 
 # As the kernel compares addresses, as signed numbers.
 _NO_END = (1 << 63) - 1
@@ -41,7 +41,7 @@ class PassedArguments:
         # What the reports of a launch take, they load with torch.
         from torch import Tensor
 
-        from tkdebug.interpreter.probe_reports import PassedTensor
+        from tkdebug.interpreter.probes.reports import PassedTensor
 
         self.tensors: dict[str, PassedTensor] = {}
         self.numbers: dict[str, object] = {}
@@ -62,7 +62,7 @@ class PassedArguments:
         self._bounds[place] = passed.byte_bounds()
 
     def _add_other(self, name: str, plain: Any) -> None:
-        from tkdebug.interpreter.probe_reports import PassedTensor
+        from tkdebug.interpreter.probes.reports import PassedTensor
 
         if isinstance(plain, _NUMBERS):
             self.numbers[name] = plain

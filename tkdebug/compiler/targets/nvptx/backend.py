@@ -59,7 +59,7 @@ class NvptxBackend:
 
     def image_tables(self, image: bytes) -> tuple[LineTable, ...]:
         """The line tables of a cubin."""
-        from tkdebug.compiler.targets.nvptx.line_tables import cubin_tables
+        from tkdebug.compiler.targets.nvptx.cubins.line_tables import cubin_tables
 
         return cubin_tables(image)
 
@@ -166,14 +166,14 @@ class NvptxBackend:
     @property
     def parallel_compiles(self) -> int:
         """As many as there may be workers."""
-        from tkdebug.compiler.targets.nvptx import worker_process
+        from tkdebug.compiler.targets.nvptx.codegen import worker_process
 
         return worker_process.POOL.size
 
     @contextmanager
     def stopped_by(self, stop: threading.Event) -> Iterator[None]:
         """Workers asked inside are ended once `stop` is set."""
-        from tkdebug.compiler.targets.nvptx.worker_process import STOP
+        from tkdebug.compiler.targets.nvptx.codegen.worker_process import STOP
 
         token = STOP.set(stop)
         try:
@@ -183,7 +183,7 @@ class NvptxBackend:
 
     def prestart(self) -> None:
         """Start a worker and load what lowering takes."""
-        from tkdebug.compiler.targets.nvptx.worker_process import POOL
+        from tkdebug.compiler.targets.nvptx.codegen.worker_process import POOL
 
         # It loads its libraries while we load our modules.
         POOL.start_one()

@@ -80,6 +80,6 @@ class Binary:
         Raises:
             TkError: nvdisasm is not installed.
         """
-        from tkdebug.compiler.targets.nvptx.disassembly import disassemble
+        from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
 
         return disassemble(self.cubin)

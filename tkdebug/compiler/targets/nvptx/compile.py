@@ -29,7 +29,7 @@ from tkdebug.compiler.targets.backend import (
 )
 from tkdebug.compiler.targets.function_options import note_options
 from tkdebug.compiler.targets.nvptx.binary import Binary
-from tkdebug.compiler.targets.nvptx.codegen import NativeCode, generate
+from tkdebug.compiler.targets.nvptx.codegen.generation import NativeCode, generate
 from tkdebug.compiler.targets.nvptx.lowering.driver import lower_module
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.target import Target
@@ -104,7 +104,7 @@ class CompiledModule:
 
     def line_table(self, tile_ops: Mapping[int, OpPlace]) -> Mapping[str, object]:
         """From source lines to SASS, as data."""
-        from tkdebug.compiler.targets.nvptx.line_tables import line_table_data
+        from tkdebug.compiler.targets.nvptx.cubins.line_tables import line_table_data
 
         return line_table_data(self, self.target, tile_ops)
 

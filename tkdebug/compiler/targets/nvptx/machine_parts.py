@@ -27,7 +27,7 @@ def _nvjitlink() -> MachinePart:
 
 
 def _ptxas() -> MachinePart:
-    from tkdebug.compiler.targets.nvptx.ptxas import find_ptxas
+    from tkdebug.compiler.targets.nvptx.codegen.ptxas import find_ptxas
 
     found = find_ptxas()
     if found is not None:
@@ -42,7 +42,7 @@ def _ptxas() -> MachinePart:
 
 
 def _nvdisasm() -> MachinePart:
-    from tkdebug.compiler.targets.nvptx.disassembly import find_nvdisasm
+    from tkdebug.compiler.targets.nvptx.cubins.disassembly import find_nvdisasm
 
     found = find_nvdisasm()
     if found is not None:

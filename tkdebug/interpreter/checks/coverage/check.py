@@ -14,7 +14,6 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.checked_access import loaded_type
 from tkdebug.interpreter.checks.access_pattern_check import AccessPatternCheck
 from tkdebug.interpreter.checks.coverage.kept_reads import Read, Reading
 from tkdebug.interpreter.checks.coverage.load_facts import ModuleLoads
@@ -24,8 +23,9 @@ from tkdebug.interpreter.checks.dimension_ranges import is_small
 from tkdebug.interpreter.checks.value_sources import MEMORY
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory.checked_access import loaded_type
 from tkdebug.interpreter.observers import LaunchContext, Moments
-from tkdebug.interpreter.values import (
+from tkdebug.interpreter.tiles.values import (
     AddressTile,
     BoxMask,
     DescriptorTile,

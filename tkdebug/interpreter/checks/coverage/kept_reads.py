@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.dimension_ranges import (
     Dimensions,
     Ranges,
@@ -17,7 +16,8 @@ from tkdebug.interpreter.checks.dimension_ranges import (
     dimensions,
     ranges_of,
 )
-from tkdebug.interpreter.values import AffineTile, DescriptorTile, TileValue
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.tiles.values import AffineTile, DescriptorTile, TileValue
 
 
 @dataclass(frozen=True, slots=True)

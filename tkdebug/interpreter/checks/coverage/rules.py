@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.coverage.kept_reads import Coverage, Read, Reading, times_read
 from tkdebug.interpreter.checks.coverage.load_facts import Limit, LoadFacts
 from tkdebug.interpreter.checks.dimension_ranges import Dimensions
-from tkdebug.interpreter.values import AffineTile, TileValue
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.tiles.values import AffineTile, TileValue
 
 Rule = Literal["tail", "mask", "part", "overlap", "block"]
 # Smaller tiles are windows (of a pooling, of a patch) as often as blocks.

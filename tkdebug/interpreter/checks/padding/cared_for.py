@@ -24,7 +24,7 @@ from tkdebug.interpreter.checks.shadow_flow import (
     selected_shadows,
     united,
 )
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

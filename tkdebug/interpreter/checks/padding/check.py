@@ -39,9 +39,9 @@ from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 
 class PaddingTracker(ShadowValues[Origin]):
@@ -186,9 +186,10 @@ class PaddingTracker(ShadowValues[Origin]):
         combiner, pad = combination(op), each[0]
         if combiner is None or pad is None:
             return [None] * len(op.results), {}
-        axis = tt.Combining(op).axis + 1
-        extent = ir.shape_of(tt.Combining(op).sources[0].type)[axis - 1]
-        pad, whole, left_out, has_any = self._cared_for.along(op.operands[0], pad, axis, extent)
+        view = tt.Combining(op)
+        source, axis = view.sources[0], view.axis + 1
+        extent = ir.shape_of(source.type)[axis - 1]
+        pad, whole, left_out, has_any = self._cared_for.along(source, pad, axis, extent)
         is_scan = tt.Scan.matches(op)
         result = pad if is_scan else whole.squeeze(axis)
         if not has_any:

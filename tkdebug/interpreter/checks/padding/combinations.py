@@ -6,7 +6,7 @@ import torch
 
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.reductions import combiner_of
+from tkdebug.interpreter.tile_ops.reductions import combiner_of
 
 _LOWEST = ("maxnum", "maximum", "maxsi", "argmax", "argmax_any")
 _HIGHEST = ("minnum", "minimum", "minsi", "argmin", "argmin_any")

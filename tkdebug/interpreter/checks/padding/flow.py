@@ -15,7 +15,6 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.padding.combinations import neutral_of
 from tkdebug.interpreter.checks.padding.facts import Axes
 from tkdebug.interpreter.checks.shadow_flow import (
@@ -27,8 +26,9 @@ from tkdebug.interpreter.checks.shadow_flow import (
     selected_shadows,
     united,
 )
-from tkdebug.interpreter.descriptor_blocks import descriptor_access
-from tkdebug.interpreter.values import BoxTile, DescriptorTile, TileValue
+from tkdebug.interpreter.memory.checked_access import mask_of
+from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.tiles.values import BoxTile, DescriptorTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

@@ -21,7 +21,7 @@ from tkdebug.interpreter.checks.padding.flow import mask_given
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.values import BoxTile, TileValue
+from tkdebug.interpreter.tiles.values import BoxTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.checks.padding.check import PaddingTracker

@@ -15,7 +15,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.padding.facts import counts_elements
 from tkdebug.interpreter.checks.shadow_flow import united
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

@@ -25,8 +25,8 @@ from tkdebug.interpreter.checks.shadow_values import at_touched
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
-from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.tiles.values import TileValue
 
 _MOST_WORLDS = 8
 

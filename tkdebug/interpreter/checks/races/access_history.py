@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.races.access_parts import (
     Layout,
     Part,
@@ -25,6 +24,7 @@ from tkdebug.interpreter.checks.races.access_parts import (
     SlabPart,
     is_alike,
 )
+from tkdebug.interpreter.memory.buffers import Buffer
 
 
 class Deed(IntEnum):

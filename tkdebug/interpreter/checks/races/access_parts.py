@@ -17,9 +17,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tkdebug.interpreter.hyperslabs import Hyperslab
-from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.memory.hyperslabs import Hyperslab
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.touched import Touched
 
 # Where an access brought another value: everywhere, nowhere, or by element of the part.
 Changed = bool | Tensor

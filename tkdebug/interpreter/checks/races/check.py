@@ -13,19 +13,19 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, access_verb, named, place_of
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, contents
 from tkdebug.interpreter.checks.races.happens_before import HappensBefore
 from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is_silent_flag
 from tkdebug.interpreter.checks.unwritten.patterns import bits_type
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.scheduler import Scheduler
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.touched import Touched
-from tkdebug.interpreter.values import TileValue
+from tkdebug.interpreter.tiles.values import TileValue
 
 _SUMS = ("add", "fadd")
 # How often a launch stops programs at an op that publishes: each stop may take a thread.

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.races.access_history import (
     Deed,
     Elements,
@@ -38,9 +37,10 @@ from tkdebug.interpreter.checks.races.order_hints import Side, order_hint
 from tkdebug.interpreter.checks.races.race_hints import POLLED, race_hint
 from tkdebug.interpreter.checks.races.race_pairs import confirmed, conflicting
 from tkdebug.interpreter.checks.unwritten.patterns import bits_type
-from tkdebug.interpreter.hyperslabs import Hyperslab
-from tkdebug.interpreter.observed_access import ObservedAccess
-from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.hyperslabs import Hyperslab
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.touched import Touched
 
 # To see whether all have changed takes longer than to store them.
 _MOST_KEPT_BYTES = 64 << 20

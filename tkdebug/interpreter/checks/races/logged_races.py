@@ -34,14 +34,14 @@ from tkdebug.compiler.probes.watch_sites import (
     spaces,
 )
 from tkdebug.events import Fault
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.races.access_history import Deed
 from tkdebug.interpreter.checks.races.check import race_text
 from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, changes
 from tkdebug.interpreter.checks.races.happens_before import HappensBefore, Meaning
 from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is_silent_flag
-from tkdebug.interpreter.probe_reports import CheckedLaunch, PassedTensor
-from tkdebug.interpreter.touched import Touched
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor
 
 # Of programs that synchronise, each access is looked at by itself.
 MOST_EVENTS = 1 << 14

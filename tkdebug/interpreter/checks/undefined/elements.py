@@ -16,13 +16,13 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at
 from tkdebug.interpreter.checks.undefined import offset_wraps
 from tkdebug.interpreter.checks.undefined.sources import SYMBOLS, Sources
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.values import AffineTile, PointerTile, TileValue
+from tkdebug.interpreter.memory.checked_access import mask_of
+from tkdebug.interpreter.tiles.values import AffineTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

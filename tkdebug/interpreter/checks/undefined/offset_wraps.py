@@ -18,7 +18,7 @@ from torch import Tensor
 from tkdebug.compiler.analysis.offset_arithmetic import SYMBOLS
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.values import AffineTile, BoxTile, TileValue
+from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, TileValue
 
 
 def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tkdebug.compiler.analysis import offset_arithmetic
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.interpreter.checked_access import mask_of
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel
+from tkdebug.interpreter.memory.checked_access import mask_of
 
 SYMBOLS = {
     arith.DivSI.name: "//",

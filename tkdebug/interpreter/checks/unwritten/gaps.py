@@ -27,7 +27,9 @@ class Gap:
 
     Attributes:
         view: the tensor as it was passed, without holding on to it: shape, strides, offset, dtype.
-        is_used: whether something has read of the tensor, gaps or not.
+        is_used: whether something has read of the tensor, gaps or not, or copied it.
+        is_read: whether something has read of it, and a copy is no read.
+        made_by: the function whose arithmetic made it, of a copy that is none.
     """
 
     fault: Fault
@@ -35,6 +37,8 @@ class Gap:
     view: tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
     is_used: bool = False
     is_reported: bool = False
+    is_read: bool = False
+    made_by: str = ""
 
     def tensor(self) -> Tensor | None:
         """The tensor, while it is there."""
@@ -67,34 +71,72 @@ class HeldGaps:
         found = self._gaps.setdefault(storage.data_ptr(), [])
         found.append(Gap(fault, weakref.ref(storage), view, is_used=has_to_be_read))
 
-    def copied(self, source: Tensor, copy: Tensor) -> None:
-        """A copy of a tensor has its gaps."""
+    def has(self, tensor: Tensor) -> bool:
+        """Whether a launch left gaps in the allocation that the tensor is in."""
+        return bool(self._of(tensor))
+
+    def copied(self, source: Tensor, copy: Tensor, made_by: str = "") -> None:
+        """A copy of a tensor has its gaps, and so has what arithmetic made of it."""
         for gap in self._of(source):
             gap.is_used = True
             if not gap.is_reported and copy.numel() and _has_gap(copy):
-                self._add_copy(gap, copy)
+                self._add_copy(gap, copy, made_by or gap.made_by)
 
-    def _add_copy(self, gap: Gap, copy: Tensor) -> None:
+    def _add_copy(self, gap: Gap, copy: Tensor, made_by: str) -> None:
         storage = copy.untyped_storage()
         view = (tuple(copy.shape), copy.stride(), int(copy.storage_offset()), copy.dtype)
         held = self._gaps.setdefault(storage.data_ptr(), [])
-        held.append(Gap(gap.fault, weakref.ref(storage), view, is_used=True))
+        held[:] = [each for each in held if each.fault is not gap.fault or each.storage()]
+        reference = weakref.ref(storage)
+        held.append(Gap(gap.fault, reference, view, is_used=True, made_by=made_by))
 
-    def read(self, tensor: Tensor, made: Sequence[Tensor], reader: str) -> None:
+    def read(
+        self, tensor: Tensor, made: Sequence[Tensor], reader: str, may_move: bool = True
+    ) -> None:
         """`reader` read `tensor`, perhaps a part of what was left with gaps, and made others.
 
         Where those could show a gap, as NaNs, and do not, it was dropped (`torch.where`, `tril`).
+        Where they have the gaps as they were, it was moved, unless that is an answer (`max`).
         """
         gaps = self._of(tensor)
-        if not gaps:
-            return
         shows = [each for each in made if each.dtype.is_floating_point]
-        is_dropped = tensor.dtype.is_floating_point and shows and not any(map(has_nan, shows))
-        matters = not is_dropped and _has_gap(tensor)
+        if not gaps or not tensor.dtype.is_floating_point or not shows:
+            self.read_of(gaps, tensor, reader)
+        elif any(has_nan(each) if may_move else bool(each.isnan().any()) for each in shows):
+            self.read_of(gaps, tensor, reader)
+        else:
+            for each in shows:
+                self.copied(tensor, each)
+            for gap in gaps:
+                gap.is_used = gap.is_read = True
+
+    def read_of(self, gaps: Sequence[Gap], part: Tensor, reader: str) -> None:
+        """`reader` read a part of the memory that `gaps` are of."""
+        matters = bool(gaps) and _has_gap(part)
         for gap in gaps:
-            gap.is_used = True
+            gap.is_used = gap.is_read = True
             if matters:
                 self._tell(gap, f"{reader} reads some of them")
+
+    def handed_out(self, tensor: Tensor) -> None:
+        """Others get the memory; what was computed of gaps is taken for read then."""
+        for gap in self._of(tensor):
+            if gap.made_by and _has_gap(tensor):
+                self._tell(gap, f"{gap.made_by} reads some of them")
+
+    def saved(self, tensor: Tensor) -> None:
+        """A tensor is saved, which leaves gaps to whoever loads it, if nothing has read any yet."""
+        for gap in self._of(tensor):
+            if not gap.is_read and _has_gap(tensor):
+                self._tell(gap, "torch's `save` writes some of them to a file")
+
+    def at(self, address: int) -> list[Gap]:
+        """Those of the allocation that an address is in."""
+        for start, gaps in list(self._gaps.items()):
+            storage = gaps[0].storage()
+            if storage is not None and 0 <= address - start < storage.nbytes():
+                return [gap for gap in gaps if gap.storage() is not None]
+        return []
 
     def read_gap(self, tensor: Tensor, kernel: str, place: SourceLocation) -> None:
         """A kernel made something of a gap of the allocation that `tensor` is in."""
@@ -108,7 +150,7 @@ class HeldGaps:
         """A launch takes the tensor; whether it has gaps."""
         gaps = self._of(tensor)
         for gap in gaps:
-            gap.is_used = True
+            gap.is_used = gap.is_read = True
         return bool(gaps)
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
 """What marks memory that nothing has written: bit patterns that no arithmetic gives.
 
-Fresh memory is filled with them (`tkdebug.compat.marked_empties`); an element that still has one
-when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
+Fresh memory is filled with them (`compat.around_torch.marked_empties`); an element that still has
+one when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
 while every operation on one gives another, quiet NaN. Types of one byte, and int16, have too few
 patterns to spare one.
 """
@@ -44,6 +44,20 @@ def marked(tensor: torch.Tensor) -> torch.Tensor | None:
     if mark is None or not tensor.numel():
         return None
     return tensor.view(bits_type(tensor.element_size())) == mark
+
+
+def put_marks(tensor: torch.Tensor, where: torch.Tensor) -> None:
+    """Mark elements of a tensor as not written, if its type has a mark.
+
+    Autograd does not see it: a tensor of its own over the same memory is filled.
+    """
+    mark = MARKS.get(tensor.dtype)
+    if mark is None or not tensor.numel():
+        return
+    bits = torch.empty(0, dtype=bits_type(tensor.element_size()), device=tensor.device)
+    storage, offset = tensor.untyped_storage(), int(tensor.storage_offset())
+    bits.set_(storage, offset, tensor.shape, tensor.stride())
+    bits.masked_fill_(where, mark)
 
 
 def is_unwritten(tensor: torch.Tensor) -> bool:

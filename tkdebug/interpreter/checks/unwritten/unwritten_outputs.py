@@ -14,17 +14,17 @@ from tkdebug.compiler.faults.messages import FaultText, named
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
-from tkdebug.interpreter.buffers import Buffer
 from tkdebug.interpreter.checks.lane_selections import LaneSelections
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, has_nan
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, is_unwritten, marked
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.memory_usage import pointer_origins
-from tkdebug.interpreter.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
-from tkdebug.interpreter.values import DescriptorTile, PointerTile, TileValue
+from tkdebug.interpreter.tiles.values import DescriptorTile, PointerTile, TileValue
 
 
 class UnwrittenOutputs(Observer):

@@ -31,8 +31,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import (
 )
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.targets.nvptx.lowering.probes import Probes
-    from tkdebug.compiler.targets.nvptx.lowering.symptoms import Symptoms
+    from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
+    from tkdebug.compiler.targets.nvptx.lowering.probes.symptoms import Symptoms
     from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
 
 WARP_SIZE = 32

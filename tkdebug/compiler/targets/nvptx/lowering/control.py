@@ -11,8 +11,8 @@ from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probe_loops import CarriedReaches
-from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
+from tkdebug.compiler.targets.nvptx.lowering.probes.loops import CarriedReaches
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     elements_of_word,
     word_of_elements,
 )

@@ -23,14 +23,17 @@ from tkdebug.compiler.layouts import (
 )
 from tkdebug.compiler.targets.nvptx.architectures import BANKS
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering.buffer_access import MatrixPlan, plan_matrices
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.matrix_trips import plan_matrix_trip
-from tkdebug.compiler.targets.nvptx.lowering.shared_access import (
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     load_vector,
     store_matrices,
     store_vector,
 )
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
+    MatrixPlan,
+    plan_matrices,
+)
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.matrix_trips import plan_matrix_trip
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 from tkdebug.compiler.targets.target import STMATRIX
 

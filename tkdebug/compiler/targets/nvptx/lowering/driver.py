@@ -11,14 +11,14 @@ from tkdebug.compiler.ir.types import PointerType
 from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes import (
+from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_places
+from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import (
     BOUND_PARAMETER,
     TABLE_PARAMETER,
     Probes,
 )
-from tkdebug.compiler.targets.nvptx.lowering.symptoms import symptoms_of
+from tkdebug.compiler.targets.nvptx.lowering.probes.symptoms import symptoms_of
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
-from tkdebug.compiler.targets.nvptx.lowering.tensor_maps import map_places
 from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 

@@ -57,20 +57,28 @@ def _check_region(op: Operation) -> None:
 
 # Inline PTX. A letter of LLVM's constraints -> the type of such a register.
 _LETTERS = {"h": "i16", "r": "i32", "l": "i64", "f": "float", "d": "double", "b": "i1"}
+# Numbers that stand in the text, as the table of lop3.
+_NUMBERS = ("n", "i")
 
 
 @dataclass(frozen=True, slots=True)
 class _Constraints:
-    """LLVM's constraint string, taken apart: register types of outputs and of inputs."""
+    """LLVM's constraint string, taken apart: register types of outputs and of inputs.
+
+    Attributes:
+        numbers: which of the inputs have to be constants.
+    """
 
     outputs: tuple[str, ...]
     inputs: tuple[str, ...]
+    numbers: frozenset[int]
 
     @staticmethod
     def of(op: Operation) -> _Constraints:
         text = tt.ElementwiseInlineAsm(op).constraints
         outputs: list[str] = []
         inputs: list[str] = []
+        numbers = []
         for item in filter(None, (part.strip() for part in text.split(","))):
             if item[0] == "~":
                 continue
@@ -79,13 +87,16 @@ class _Constraints:
                 inputs.append(outputs[int(name)])
             elif name in _LETTERS:
                 (outputs if item[0] == "=" else inputs).append(_LETTERS[name])
+            elif item in _NUMBERS:
+                numbers.append(len(inputs))
+                inputs.append("i32")
             else:
                 raise LoweringError.at(
                     op,
                     f"inline_asm_elementwise: constraint {item!r} of {text!r} is not supported; "
-                    f"expected one of {', '.join(_LETTERS)}, as in '=r,r'",
+                    f"expected one of {', '.join((*_LETTERS, *_NUMBERS))}, as in '=r,r'",
                 )
-        return _Constraints(tuple(outputs), tuple(inputs))
+        return _Constraints(tuple(outputs), tuple(inputs), frozenset(numbers))
 
 
 def lower_inline_asm(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
@@ -103,6 +114,7 @@ def lower_inline_asm(ctx: Lowering, op: Operation, *operands: Registers) -> Sequ
             # A last instance that is not full sees the last element again.
             part = [tile[min(first + i, count - 1)] for i in range(pack)]
             arguments += _packed(ctx, part, constraints.inputs[len(arguments) :])
+        _check_numbers(op, constraints, arguments)
         values = _run(ctx, op, constraints, arguments)
         for result, registers, per_register in zip(op.results, results, widths, strict=True):
             type_ = llvm_type(result.type)
@@ -135,6 +147,19 @@ def _check_counts(
                 "inline_asm_elementwise: the constraints "
                 f"{tt.ElementwiseInlineAsm(op).constraints!r} name {have} {what}, "
                 f"but with pack={pack} there must be {want}",
+            )
+
+
+def _check_numbers(
+    op: Operation, constraints: _Constraints, arguments: Sequence[LLVMValue]
+) -> None:
+    for place in constraints.numbers:
+        if arguments[place].constant is None:
+            raise LoweringError.at(
+                op,
+                f"inline_asm_elementwise: input {place} of "
+                f"{tt.ElementwiseInlineAsm(op).constraints!r} has to be a number that is known "
+                "when the kernel is compiled; pass a constexpr",
             )
 
 

@@ -11,19 +11,19 @@ from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
-from tkdebug.compiler.targets.nvptx.lowering.exchange import (
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import (
+    axis_vectors,
+    split_place,
+    thread_columns,
+)
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import load_vector
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
     distance_bytes,
     from_distance,
     read_rows,
     tile_bytes,
     write_rows,
 )
-from tkdebug.compiler.targets.nvptx.lowering.reduction_plan import (
-    axis_vectors,
-    split_place,
-    thread_columns,
-)
-from tkdebug.compiler.targets.nvptx.lowering.shared_access import load_vector
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 
 _BIN_BYTES = 4

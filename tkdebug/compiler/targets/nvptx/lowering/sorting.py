@@ -14,22 +14,22 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import element_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering.combine import thread_parity
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.exchange import (
-    distance_bytes,
-    from_distance,
-    read_rows,
-    tile_bytes,
-)
 from tkdebug.compiler.targets.nvptx.lowering.indexing import axis_distance
-from tkdebug.compiler.targets.nvptx.lowering.reduction_plan import (
+from tkdebug.compiler.targets.nvptx.lowering.reductions.combine import thread_parity
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import (
     Parity,
     axis_vectors,
     split_place,
     thread_columns,
 )
-from tkdebug.compiler.targets.nvptx.lowering.shared_access import store_vector
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import store_vector
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
+    distance_bytes,
+    from_distance,
+    read_rows,
+    tile_bytes,
+)
 from tkdebug.compiler.targets.nvptx.lowering.sort_keys import SortKeys
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
 

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from tkdebug.compiler.targets.nvptx.lowering import (
     arithmetic,
-    async_copies,
-    atomics,
-    bulk_copies,
     casts,
     control,
     conversions,
     debug,
-    dots,
     elementwise,
     indexing,
     math,
-    memory,
-    reductions,
-    scans,
     shapes,
-    shared,
     sorting,
-    tensor_maps,
-    warp_group_dots,
 )
+from tkdebug.compiler.targets.nvptx.lowering.dots import mma, wgmma
+from tkdebug.compiler.targets.nvptx.lowering.memory import atomics, loads_and_stores, tensor_maps
+from tkdebug.compiler.targets.nvptx.lowering.reductions import reduce, scan
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory import async_copies, buffers, bulk_copies
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower
 
 _FAMILIES = (
@@ -32,19 +26,19 @@ _FAMILIES = (
     conversions,
     arithmetic,
     casts,
-    reductions,
-    scans,
-    memory,
-    warp_group_dots,
+    reduce,
+    scan,
+    loads_and_stores,
+    wgmma,
     math,
     elementwise,
     atomics,
     debug,
-    shared,
+    buffers,
     async_copies,
     bulk_copies,
     tensor_maps,
-    dots,
+    mma,
     indexing,
     sorting,
 )

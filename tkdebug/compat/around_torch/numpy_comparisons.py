@@ -1,0 +1,68 @@
+"""Sees numpy compare arrays over tensors in which launches left gaps.
+
+Only the functions that scripts compare results with are looked at: all of an array is read there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from tkdebug.compat.replacements import Replacements
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
+
+_OF_NUMPY = ("allclose", "isclose", "array_equal", "array_equiv")
+_OF_TESTING = (
+    "assert_allclose",
+    "assert_almost_equal",
+    "assert_array_almost_equal",
+    "assert_array_almost_equal_nulp",
+    "assert_array_equal",
+    "assert_array_less",
+    "assert_array_max_ulp",
+    "assert_equal",
+)
+
+
+def watch_comparisons() -> Callable[[], None]:
+    """Look at numpy's comparisons from now on; the result, called once, stops it."""
+    try:
+        # Not needed by torch, and imported with it where it is there.
+        import numpy
+        import numpy.testing
+    except ImportError:
+        return lambda: None
+    replaced = Replacements()
+    for owner, names in ((numpy, _OF_NUMPY), (numpy.testing, _OF_TESTING)):
+        for name in names:
+            if hasattr(owner, name):
+                replaced.set(owner, name, _looking(getattr(owner, name), name))
+    return replaced.restore
+
+
+def _looking(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def looking(*args: Any, **keywords: Any) -> Any:
+        if HELD_GAPS:
+            for array in _arrays([*args[:2], *keywords.values()]):
+                _look(array, f"numpy's `{name}`")
+        return function(*args, **keywords)
+
+    return looking
+
+
+def _look(array: Any, reader: str) -> None:
+    gaps = HELD_GAPS.at(int(array.__array_interface__["data"][0]))
+    if not gaps or array.dtype.kind not in "fi":
+        return
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        HELD_GAPS.read_of(gaps, torch.from_numpy(array.copy()), reader)
+
+
+def _arrays(values: list[Any]) -> Iterator[Any]:
+    import numpy
+
+    return (value for value in values if type(value) is numpy.ndarray)

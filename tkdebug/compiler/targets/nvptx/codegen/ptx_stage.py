@@ -1,0 +1,305 @@
+"""PTX to cubin, in the worker process: with ptxas where there is one, else with nvJitLink.
+
+Of a kernel that ptxas keeps partly in memory nvJitLink makes another cubin, and the one with fewer
+spills is taken: pressed to the limit, ptxas sometimes gives up nearly all registers.
+
+By itself ptxas gives up loads in flight, too, if one more block then fits a multiprocessor. Where
+a kernel waits for memory several times it also assembles one for which blocks do not count, and
+`warp_time` decides which is faster: measured on an H200, a layer norm of which each thread loads 16
+bytes at a time runs at 2570 GB/s, with 64 bytes at 3190.
+
+Where a few registers less let one more block fit, it assembles a cubin for that, and takes it if
+nothing spills: attention over blocks of 64 x 64 needs 139 registers by itself, and 128 where four
+blocks have to fit.
+
+A checked kernel is assembled once: few of its launches follow, and they wait for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.codegen import ptxas
+from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.compiler.targets.nvptx.cubins.warp_time import WarpTime
+from tkdebug.compiler.targets.nvptx.occupancy import occupancy
+from tkdebug.compiler.targets.target import Target
+from tkdebug.linemap.nvidia.elf_sections import SectionsError
+
+# PTX ISA, "Release Notes": the CUDA release that each version came with.
+_PTX_VERSIONS = (
+    ((13, 0), 90),
+    ((12, 9), 88),
+    ((12, 8), 87),
+    ((12, 7), 86),
+    ((12, 5), 85),
+    ((12, 4), 84),
+    ((12, 3), 83),
+    ((12, 2), 82),
+    ((12, 1), 81),
+    ((12, 0), 80),
+)
+_VERSION = re.compile(rb"^\s*\.version (\d+)\.(\d+)", re.MULTILINE)
+_SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+# Of few registers ptxas lets wgmma wait for each other (C7512).
+_LOSSES = re.compile(r"Potential Performance Loss")
+_THREADS = re.compile(rb"^(\.reqntid (\d+))$", re.MULTILINE)
+_ARCHITECTURE = "-arch="
+# The other cubin must be so much faster by the model, which knows little of memory. A launch may
+# have fewer blocks than fit: what makes no difference with all of them may make one with few.
+_WORTH_IT = 0.93
+_NO_DIFFERENCE, _WORTH_IT_ALONE = 1.05, 0.6
+# The least share of its registers that a kernel is to keep for one more block.
+_KEPT_REGISTERS = 7 / 8
+# PTX of a kernel that holds few values at a time.
+_SMALL_BYTES = 12 << 10
+
+
+def version() -> tuple[int, int]:
+    """Version of nvJitLink, (13, 0).
+
+    Raises:
+        StageError: it is not installed.
+    """
+    nvjitlink = _nvjitlink()
+    major, minor = nvjitlink.version()
+    return major, minor
+
+
+def newest_ptx(wanted: int, least: int, architecture: str) -> int:
+    """The PTX version to write, as 87 for 8.7: `wanted`, or what this nvJitLink still takes.
+
+    Raises:
+        StageError: it takes less than `least`, and does not know the architecture.
+    """
+    release = version()
+    known = [ptx for first, ptx in _PTX_VERSIONS if release >= first]
+    newest = known[0] if known else 80
+    if newest < least:
+        first = ".".join(map(str, _release_with(least)))
+        raise StageError(
+            "emit",
+            f"{architecture} needs nvJitLink {first} or later, got {release[0]}.{release[1]}; "
+            "pip install -U nvidia-nvjitlink",
+        )
+    return min(wanted, newest)
+
+
+def _release_with(ptx_version: int) -> tuple[int, int]:
+    """The first CUDA release that takes this PTX version."""
+    return min(first for first, ptx in _PTX_VERSIONS if ptx >= ptx_version)
+
+
+def assemble(
+    ptx: bytes,
+    name: str,
+    options: Sequence[str],
+    timeout_s: float,
+    shared_bytes: int = 0,
+    *,
+    is_checked: bool = False,
+) -> tuple[bytes, str]:
+    """The cubin and the assembler's log.
+
+    Args:
+        ptx: the text.
+        name: what to call it in messages.
+        options: as nvJitLink takes them.
+        timeout_s: how long ptxas may take.
+        shared_bytes: dynamic shared memory of a block.
+        is_checked: whether the kernel has checks.
+
+    Raises:
+        StageError: the assembler refuses the PTX or an option; its log is in `log`.
+    """
+    program = _ptxas_for(ptx)
+    if program is None:
+        return link(ptx, name, options)
+    if is_checked and len(ptx) < _SMALL_BYTES:
+        found = _with_every_warp(program, ptx, options, timeout_s, shared_bytes)
+        if found is not None:
+            return found
+    cubin, log = ptxas.assemble(program, ptx, options, timeout_s)
+    spilled = _spilled_bytes(log)
+    if spilled:
+        linked, other = link(ptx, name, options)
+        if _spilled_bytes(other) < spilled:
+            return linked, other
+        return cubin, log
+    if is_checked:
+        return cubin, log
+    tighter = _for_one_more_block(ptx, log, options, shared_bytes)
+    if tighter is not None:
+        try:
+            other_cubin, other_log = ptxas.assemble(program, tighter, options, timeout_s)
+        except StageError:
+            # So few registers do for no instruction of the kernel (ptxas: C7602).
+            other_cubin, other_log = b"", ""
+        if other_cubin and not _spilled_bytes(other_log) and not _LOSSES.search(other_log):
+            return other_cubin, other_log
+    wider = _for_any_number_of_blocks(ptx)
+    if wider is None or not _waits_again_and_again(cubin):
+        return cubin, log
+    other_cubin, other_log = ptxas.assemble(program, wider, options, timeout_s)
+    if _spilled_bytes(other_log):
+        return cubin, log
+    took, took_alone = _cycles_per_warp(ptx, cubin, log, options, shared_bytes)
+    takes, takes_alone = _cycles_per_warp(ptx, other_cubin, other_log, options, shared_bytes)
+    worth_it = takes < _WORTH_IT * took or (
+        takes < _NO_DIFFERENCE * took and takes_alone < _WORTH_IT_ALONE * took_alone
+    )
+    return (other_cubin, other_log) if worth_it else (cubin, log)
+
+
+def _with_every_warp(
+    program: Path, ptx: bytes, options: Sequence[str], timeout_s: float, shared_bytes: int
+) -> tuple[bytes, str] | None:
+    """Cubin and log of a kernel of which as many warps run as there can be; None if it spills.
+
+    Its bare build mostly has all of them, and a launch that fits the GPU at once without checks
+    would take twice as long if it did not with them.
+    """
+    threads = _THREADS.search(ptx)
+    if threads is None:
+        return None
+    blocks = occupancy(_target(options), int(threads[2]), 1, shared_bytes).blocks
+    changed = _for_blocks(ptx, blocks) if blocks else None
+    if changed is None:
+        return None
+    try:
+        cubin, log = ptxas.assemble(program, changed, options, timeout_s)
+    except StageError:
+        # So few registers do for no instruction of the kernel (ptxas: C7602).
+        return None
+    return None if _spilled_bytes(log) or _LOSSES.search(log) else (cubin, log)
+
+
+def _ptxas_for(ptx: bytes) -> Path | None:
+    """A ptxas that takes the version of the text."""
+    stated = _VERSION.search(ptx)
+    number = 10 * int(stated[1]) + int(stated[2]) if stated else 0
+    if number > _PTX_VERSIONS[0][1]:
+        return ptxas.find_ptxas()
+    return ptxas.find_ptxas(_release_with(number))
+
+
+def _for_any_number_of_blocks(ptx: bytes) -> bytes | None:
+    """PTX of which ptxas does not make fewer registers than it needs; None if that is decided."""
+    return _for_blocks(ptx, 1)
+
+
+def _for_one_more_block(
+    ptx: bytes, log: str, options: Sequence[str], shared_bytes: int
+) -> bytes | None:
+    """PTX for one more block than fits; None where much more than registers would have to go."""
+    registers, threads = _REGISTERS.search(log), _THREADS.search(ptx)
+    if registers is None or threads is None:
+        return None
+    target, used = _target(options), int(registers[1])
+    fitting = occupancy(target, int(threads[2]), used, shared_bytes)
+    if fitting.limited_by != ("registers",) or fitting.blocks == 0:
+        return None
+    kept = int(used * _KEPT_REGISTERS)
+    if occupancy(target, int(threads[2]), kept, shared_bytes).blocks <= fitting.blocks:
+        return None
+    return _for_blocks(ptx, fitting.blocks + 1)
+
+
+def _for_blocks(ptx: bytes, blocks: int) -> bytes | None:
+    """PTX of which ptxas makes so many blocks fit; None where the text says how many."""
+    if b".maxnreg" in ptx or b".minnctapersm" in ptx:
+        return None
+    # On the same line, so that no line of the text moves.
+    changed, count = _THREADS.subn(rb"\1 .minnctapersm %d" % blocks, ptx)
+    return changed if count == 1 else None
+
+
+def _target(options: Sequence[str]) -> Target:
+    (name,) = (option for option in options if option.startswith(_ARCHITECTURE))
+    return TARGETS[name.removeprefix(_ARCHITECTURE)]
+
+
+def _waits_again_and_again(cubin: bytes) -> bool:
+    try:
+        return WarpTime.of(cubin).waits_for_memory > 1
+    except SectionsError:
+        return False
+
+
+def _cycles_per_warp(
+    ptx: bytes, cubin: bytes, log: str, options: Sequence[str], shared_bytes: int
+) -> tuple[float, float]:
+    """With as many blocks as fit, and of one warp alone."""
+    threads, registers = _THREADS.search(ptx), _REGISTERS.search(log)
+    assert threads is not None
+    target = _target(options)
+    used = int(registers[1]) if registers else target.registers_per_thread
+    warps = occupancy(target, int(threads[2]), used, shared_bytes).warps
+    time = WarpTime.of(cubin)
+    return time.cycles_per_warp(max(1, warps)), time.cycles
+
+
+def _spilled_bytes(log: str) -> int:
+    return sum(int(size) for size in _SPILLS.findall(log))
+
+
+def link(ptx: bytes, name: str, options: Sequence[str]) -> tuple[bytes, str]:
+    """The cubin that nvJitLink makes, and its log.
+
+    Raises:
+        StageError: nvJitLink refuses the PTX or an option; its log is in `log`.
+    """
+    nvjitlink = _nvjitlink()
+    try:
+        handle = nvjitlink.create(len(options), list(options))
+    except nvjitlink.nvJitLinkError as error:
+        raise StageError("assemble", f"{error} (options {' '.join(options)})") from None
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, ptx, len(ptx), name)
+        nvjitlink.complete(handle)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
+        return bytes(cubin), _log(nvjitlink, handle)
+    except nvjitlink.nvJitLinkError as error:
+        raise StageError("assemble", str(error), _log(nvjitlink, handle)) from None
+    finally:
+        nvjitlink.destroy(handle)
+
+
+def assemble_nothing() -> None:
+    """Assemble an empty kernel: nvJitLink's first one of a process takes 60 ms longer."""
+    ptx = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
+    if ptxas.find_ptxas() is None:
+        link(ptx, "k", ["-arch=sm_80", "-O3"])
+
+
+def _log(nvjitlink: ModuleType, handle: int) -> str:
+    texts = []
+    for size, get in (
+        (nvjitlink.get_error_log_size, nvjitlink.get_error_log),
+        (nvjitlink.get_info_log_size, nvjitlink.get_info_log),
+    ):
+        buffer = bytearray(size(handle))
+        if buffer:
+            get(handle, buffer)
+        texts.append(buffer.rstrip(b"\0").decode(errors="replace").strip())
+    return "\n".join(text for text in texts if text)
+
+
+def _nvjitlink() -> ModuleType:
+    # Loading takes tens of milliseconds, and the library may be absent.
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except (ImportError, RuntimeError, OSError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        advice = "pip install -U cuda-bindings nvidia-nvjitlink"
+        raise StageError("assemble", f"nvJitLink is not usable ({first}); {advice}") from None
+    module: ModuleType = nvjitlink
+    return module

@@ -1,0 +1,1 @@
+"""Cubins read and mended: line tables, debug information, disassembly."""

@@ -1,0 +1,93 @@
+"""Rows for wgmma instructions in a cubin's line tables, into which ptxas writes none.
+
+With them nvdisasm, ncu and cuda-gdb show the dot's line at HGMMA, too. Each wgmma instruction gets
+a row, and the instruction behind it the row that was in force before, unless it has its own.
+Nothing else changes: neither the code, nor any other instruction's row.
+
+The source row is a copy of one that ptxas wrote for an instruction under the same `.loc`, so file,
+line and chain of calls are ptxas's own. A wgmma that has none is left without a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
+from tkdebug.compiler.targets.nvptx.cubins.wgmma_lines import wgmma_ptx_lines
+from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info
+from tkdebug.linemap.nvidia.line_program_rows import ProgramRow, program_rows, with_rows
+
+_SOURCE, _PTX = ".debug_line", ".nv_debug_line_sass"
+_LOC = re.compile(r"\s*\.loc\s+(.*\S)")
+
+
+def with_wgmma_rows(cubin: bytes, ptx: str) -> bytes:
+    """The cubin with rows for the wgmma instructions that can be placed.
+
+    A cubin without them, without line tables, or of several functions is given back as it is.
+
+    Args:
+        cubin: what ptxas made.
+        ptx: of this text.
+
+    Raises:
+        CubinError: not a cubin, damaged, or laid out as none that ptxas makes.
+        LineProgramError: a line table is damaged, or not one program.
+    """
+    if "wgmma.mma_async" not in ptx:
+        return cubin
+    sections = CubinSections(cubin)
+    if _SOURCE not in sections or _PTX not in sections:
+        return cubin
+    functions = read_line_info(cubin)
+    if len(functions) != 1:
+        return cubin
+    ((name, lines),) = functions.items()
+    texts = ptx.splitlines()
+    wanted = wgmma_ptx_lines(sections.data(f".text.{name}"), lines, texts)
+    source, by_ptx = sections.data(_SOURCE), sections.data(_PTX)
+    shape = program_rows(by_ptx)[0]
+    added = {
+        _SOURCE: (source, _copied_rows(program_rows(source), lines, wanted, texts)),
+        _PTX: (by_ptx, {at: replace(shape, line=line) for at, line in wanted.items()}),
+    }
+    for section, (data, rows) in added.items():
+        sections.replace(section, with_rows(data, rows), sections.relocations(section))
+    return sections.written()
+
+
+def _copied_rows(
+    rows: Sequence[ProgramRow],
+    lines: FunctionLines,
+    wanted: Mapping[int, int],
+    ptx: Sequence[str],
+) -> dict[int, ProgramRow]:
+    """For each address of `wanted` (address -> PTX line) a row of the same `.loc`, if any."""
+    locations = list(_locations(ptx))
+    ptx_line = dict(lines.ptx)
+    models: dict[str, list[ProgramRow]] = {}
+    for row, behind in pairwise(rows):
+        # The last row of an address is the innermost call's, and surely of that address's line.
+        line = ptx_line.get(row.address, 0)
+        if row.address != behind.address and 0 < line <= len(locations):
+            models.setdefault(locations[line - 1], []).append(row)
+    found = {}
+    for address, line in wanted.items():
+        for row in models.get(locations[line - 1], ()):
+            # The row of the call must stand before the rows that name it.
+            if row.call is None or rows[row.call].address <= address:
+                found[address] = row
+                break
+    return found
+
+
+def _locations(ptx: Sequence[str]) -> Iterator[str]:
+    """For each line of the PTX the `.loc` in force there."""
+    current = ""
+    for text in ptx:
+        if directive := _LOC.match(text):
+            current = directive[1]
+        yield current

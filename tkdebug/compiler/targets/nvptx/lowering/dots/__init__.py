@@ -1,0 +1,1 @@
+"""Matrix products: mma.sync, wgmma, and FMA units."""

@@ -1,0 +1,1 @@
+"""Global memory: loads, stores, atomics and tensor maps."""

@@ -1,0 +1,341 @@
+"""Lowering of loads and stores of global memory to vector PTX instructions.
+
+Inline PTX, because LLVM knows neither predicated accesses nor cache and eviction modifiers. An
+access takes as many consecutive registers as are consecutive and aligned in memory (16 bytes at
+most) and share one mask.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: ld" and "st".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.memory.words import CONSTRAINTS, Words, pack, unpack
+from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
+    Good,
+    either_way,
+    tested_access,
+)
+from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import (
+    guarded_load,
+    guarded_store,
+)
+from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_values import look_at_loaded
+from tkdebug.compiler.targets.nvptx.lowering.types import (
+    Lower,
+    Registers,
+    memory_bits,
+)
+
+
+def lower_load(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    mask: Registers | None = None,
+    other: Registers | None = None,
+) -> Sequence[Registers]:
+    """ld.global, predicated by the mask; `other` or zero elsewhere."""
+    group, pointee = _group(ctx, op), pointee_of(tt.Load(op).pointer)
+    words = Words.of(memory_bits(pointee), group)
+    access = tested_access(ctx, op, pointers, mask, group)
+    fills = None
+    if mask is not None or access is not None:
+        fills = fill_words(ctx, pointee, other, len(pointers), words)
+    load = partial(_load_groups, ctx, _load_modifiers(op), pointers, mask, fills, words)
+    if access is None:
+        loaded = load()
+    elif access.is_short:
+        assert fills is not None
+        loaded = guarded_load(ctx, access, _load_modifiers(op), words.vector, fills)
+    else:
+        assert fills is not None
+        modifiers = _load_modifiers(op)
+        astray = partial(load_good, ctx, modifiers, pointers, fills, words)
+        loaded = either_way(ctx, access, load, astray)
+    type_, bits = ctx.element_type(op.result), memory_bits(pointee)
+    values = [x for got in words.groups(loaded) for x in unpack(ctx, got, words, type_, bits)]
+    look_at_loaded(ctx, op, pointers, values)
+    return (values,)
+
+
+def fill_words(
+    ctx: Lowering,
+    pointee: ScalarType | PointerType,
+    other: Registers | None,
+    count: int,
+    words: Words,
+) -> list[Registers]:
+    """The words of `other`, or zeros, for each instruction that loads some of `count` registers."""
+    values = other or [ctx.zero_of(pointee)] * count
+    group = words.count * words.per_word
+    return [
+        pack(ctx, values[first : first + group], words) for first in range(0, len(values), group)
+    ]
+
+
+def _load_groups(
+    ctx: Lowering,
+    modifiers: str,
+    pointers: Registers,
+    mask: Registers | None,
+    fills: Sequence[Registers] | None,
+    words: Words,
+) -> Registers:
+    """All words of a tile."""
+    loaded: Registers = []
+    group = words.count * words.per_word
+    for index, first in enumerate(range(0, len(pointers), group)):
+        fill = None if fills is None or mask is None else fills[index]
+        predicate = None if mask is None else mask[first]
+        loaded += _load_words(ctx, pointers[first], words, modifiers, predicate, fill)
+    return loaded
+
+
+def load_good(
+    ctx: Lowering,
+    modifiers: str,
+    pointers: Registers,
+    fills: Sequence[Registers],
+    words: Words,
+    good: Good,
+) -> Registers:
+    """All words of a tile, of which only the good elements are loaded.
+
+    A vector that crosses the end of its tensor is read whole: it lies at a multiple of its size,
+    so that all of it is memory of one allocation.
+    """
+    emit, group = ctx.emit, words.count * words.per_word
+    on = [emit.icmp("ne", count, 0) for count in good for _ in range(group)]
+    loaded = _load_groups(ctx, modifiers, pointers, on, fills, words)
+    if group == 1:
+        return loaded
+    merged: Registers = []
+    for got, fill, count in zip(words.groups(loaded), fills, good, strict=True):
+        for place, (word, other) in enumerate(zip(got, fill, strict=True)):
+            kept = _kept_bits(ctx, words, count, place)
+            bits = emit.bit_and(emit.binary("xor", word, other), kept)
+            merged.append(emit.binary("xor", bits, other))
+    return merged
+
+
+def _kept_bits(ctx: Lowering, words: Words, count: LLVMValue, place: int) -> LLVMValue:
+    """The bits of a vector's word that belong to the first `count` elements."""
+    emit, type_ = ctx.emit, f"i{words.bits}"
+    first, width = place * words.per_word, words.bits // words.per_word
+    kept = integer(type_, 0)
+    for element in range(words.per_word):
+        bits = integer(type_, (1 << width * (element + 1)) - 1)
+        kept = emit.select(emit.icmp("ugt", count, first + element), bits, kept)
+    return kept
+
+
+def _load_words(
+    ctx: Lowering,
+    pointer: LLVMValue,
+    words: Words,
+    modifiers: str,
+    predicate: LLVMValue | None,
+    fill: Sequence[LLVMValue] | None,
+) -> list[LLVMValue]:
+    if predicate is not None and predicate.constant == 1:
+        predicate = fill = None
+    letter, register_bits = CONSTRAINTS[words.bits]
+    names = [f"${i}" for i in range(words.count)]
+    outputs = ", ".join(names)
+    target = f"{{{outputs}}}" if words.count > 1 else outputs
+    arguments = [pointer]
+    constraints = [f"={letter}"] * words.count + ["l"]
+    access = f"ld{modifiers}{words.suffix} {target}, [${words.count}];"
+    lines = [access]
+    if predicate is not None and fill is not None:
+        arguments.append(predicate)
+        constraints.append("b")
+        for i, value in enumerate(fill):
+            source = str(value.constant)
+            if value.constant is None:
+                source = f"${words.count + len(arguments)}"
+                arguments.append(ctx.emit.cast("zext", value, f"i{register_bits}"))
+                constraints.append(letter)
+            lines.insert(i, f"mov.b{register_bits} {names[i]}, {source};")
+        lines[-1] = f"@${words.count + 1} {access}"
+        # The old values must not share registers with the pointer, which is read after them.
+        constraints[: words.count] = [f"=&{letter}"] * words.count
+    register = f"i{register_bits}"
+    result = register if words.count == 1 else f"{{ {', '.join([register] * words.count)} }}"
+    got = ctx.emit.asm("\n".join(lines), ",".join(constraints), result, arguments)
+    if words.count == 1:
+        return [ctx.emit.cast("trunc", got, f"i{words.bits}")]
+    return [
+        ctx.emit.cast("trunc", ctx.emit.extract_value(got, i, register), f"i{words.bits}")
+        for i in range(words.count)
+    ]
+
+
+def lower_store(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    values: Registers,
+    mask: Registers | None = None,
+) -> Sequence[Registers]:
+    """st.global, predicated by the mask and by who acts for the element."""
+    group, pointer = _group(ctx, op), tt.Store(op).pointer
+    words = Words.of(memory_bits(pointee_of(pointer)), group)
+    packed = [
+        pack(ctx, values[first : first + group], words) for first in range(0, len(values), group)
+    ]
+    store = partial(_store_groups, ctx, op, pointers, packed, mask, words)
+    access = tested_access(ctx, op, pointers, mask, group)
+    if access is None:
+        store()
+    elif access.is_short:
+        owner = _store_owner(ctx, op)
+        guarded_store(ctx, access, _modifiers(op), words.vector, packed, owner)
+    else:
+        astray = partial(_store_good, ctx, op, pointers, values, packed, words)
+        either_way(ctx, access, store, astray)
+    return ()
+
+
+def _store_good(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    values: Registers,
+    packed: Sequence[Registers],
+    words: Words,
+    good: Good,
+) -> Registers:
+    """st.global of the good elements; gives none.
+
+    Of the vectors that cross the end of the tensor, all at one address, one is stored by elements.
+    """
+    emit, group = ctx.emit, words.count * words.per_word
+    whole = [emit.icmp("eq", count, group) for count in good for _ in range(group)]
+    _store_groups(ctx, op, pointers, packed, whole, words)
+    if group == 1:
+        return []
+    part, pointer = integer("i32", 0), pointers[0]
+    crossing = list(values[:group])
+    for index, count in enumerate(good):
+        first = index * group
+        is_part = emit.icmp("ult", emit.add(count, -1), group - 1)
+        part = emit.select(is_part, count, part)
+        pointer = emit.select(is_part, pointers[first], pointer)
+        crossing = [
+            emit.select(is_part, value, known)
+            for value, known in zip(values[first : first + group], crossing, strict=True)
+        ]
+    some, after = emit.new_block("store.part"), emit.new_block("store.stored")
+    emit.branch_rarely(emit.icmp("ne", part, 0), some, after)
+    emit.start(some)
+    single = Words.of(words.bits // words.per_word, 1)
+    element_bytes = single.bits // 8
+    owner = _store_owner(ctx, op)
+    for place, value in enumerate(crossing[:-1]):
+        is_on = emit.icmp("ugt", part, place)
+        predicate = is_on if owner is None else emit.bit_and(owner, is_on)
+        there = emit.gep(pointer, "i8", place * element_bytes)
+        word = pack(ctx, [value], single)
+        _store_words(ctx, there, word, single, _modifiers(op), predicate)
+    emit.branch(after)
+    emit.start(after)
+    return []
+
+
+def _store_owner(ctx: Lowering, op: Operation) -> LLVMValue | None:
+    """i1: whether this thread stores its elements; None when all do."""
+    pointer = tt.Store(op).pointer
+    is_tile = isinstance(pointer.type, TensorType)
+    return ctx.owner(ctx.layout(pointer)) if is_tile else ctx.is_first_thread
+
+
+def _store_groups(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    packed: Sequence[Registers],
+    mask: Registers | None,
+    words: Words,
+) -> Registers:
+    """st.global of all words of a tile; gives none."""
+    modifiers, owner = _modifiers(op), _store_owner(ctx, op)
+    for index, part in enumerate(packed):
+        first = index * words.count * words.per_word
+        predicate = owner
+        if mask is not None:
+            inside = mask[first]
+            predicate = inside if owner is None else ctx.emit.binary("and", owner, inside)
+        _store_words(ctx, pointers[first], part, words, modifiers, predicate)
+    return []
+
+
+def _store_words(
+    ctx: Lowering,
+    pointer: LLVMValue,
+    packed: Sequence[LLVMValue],
+    words: Words,
+    modifiers: str,
+    predicate: LLVMValue | None,
+) -> None:
+    letter, register_bits = CONSTRAINTS[words.bits]
+    arguments = [pointer]
+    constraints = ["l"]
+    for word in packed:
+        arguments.append(ctx.emit.cast("zext", word, f"i{register_bits}"))
+        constraints.append(letter)
+    sources = ", ".join(f"${i + 1}" for i in range(words.count))
+    source = f"{{{sources}}}" if words.count > 1 else sources
+    access = f"st{modifiers}{words.suffix} [$0], {source};"
+    if predicate is not None:
+        access = f"@${len(arguments)} {access}"
+        arguments.append(predicate)
+        constraints.append("b")
+    ctx.emit.asm(access, ",".join([*constraints, "~{memory}"]), "void", arguments)
+
+
+def _group(ctx: Lowering, op: Operation) -> int:
+    """Registers of one access."""
+    access = MaskedAccess(op)
+    pointer, mask = access.pointer, access.mask
+    if not isinstance(pointer.type, TensorType):
+        return 1
+    return vector_elems(
+        op,
+        ctx.layout(pointer),
+        ctx.axis_info[pointer],
+        None if mask is None else ctx.axis_info[mask],
+    )
+
+
+def pointee_of(pointer: Value) -> ScalarType | PointerType:
+    """What a pointer, or a tile of them, points to."""
+    type_ = element_of(pointer.type)
+    assert isinstance(type_, PointerType)
+    return type_.pointee
+
+
+_EVICTION = {"evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last"}
+
+
+def _load_modifiers(op: Operation) -> str:
+    return ".volatile.global" if tt.Load(op).volatile else _modifiers(op)
+
+
+def _modifiers(op: Operation) -> str:
+    # An eviction priority and a cache operator exclude each other.
+    access = PointerAccess(op)
+    return ".global" + (access.cache or _EVICTION.get(access.eviction, ""))
+
+
+LOWERINGS: dict[str, Lower] = {tt.Load.name: lower_load, tt.Store.name: lower_store}

@@ -1,0 +1,352 @@
+"""What checked kernels add to an access: its test, and what is done where elements are bad.
+
+Where a few scalars show that a whole tile lies inside, no element is tested (`corners`).
+Otherwise an access is tested a vector at a time, before it or, where it comes after such scalars,
+as it is done. Threads with bad elements make the same access under a narrower mask, in a copy out
+of line, so that vectors and asynchronous copies of the usual way stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.layouts import REGISTER
+from tkdebug.compiler.probes.sites import ProbeSite
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probes.corners import tile_is_inside
+from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import (
+    PlaceOrder,
+    address_of,
+    any_bit,
+    count_bits,
+)
+from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
+    Tally,
+    acting_thread,
+    counted_registers,
+    flag,
+    linear_places,
+    report,
+    tallied,
+)
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+
+
+@dataclass(frozen=True, slots=True)
+class TestedAccess:
+    """An access that is tested.
+
+    Attributes:
+        site: what is tested.
+        op: the access.
+        pointers: of the tile's registers; only the first of each group is looked at.
+        mask: of the registers, None without one.
+        group: registers of one instruction.
+        order: that of the elements that are reported; None where they are only flagged, or where
+            threads have them in different orders.
+        is_searched: whether each pointer is looked up in the map of memory.
+    """
+
+    site: ProbeSite
+    op: Operation
+    pointers: Registers
+    mask: Registers | None
+    group: int
+    order: PlaceOrder | None
+    is_searched: bool = False
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it can be written as one piece of PTX."""
+        if self.is_searched:
+            return False
+        return self.site.is_recomputed or self.order is not None
+
+    @property
+    def firsts(self) -> range:
+        """The first register of each group."""
+        return range(0, len(self.pointers), self.group)
+
+
+_WORD_BITS = 32
+# How many elements of each group are masked on and lie inside, from its first on; i32. A vector
+# lies at a multiple of its size, so only one that crosses the tensor's end has some of both.
+Good = Sequence[LLVMValue]
+
+
+def tested_access(
+    ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None, group: int
+) -> TestedAccess | None:
+    """How access `op` is tested; None where it is not."""
+    site = None if ctx.probes is None else ctx.probes.tested(op)
+    if site is None:
+        return None
+    assert ctx.probes is not None
+    order = None if site.is_recomputed else PlaceOrder.of(ctx, PointerAccess(op).pointer)
+    is_searched = site.is_loaded and not ctx.probes.pointers.are_related(op)
+    return TestedAccess(site, op, pointers, mask, group, order, is_searched)
+
+
+def either_way(
+    ctx: Lowering,
+    access: TestedAccess,
+    usual: Callable[[], Registers],
+    astray: Callable[[Good], Registers],
+) -> Registers:
+    """What `usual` gives, or where elements may be bad, what `astray` does.
+
+    Args:
+        ctx: the kernel.
+        access: what is tested.
+        usual: writes the access as it is without probes.
+        astray: writes it for the good elements alone.
+    """
+    emit = ctx.emit
+    far, near, after = (
+        emit.new_block(stem) for stem in ("probe.astray", "probe.inside", "probe.after")
+    )
+    whole = tile_is_whole(ctx, access)
+    outside, good = None, None
+    if whole is None:
+        if access.is_searched:
+            good = _good_elements(ctx, access)
+        outside = _any_outside(ctx, access, good)
+        emit.branch_rarely(outside, far, near)
+    else:
+        emit.branch_rarely(emit.xor(whole, 1), far, near)
+    ends: list[tuple[Registers, str]] = []
+    emit.start(near)
+    ends.append((usual(), emit.block))
+    emit.branch(after)
+    emit.start(far)
+    if good is None:
+        good = _good_elements(ctx, access)
+    if outside is None:
+        outside = _any_outside(ctx, access, good)
+    _tell(ctx, access, good, outside, of_tile=whole is not None)
+    ends.append((astray(good), emit.block))
+    emit.branch(after)
+    emit.start(after)
+    phis = [emit.phi(value.type) for value in ends[0][0]]
+    for results, block in ends:
+        for phi, value in zip(phis, results, strict=True):
+            phi.add_incoming(value, block)
+    return [phi.value for phi in phis]
+
+
+def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
+    """i1 of each register: whether its element is masked on and good."""
+    return [ctx.emit.icmp("ugt", count, place) for count in good for place in range(group)]
+
+
+def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
+    """i1: whether all of the tile is the tensor's; None where only elements can tell."""
+    assert ctx.probes is not None
+    test = None
+    if not access.is_searched:
+        pointer, ends = PointerAccess(access.op).pointer, ctx.probes.ends(access.site, access.op)
+        test = tile_is_inside(ctx, access.op, pointer, access.site.element_bytes, *ends)
+    if test is None:
+        ctx.probes.note_test(access.site, "element")
+        return None
+    ctx.probes.note_test(access.site, "before-loop" if test.is_before_loop else "tile")
+    return test.inside
+
+
+def _any_outside(ctx: Lowering, access: TestedAccess, good: Good | None) -> LLVMValue:
+    """i1: whether this thread has bad elements; `good` is known where memory's map tells."""
+    emit, probes = ctx.emit, ctx.probes
+    assert probes is not None
+    found = integer("i1", 0)
+    if access.is_searched:
+        assert good is not None
+        for first, count in zip(access.firsts, good, strict=True):
+            outside = emit.icmp("ne", count, access.group)
+            if access.mask is not None:
+                outside = emit.bit_and(outside, access.mask[first])
+            found = emit.binary("or", found, outside)
+        return found
+    limit = probes.limit(access.site, access.op, access.group * access.site.element_bytes)
+    for first in access.firsts:
+        outside = emit.icmp(
+            "uge", probes.offset(access.site, access.op, access.pointers[first]), limit
+        )
+        if access.mask is not None:
+            outside = emit.bit_and(outside, access.mask[first])
+        found = emit.binary("or", found, outside)
+    return found
+
+
+def _good_elements(ctx: Lowering, access: TestedAccess) -> Good:
+    emit, probes, site = ctx.emit, ctx.probes, access.site
+    assert probes is not None
+    if access.is_searched:
+        found = [probes.pointers.may_access(access.pointers[first]) for first in access.firsts]
+        if access.mask is not None:
+            masks = [access.mask[first] for first in access.firsts]
+            found = [emit.bit_and(*pair) for pair in zip(found, masks, strict=True)]
+        # A vector lies within 16 bytes, and so does what is mapped.
+        group = integer("i32", access.group)
+        return [emit.select(one, group, integer("i32", 0)) for one in found]
+    good = []
+    limit = probes.limit(site, access.op, site.element_bytes)
+    for first in access.firsts:
+        offset = probes.offset(site, access.op, access.pointers[first])
+        inside = emit.icmp("ult", offset, limit)
+        if access.mask is not None:
+            inside = emit.bit_and(inside, access.mask[first])
+        if access.group == 1:
+            good.append(emit.cast("zext", inside, "i32"))
+            continue
+        left = emit.add(emit.binary("sub", limit, offset), site.element_bytes - 1)
+        left = emit.lshr(left, site.element_bytes.bit_length() - 1)
+        whole = integer("i64", access.group)
+        left = emit.select(emit.icmp("ult", left, whole), left, whole)
+        count = emit.cast("trunc", left, "i32")
+        good.append(emit.select(inside, count, integer("i32", 0)))
+    return good
+
+
+# What is said of them
+
+
+def result_words(access: TestedAccess) -> int:
+    """How many words have a bit for each element that is reported."""
+    return 0 if access.order is None else -(-len(access.order.registers) // _WORD_BITS)
+
+
+def report_bits(
+    ctx: Lowering, access: TestedAccess, words: Registers, whole: LLVMValue | None
+) -> None:
+    """Report the elements whose bits are set.
+
+    Args:
+        ctx: the kernel.
+        access: what was tested.
+        words: of bits, in the order of the access.
+        whole: i1, the same in all threads: whether no bit is set; None where that is not known.
+    """
+    emit, order, pointer = ctx.emit, access.order, PointerAccess(access.op).pointer
+    assert order is not None
+    far, after = emit.new_block("probe.bits"), emit.new_block("probe.done")
+    outside = any_bit(ctx, words)
+    emit.branch_rarely(outside if whole is None else emit.xor(whole, 1), far, after)
+    emit.start(far)
+    is_complete = whole is not None and _runs_together(access.op)
+    if is_complete:
+        # Those that have no bad element tell what their mask leaves out.
+        outside = _in_any_thread(ctx, outside)
+    count, position = count_bits(ctx, words)
+    register, place = order.found(ctx, pointer, position)
+    address = address_of(ctx, access.pointers, register, access.group, access.site.element_bytes)
+    masked = integer("i32", 0)
+    if access.mask is not None:
+        for first in (first for first in access.firsts if first in order.registers):
+            left_out = emit.select(
+                access.mask[first], integer("i32", 0), integer("i32", access.group)
+            )
+            masked = emit.binary("add", masked, left_out)
+    least = emit.select(emit.icmp("ne", count, 0), place, integer("i32", -1))
+    found = emit.binary("or", count, masked) if is_complete else count
+    reports = emit.bit_and(outside, emit.icmp("ne", found, 0))
+    acting = acting_thread(ctx, pointer)
+    if acting is not None:
+        reports = emit.bit_and(reports, acting)
+    tally = Tally(count, least, address, masked)
+    _report(ctx, access, tally, reports, is_complete)
+    emit.branch(after)
+    emit.start(after)
+
+
+def _tell(
+    ctx: Lowering, access: TestedAccess, good: Good, outside: LLVMValue, *, of_tile: bool
+) -> None:
+    """Flag or report the bad elements; `of_tile`: all threads of the block are here."""
+    if access.site.is_recomputed:
+        flag(ctx, access.site, outside)
+        return
+    emit, pointer = ctx.emit, PointerAccess(access.op).pointer
+    is_complete = of_tile and _runs_together(access.op)
+    if is_complete:
+        # Those that have no bad element tell what their mask leaves out.
+        outside = _in_any_thread(ctx, outside)
+    tally = _tally(ctx, access, good)
+    found = tally.count
+    if is_complete:
+        found = emit.binary("or", found, tally.masked)
+    reports = emit.bit_and(outside, emit.icmp("ne", found, 0))
+    acting = acting_thread(ctx, pointer)
+    if acting is not None:
+        reports = emit.bit_and(reports, acting)
+    _report(ctx, access, tally, reports, is_complete)
+
+
+def _report(
+    ctx: Lowering, access: TestedAccess, tally: Tally, reports: LLVMValue, is_complete: bool
+) -> None:
+    assert ctx.probes is not None
+    site = access.site
+    origin = ctx.probes.pointers.origin(access.op) if site.is_loaded else None
+    report(ctx, site, tally, reports, is_complete or not site.shape, origin)
+
+
+def _tally(ctx: Lowering, access: TestedAccess, good: Good) -> Tally:
+    """What this thread counts; registers that are copies of others do not."""
+    emit, pointer = ctx.emit, PointerAccess(access.op).pointer
+    counted, linear = counted_registers(ctx, pointer), linear_places(ctx, pointer)
+    step = _step_between(ctx, access)
+    zero, whole = integer("i32", 0), integer("i32", access.group)
+    masked, bad, places, payloads = zero, {}, {}, {}
+    for first, count in zip(access.firsts, good, strict=True):
+        if first not in counted:
+            continue
+        bad[first] = emit.binary("sub", whole, count)
+        if access.mask is not None:
+            on = access.mask[first]
+            bad[first] = emit.select(on, bad[first], zero)
+            masked = emit.binary("add", masked, emit.select(on, zero, whole))
+        places[first] = emit.add(linear[first], emit.mul(count, step))
+        moved = emit.mul(emit.cast("zext", count, "i64"), access.site.element_bytes)
+        payloads[first] = emit.add(ctx.to_bits(access.pointers[first]), moved)
+    tally = tallied(ctx, Tally.empty(), bad, places, payloads)
+    return Tally(tally.count, tally.least, tally.payload, masked)
+
+
+def _step_between(ctx: Lowering, access: TestedAccess) -> int:
+    """How far apart the first two registers' elements are in the tile, in row-major places."""
+    if access.group == 1:
+        return 1
+    layout, step = ctx.layout(PointerAccess(access.op).pointer), 0
+    moved = layout.unpack_out(layout.packed_bases(REGISTER)[0])
+    for name, size in layout.outs:
+        step = step * size + moved[name]
+    return step
+
+
+def _runs_together(op: Operation) -> bool:
+    """Whether all threads of a block are at an access in the same iteration.
+
+    A `while` may go on by what another program wrote, which threads see at different times.
+    """
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if scf.While.matches(around):
+            return False
+        block = around.block
+    return True
+
+
+def _in_any_thread(ctx: Lowering, condition: LLVMValue) -> LLVMValue:
+    """i1: whether the condition holds in any thread of the block."""
+    vote = "vote.sync.any.pred p, p, -1;"
+    if ctx.num_warps > 1:
+        vote = "barrier.cta.red.or.pred p, 0, p;"
+    text = f"{{\n.reg .pred p;\nsetp.ne.u32 p, $1, 0;\n{vote}\nselp.u32 $0, 1, 0, p;\n}}"
+    number = ctx.emit.cast("zext", condition, "i32")
+    found = ctx.emit.asm(text, "=r,r,~{memory}", "i32", (number,), convergent=True)
+    return ctx.emit.icmp("ne", found, 0)

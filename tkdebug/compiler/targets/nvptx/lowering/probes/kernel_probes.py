@@ -1,0 +1,173 @@
+"""The probes of one kernel that is lowered: bounds, slots, and when a program is where.
+
+`access` writes what checked accesses do with them, `reports` what reaches the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes import table
+from tkdebug.compiler.probes.live_memory import MEMORY
+from tkdebug.compiler.probes.sites import (
+    BOUNDS_KINDS,
+    TESTS,
+    ProbeSite,
+    probe_bounds,
+    probe_sites,
+)
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_pointers import LoadedPointers
+from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach
+
+# The table's address, and the bounds of a tensor.
+TABLE_PARAMETER = "ptr addrspace(1) align 64"
+BOUND_PARAMETER = "i64"
+# Copies of sites that differ by a clock tick.
+_COPY_BITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The first byte of a tensor, and how many it has; i64."""
+
+    first: LLVMValue
+    size: LLVMValue
+
+
+def _untested(site: ProbeSite) -> str:
+    """Of an access that lowering writes no test for: bulk copies cannot leave their tensor."""
+    return TESTS[0] if site.kind in BOUNDS_KINDS else ""
+
+
+class Probes:
+    """The probes of one kernel.
+
+    Args:
+        function: the `tt.func`.
+        ctx: the kernel on its way to LLVM IR.
+        parameters: the table, then the bounds.
+    """
+
+    def __init__(self, function: Operation, ctx: Lowering, parameters: Sequence[LLVMValue]) -> None:
+        self._ctx = ctx
+        self._sites = probe_sites(function)
+        self._table, *ends = parameters
+        self._ends = dict(
+            zip(probe_bounds(function), zip(ends[::2], ends[1::2], strict=True), strict=True)
+        )
+        self._bounds: dict[str, Bounds] = {}
+        self._limits: dict[tuple[str, int], LLVMValue] = {}
+        self._clock: LLVMValue | None = None
+        self._copies = 0
+        self._tests: dict[int, str] = {}
+        self.pointers = LoadedPointers(function, ctx, self)
+        # Of tiles that loops carry.
+        self.carried: dict[Value, CarriedReach] = {}
+
+    def site_of(self, op: Operation) -> ProbeSite | None:
+        """The site that an op is; None of any other op."""
+        number = OpView(op).probe
+        return None if number is None else self._sites[number]
+
+    def value_site_of(self, op: Operation) -> ProbeSite | None:
+        """The site of the values that an op stores; None of any other op."""
+        number = OpView(op).value_probe
+        return None if number is None else self._sites[number]
+
+    def tested(self, op: Operation) -> ProbeSite | None:
+        """The site of an access that is to be tested; None of any other op."""
+        site = self.site_of(op)
+        return None if site is None or site.bound is None else site
+
+    @property
+    def memory_map(self) -> LLVMValue:
+        """The address of the map of memory, i64."""
+        return self._ends[MEMORY][0]
+
+    def offset(self, site: ProbeSite, op: Operation, pointer: LLVMValue) -> LLVMValue:
+        """How far behind the tensor's first byte a pointer is, i64; before it: very far."""
+        emit, first = self._ctx.emit, self.bounds(site, op).first
+        return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), first)
+
+    def ends(self, site: ProbeSite, op: Operation) -> tuple[LLVMValue, LLVMValue]:
+        """Addresses of the first byte of the tensor that access `op` must stay in, and its end."""
+        if site.tensor is None:
+            return self.pointers.ends(op)
+        return self._ends[site.tensor]
+
+    def bounds(self, site: ProbeSite, op: Operation) -> Bounds:
+        """Of the tensor that access `op` of a site must stay in."""
+        if site.tensor is None:
+            first, end = self.pointers.ends(op)
+            return Bounds(first, self._ctx.emit.binary("sub", end, first))
+        if site.tensor not in self._bounds:
+            first, end = self._ends[site.tensor]
+            with self._ctx.emit.in_entry():
+                size = self._ctx.emit.binary("sub", end, first)
+            self._bounds[site.tensor] = Bounds(first, size)
+        return self._bounds[site.tensor]
+
+    def limit(self, site: ProbeSite, op: Operation, size_bytes: int) -> LLVMValue:
+        """Below which offset so many bytes may begin; 0 where the tensor has fewer."""
+        if site.tensor is None:
+            return self._limit(self.bounds(site, op).size, size_bytes)
+        key = site.tensor, size_bytes
+        if key not in self._limits:
+            size = self.bounds(site, op).size
+            with self._ctx.emit.in_entry():
+                self._limits[key] = self._limit(size, size_bytes)
+        return self._limits[key]
+
+    def _limit(self, size: LLVMValue, size_bytes: int) -> LLVMValue:
+        emit = self._ctx.emit
+        places = emit.binary("sub", size, integer("i64", size_bytes - 1))
+        return emit.select(emit.icmp("sgt", places, 0), places, integer("i64", 0))
+
+    def slot(self, site: ProbeSite) -> LLVMValue:
+        """Where a site reports to."""
+        return self._ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
+
+    def note_test(self, site: ProbeSite, test: str) -> None:
+        """A copy of a site is tested so; of several copies, the costliest test counts."""
+        known = self._tests.get(site.number, TESTS[0])
+        self._tests[site.number] = max(known, test, key=TESTS.index)
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """How each site is tested; what a tensor map accesses stays in its tensor."""
+        return tuple(
+            self._tests.get(site.number, "" if site.tensor is None else _untested(site))
+            for site in self._sites
+        )
+
+    # Time
+
+    def time(self) -> LLVMValue:
+        """When the program is here, i64: in the text, copies are in the order of iterations."""
+        self._copies += 1
+        assert self._copies < 1 << _COPY_BITS
+        emit = self._ctx.emit
+        clock = emit.cast("zext", emit.load("i32", self._clock_place(), 4), "i64")
+        return emit.binary("or", emit.shl(clock, _COPY_BITS), integer("i64", self._copies))
+
+    def tick(self, loop: Operation) -> None:
+        """An iteration of a loop ends; what reports nothing by time in it has no time."""
+        sites = (s for op in loop.walk() for s in (self.site_of(op), self.value_site_of(op)))
+        if all(site is None or site.is_recomputed for site in sites):
+            return
+        emit, clock = self._ctx.emit, self._clock_place()
+        emit.store(emit.add(emit.load("i32", clock, 4), 1), clock, 4)
+
+    def _clock_place(self) -> LLVMValue:
+        """Where the count of iterations is, which LLVM keeps in a register."""
+        if self._clock is None:
+            emit = self._ctx.emit
+            with emit.in_entry():
+                self._clock = emit.raw("ptr", "alloca i32, align 4")
+                emit.store(integer("i32", 0), self._clock, 4)
+        return self._clock

@@ -1,0 +1,113 @@
+"""A thread's elements of a tile as bits, in the order of their places in the tile.
+
+The number of bits that are set is a count of elements, and the first of them the least element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tkdebug.compiler.ir import Value
+from tkdebug.compiler.ir.types import TensorType
+from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.probes.reports import linear_places
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOrder:
+    """The registers of a tile in the order of their elements' places in it.
+
+    Attributes:
+        registers: without copies of others.
+        bits: for each bit of a position in this order, which bit of the register's number it is,
+            and the bit of the place that it sets.
+    """
+
+    registers: tuple[int, ...]
+    bits: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(ctx: Lowering, pointer: Value) -> PlaceOrder | None:
+        """Of a tile of pointers; None where threads have their elements in different orders."""
+        if not isinstance(pointer.type, TensorType):
+            return PlaceOrder((0,), ())
+        layout = ctx.layout(pointer)
+        free = layout.free_masks.get(REGISTER, 0)
+        places = [_place_of(layout, packed) for packed in layout.packed_bases(REGISTER)]
+        kept = sorted((place, bit) for bit, place in enumerate(places) if not free >> bit & 1)
+        taken = 0
+        for name in (LANE, WARP):
+            for packed in layout.packed_bases(name):
+                taken |= _place_of(layout, packed)
+        if any(place & (place - 1) or place & taken for place, _ in kept):
+            return None
+        registers = [0]
+        for _, bit in kept:
+            registers += [register | 1 << bit for register in registers]
+        return PlaceOrder(tuple(registers), tuple((bit, place) for place, bit in kept))
+
+    def positions(self) -> dict[int, int]:
+        """The position of each register."""
+        return {register: position for position, register in enumerate(self.registers)}
+
+    def found(
+        self, ctx: Lowering, pointer: Value, position: LLVMValue
+    ) -> tuple[LLVMValue, LLVMValue]:
+        """The register at a position, and its element's place in the tile, i32."""
+        emit = ctx.emit
+        register, place = integer("i32", 0), linear_places(ctx, pointer)[0]
+        for index, (bit, weight) in enumerate(self.bits):
+            one = emit.bit_and(emit.lshr(position, index), 1)
+            register = emit.binary("or", register, emit.shl(one, bit))
+            place = emit.binary("or", place, emit.mul(one, weight))
+        return register, place
+
+
+def _place_of(layout: LinearLayout, packed: int) -> int:
+    """The row-major place of a packed output; extents are powers of two, so its bits are theirs."""
+    place, moved = 0, layout.unpack_out(packed)
+    for name, size in layout.outs:
+        place = place * size + moved[name]
+    return place
+
+
+def any_bit(ctx: Lowering, words: Registers) -> LLVMValue:
+    """i1: whether any bit is set."""
+    together = integer("i32", 0)
+    for word in words:
+        together = ctx.emit.binary("or", together, word)
+    return ctx.emit.icmp("ne", together, 0)
+
+
+def count_bits(ctx: Lowering, words: Registers) -> tuple[LLVMValue, LLVMValue]:
+    """How many bits are set, and the position of the first of these, i32."""
+    text = InlinePTX(("i32", "i32"))
+    text.put("{", ".reg .pred q;", ".reg .b32 n, t;", "mov.b32 $0, 0;", "mov.b32 $1, 0;")
+    for place, word in reversed(list(enumerate(words))):
+        name = text.use(word)
+        text.put(f"popc.b32 n, {name};", "add.u32 $0, $0, n;", "setp.ne.u32 q, n, 0;")
+        text.put(f"brev.b32 t, {name};", "clz.b32 t, t;")
+        text.put(f"@q add.u32 $1, t, {_WORD_BITS * place};")
+    text.put("}")
+    count, position = text.emit(ctx)
+    return count, position
+
+
+def address_of(
+    ctx: Lowering, pointers: Registers, register: LLVMValue, group: int, element_bytes: int
+) -> LLVMValue:
+    """Of a register's element, i64: those of a group follow each other in memory."""
+    emit = ctx.emit
+    number = emit.lshr(register, group.bit_length() - 1)
+    address = ctx.to_bits(pointers[0])
+    for index, first in enumerate(range(group, len(pointers), group), 1):
+        is_here = emit.icmp("eq", number, index)
+        address = emit.select(is_here, ctx.to_bits(pointers[first]), address)
+    within = emit.bit_and(register, group - 1)
+    return emit.add(address, emit.cast("zext", emit.mul(within, element_bytes), "i64"))

@@ -1,0 +1,376 @@
+"""What checked kernels note of NaNs that are stored, of undefined integers, and of hints.
+
+Each test sets bits of one word of the thread, which LLVM keeps in a register; at its end a kernel
+that has set any reports them. Nothing branches before, so loops stay as they are. A test may be
+true where there is no fault, as the launch is looked at again (`compiler.probes.symptoms`), but
+never misses one of its kind, but for what `_hint` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tkdebug.compiler.analysis.data_flow import source_of
+from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
+from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of, shape_of
+from tkdebug.compiler.layouts import LANE, REGISTER, LinearLayout, f2
+from tkdebug.compiler.ops import bulk_copies
+from tkdebug.compiler.probes import table
+from tkdebug.compiler.probes.sites import probe_sites
+from tkdebug.compiler.probes.symptoms import (
+    HINT,
+    INDEX,
+    SYMPTOM_KINDS,
+    SYMPTOMS,
+    bit_of,
+    program_offset,
+)
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.probes.corners import may_wrap
+from tkdebug.compiler.targets.nvptx.lowering.probes.nan_test import any_nan
+from tkdebug.compiler.targets.nvptx.lowering.probes.routine import PROGRAM
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+# The bits of the exponent, which are all set in what is not finite.
+_EXPONENTS = {"half": 0x7C00, "bfloat": 0x7F80, "float": 0x7F800000, "double": 0x7FF << 52}
+_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
+_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
+_VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout, arith.ExtSI)
+
+
+@dataclass(frozen=True, slots=True)
+class _Neighbour:
+    """The element before another along an axis, where that is known; i1."""
+
+    value: LLVMValue
+    is_known: LLVMValue
+
+
+class Symptoms:
+    """The symptoms of one kernel.
+
+    Args:
+        ctx: the kernel on its way to LLVM IR.
+        slot: where they are reported.
+        kinds: what is looked for, some of `SYMPTOM_KINDS`.
+    """
+
+    def __init__(self, ctx: Lowering, slot: LLVMValue, kinds: Sequence[str]) -> None:
+        self._ctx = ctx
+        self._slot = slot
+        self._kinds = kinds
+        self._word: LLVMValue | None = None
+        self._noted: set[str] = set()
+
+    def look_at(self, op: Operation) -> None:
+        """`op` was lowered: note what of it is a symptom."""
+        if op.name in _DIVISIONS:
+            self._division(op)
+        elif op.name in _SHIFTS:
+            self._shift(op)
+        elif op in self._offset_sums:
+            self._offset(op)
+        elif tt.Hint.matches(op):
+            self._hint(tt.Hint(op))
+        elif tt.Gather.matches(op):
+            self._index(tt.Gather(op))
+        elif tt.Store.matches(op):
+            self._stored(tt.Store(op).value, *_mask_and_group(self._ctx, op))
+        elif tt.AtomicRmw.matches(op):
+            self._stored(tt.AtomicRmw(op).value, *_mask_and_group(self._ctx, op))
+        elif ttg.LocalAlloc.matches(op) and _is_copied_out(op):
+            (value,) = op.operands
+            self._stored(value, None, self._ctx.register_count(value))
+
+    def finish(self) -> None:
+        """Report at the kernel's end."""
+        if self._word is None:
+            return
+        emit = self._ctx.emit
+        word = emit.load("i32", self._word, 4)
+        far, after = emit.new_block("probe.symptoms"), emit.new_block("probe.end")
+        emit.branch_rarely(emit.icmp("ne", word, 0), far, after)
+        emit.start(far)
+        text = InlinePTX(())
+        slot, bits = text.use(self._slot), text.use(word)
+        text.put("{", ".reg .pred there;", ".reg .b64 p, t;", ".reg .b32 l, e;")
+        text.put(
+            f"cvt.u64.u32 p, {bits};", f"red.relaxed.gpu.global.or.b64 [{slot}+{table.COUNT}], p;"
+        )
+        # The least program has the greatest complement.
+        text.put(*PROGRAM, "not.b64 p, p;")
+        for kind in SYMPTOM_KINDS:
+            if kind in self._noted:
+                place = f"[{slot}+{program_offset(kind)}]"
+                text.put(
+                    f"and.b32 l, {bits}, {1 << bit_of(kind)};",
+                    "setp.ne.u32 there, l, 0;",
+                    f"@there red.relaxed.gpu.global.max.u64 {place}, p;",
+                )
+        text.put("}")
+        text.emit(self._ctx)
+        emit.branch(after)
+        emit.start(after)
+
+    def _note(self, kind: str, found: Iterable[LLVMValue]) -> None:
+        """Set the bit of a kind where any of these i1 holds."""
+        emit, any_found = self._ctx.emit, integer("i1", 0)
+        for condition in dict.fromkeys(found):
+            any_found = emit.binary("or", any_found, condition)
+        if any_found.constant != 0:
+            self._set(kind, any_found)
+
+    def _set(self, kind: str, found: LLVMValue) -> None:
+        """Set the bit of a kind where this i1 holds."""
+        emit = self._ctx.emit
+        if self._word is None:
+            with emit.in_entry():
+                self._word = emit.raw("ptr", "alloca i32, align 4")
+                emit.store(integer("i32", 0), self._word, 4)
+        bit = emit.select(found, integer("i32", 1 << bit_of(kind)), integer("i32", 0))
+        emit.store(emit.binary("or", emit.load("i32", self._word, 4), bit), self._word, 4)
+        self._noted.add(kind)
+
+    # Stored values
+
+    def _stored(self, value: Value, mask: Registers | None, group: int) -> None:
+        """NaNs, or what is not finite, among what is stored; registers of a group share a mask."""
+        element = element_of(value.type)
+        if not isinstance(element, ScalarType) or element.name not in _FLOATS:
+            return
+        registers = self._ctx.values[value]
+        firsts = range(0, len(registers), group)
+        groups = [registers[first : first + group] for first in firsts]
+        masks = None if mask is None else [mask[first] for first in firsts]
+        if "nan" in self._kinds:
+            self._set("nan", any_nan(self._ctx, groups, masks))
+        if "inf" in self._kinds:
+            emit, found = self._ctx.emit, [self._any_infinite(group) for group in groups]
+            if masks is not None:
+                found = [emit.bit_and(*both) for both in zip(found, masks, strict=True)]
+            self._note("inf", found)
+
+    def _any_infinite(self, registers: Registers) -> LLVMValue:
+        """i1: whether one of them is infinite or NaN."""
+        emit, found = self._ctx.emit, integer("i1", 0)
+        for register in registers:
+            bits = self._ctx.to_bits(register)
+            exponent = integer(bits.type, _EXPONENTS[register.type])
+            is_bad = emit.icmp("eq", emit.binary("and", bits, exponent), exponent)
+            found = emit.binary("or", found, is_bad)
+        return found
+
+    # Integers
+
+    def _division(self, op: Operation) -> None:
+        if "division-by-zero" not in self._kinds or _is_combining(op):
+            return
+        _, right = op.operands
+        divisors = dict.fromkeys(self._ctx.values[right])
+        self._note(
+            "division-by-zero",
+            [self._ctx.emit.icmp("eq", self._opaque(d), 0) for d in divisors if not d.constant],
+        )
+
+    def _opaque(self, value: LLVMValue) -> LLVMValue:
+        """A divisor as LLVM does not know it: of one that it divides by, it knows it is not 0."""
+        emit = self._ctx.emit
+        wide = emit.cast("zext", value, "i64" if value.type == "i64" else "i32")
+        letter, bits = ("l", 64) if wide.type == "i64" else ("r", 32)
+        text, constraints = f"mov.b{bits} $0, $1;", f"={letter},{letter}"
+        return emit.asm(text, constraints, wide.type, (wide,), side_effects=False)
+
+    def _shift(self, op: Operation) -> None:
+        if "shift-range" not in self._kinds or _is_combining(op):
+            return
+        _, right = op.operands
+        amounts = dict.fromkeys(self._ctx.values[right])
+        bits = self._ctx.element_bits(op.result)
+        self._note(
+            "shift-range",
+            [
+                self._ctx.emit.icmp("uge", amount, bits)
+                for amount in amounts
+                if bits > 1 and (amount.constant is None or not 0 <= amount.constant < bits)
+            ],
+        )
+
+    @cached_property
+    def _offset_sums(self) -> frozenset[Operation]:
+        if "offset-overflow" not in self._kinds:
+            return frozenset()
+        return offset_arithmetic(self._ctx.module).sums
+
+    def _offset(self, op: Operation) -> None:
+        """Sums that pointers are moved by: scalars one by one, a tile by the numbers it lies in."""
+        is_tile = isinstance(op.result.type, TensorType)
+        if is_tile and all(user in self._offset_sums for user in op.result.uses):
+            return  # seen with what it is a part of
+        self._note("offset-overflow", self._wrapped(op))
+
+    def _wrapped(self, op: Operation) -> list[LLVMValue]:
+        """i1: whether elements of a sum wrapped, or of what it is made of."""
+        if isinstance(op.result.type, TensorType):
+            found = may_wrap(self._ctx, op.result)
+            if found is not None:
+                return [found]
+        each = zip(*(self._ctx.values[value] for value in (*op.operands, op.result)), strict=True)
+        wraps = [self._wraps(op.name, *one) for one in dict.fromkeys(each)]
+        if isinstance(op.result.type, TensorType):
+            for operand in op.operands:
+                source = _computed(operand)
+                if source in self._offset_sums and isinstance(source.result.type, TensorType):
+                    wraps += self._wrapped(source)
+        return wraps
+
+    def _wraps(self, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:
+        emit = self._ctx.emit
+        if name == arith.MulI.name:
+            wide = [emit.cast("sext", x, "i64") for x in (a, b, result)]
+            return emit.icmp("ne", emit.binary("mul", *wide[:2]), wide[2])
+        other = result if name == arith.AddI.name else b
+        signs = emit.bit_and(emit.xor(a, other), emit.xor(b if other is result else a, result))
+        return emit.icmp("slt", signs, 0)
+
+    def _index(self, gather: tt.Gather) -> None:
+        """Indices of a gather beyond its axis; as unsigned numbers, those below 0 are too."""
+        if INDEX not in self._kinds or _is_combining(gather.op):
+            return
+        extent = shape_of(gather.source.type)[gather.axis]
+        indices = dict.fromkeys(self._ctx.values[gather.indices])
+        self._note(INDEX, [self._ctx.emit.icmp("uge", index, extent) for index in indices])
+
+    def _hint(self, hint: tt.Hint) -> None:
+        """Assumed multiples, of elements that begin a run; of runs, of one thread's registers."""
+        kind, source = hint.kind, hint.source
+        is_pointer = isinstance(element_of(source.type), PointerType)
+        if HINT not in self._kinds or (is_pointer and isinstance(source.type, TensorType)):
+            return
+        registers = self._ctx.values[source]
+        if is_pointer:
+            # The base of a descriptor.
+            registers = [self._ctx.to_bits(registers[0])]
+        if not isinstance(source.type, TensorType):
+            if kind == "divisibility":
+                self._note(HINT, [self._is_no_multiple(registers[0], max(hint.values))])
+            return
+        for axis, number in enumerate(hint.values):
+            if number > 1:
+                self._note(HINT, self._broken(source, axis, kind, number))
+
+    def _is_no_multiple(self, value: LLVMValue, number: int) -> LLVMValue:
+        emit = self._ctx.emit
+        if number & (number - 1) == 0:
+            return emit.icmp("ne", emit.bit_and(value, number - 1), 0)
+        return emit.icmp("ne", emit.binary("srem", value, integer(value.type, number)), 0)
+
+    def _broken(self, source: Value, axis: int, kind: str, number: int) -> list[LLVMValue]:
+        """i1 of each register: whether it is known to break a promise about its neighbours."""
+        ctx, emit = self._ctx, self._ctx.emit
+        layout, registers = ctx.layout(source), ctx.values[source]
+        found = []
+        neighbours = self._neighbours(layout, registers, layout.out_dims[axis])
+        places = ctx.coordinates(layout)
+        for value, before, place in zip(registers, neighbours, places, strict=True):
+            begins = emit.xor(self._is_no_multiple(place[axis], number), 1)
+            if kind == "divisibility":
+                good = emit.xor(begins, 1)
+                if before is not None:
+                    follows = emit.icmp("eq", value, emit.add(before.value, 1))
+                    good = emit.select(before.is_known, follows, good)
+                found.append(emit.bit_and(self._is_no_multiple(value, number), emit.xor(good, 1)))
+            elif before is not None:
+                wanted = before.value if kind == "constancy" else emit.add(before.value, 1)
+                broken = emit.bit_and(emit.icmp("ne", value, wanted), emit.xor(begins, 1))
+                if kind == "contiguity":
+                    broken = emit.bit_and(broken, emit.icmp("ne", value, 0))
+                found.append(emit.bit_and(broken, before.is_known))
+        return found
+
+    def _neighbours(
+        self, layout: LinearLayout, registers: Registers, name: str
+    ) -> list[_Neighbour | None]:
+        """For each register the element before it: in this thread, or in the lane before."""
+        steps = [layout.unpack_out(v) for v in f2.spanned(layout.packed_bases(REGISTER))]
+        run = _elements_per_lane(layout, name)
+        found: list[_Neighbour | None] = []
+        for step in steps:
+            before, last = {**step, name: step[name] - 1}, {**step, name: step[name] + run - 1}
+            if before in steps:
+                value, is_known = registers[steps.index(before)], integer("i1", 1)
+                found.append(_Neighbour(value, is_known))
+            elif run and last in steps:
+                value = self._ctx.shuffle("up", registers[steps.index(last)], 1)
+                found.append(_Neighbour(value, self._ctx.emit.icmp("ne", self._ctx.lane, 0)))
+            else:
+                found.append(None)
+        return found
+
+
+def _elements_per_lane(layout: LinearLayout, name: str) -> int:
+    """Elements in a row that a lane has where the next lane has those behind them; 0 elsewhere."""
+    if layout.out_dims != (name,):
+        return 0
+    elements = 1
+    for (step,) in layout.bases(REGISTER):
+        if step != elements:
+            break
+        elements *= 2
+    wanted = [elements << bit for bit in range(len(layout.bases(LANE)))]
+    held = all(step in (0, want) for (step,), want in zip(layout.bases(LANE), wanted, strict=True))
+    return elements if held else 0
+
+
+def _is_combining(op: Operation) -> bool:
+    """Whether an op is in a region that combines or maps elements, and not in the kernel."""
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if around.name not in CONTROL_FLOW and not tt.Func.matches(around):
+            return True
+        block = around.block
+    return False
+
+
+def _computed(value: Value) -> Operation | None:
+    """The op that gave a value, before it was spread, moved or widened."""
+    while (source := source_of(value, _VIEWS)) is not None:
+        value = source
+    return value.defining_op
+
+
+def _is_copied_out(buffer: Operation) -> bool:
+    """Whether a bulk copy stores the tile that a buffer is made with."""
+    return bool(buffer.operands) and any(
+        user.name == bulk_copies.STORE for user in buffer.result.uses
+    )
+
+
+def _mask_and_group(ctx: Lowering, op: Operation) -> tuple[Registers | None, int]:
+    """The mask of a store, and how many registers share one of its elements."""
+    pointer, mask = PointerAccess(op).pointer, mask_of(op)
+    if mask is None:
+        return None, ctx.register_count(pointer)
+    if not isinstance(pointer.type, TensorType):
+        return ctx.values[mask], 1
+    info = ctx.axis_info
+    group = vector_elems(op, ctx.layout(pointer), info[pointer], info[mask])
+    return ctx.values[mask], group
+
+
+def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:
+    """The symptoms that a checked kernel looks for; None of one that looks for none."""
+    site = next((site for site in probe_sites(function) if site.kind == SYMPTOMS), None)
+    if site is None or ctx.probes is None:
+        return None
+    return Symptoms(ctx, ctx.probes.slot(site), tt.Func(function).probe_symptoms)

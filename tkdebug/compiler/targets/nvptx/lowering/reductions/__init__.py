@@ -1,0 +1,1 @@
+"""Reductions and scans over registers, lanes and warps."""

@@ -1,0 +1,217 @@
+"""Lowering of tt.reduce: in registers, by shuffles, through shared memory, by `reduction_plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import I32, element_of
+from tkdebug.compiler.layouts import LayoutError
+from tkdebug.compiler.targets.nvptx.emitter import integer
+from tkdebug.compiler.targets.nvptx.lowering.context import FULL_WARP, WARP_SIZE, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.reductions.combine import (
+    Combine,
+    Element,
+    elements_of,
+    single_op,
+)
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_plan import (
+    ReductionPlan,
+    plan_reduction,
+)
+from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import Step, followers
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
+    exchange_tiles,
+    trip_bytes,
+)
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.target import REDUX
+
+_LANE_BITS = 5
+# PTX ISA, "redux.sync": sm_80 and newer, 32-bit integers.
+_REDUX = {
+    arith.AddI.name: "add",
+    arith.AndI.name: "and",
+    arith.OrI.name: "or",
+    arith.XOrI.name: "xor",
+    arith.MinSI.name: "min",
+    arith.MaxSI.name: "max",
+    arith.MinUI.name: "umin",
+    arith.MaxUI.name: "umax",
+}
+
+
+def lower_reduce(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
+    """The elements along the axis combined; every thread gets the results of its coordinates."""
+    plan = _plan(op)
+    combine = Combine(ctx, op)
+    by_register = _over_lanes(combine, plan, _in_thread(combine, plan, elements_of(operands)))
+    reduced = [by_register[register] for register in plan.kept]
+    if plan.warp_steps:
+        reduced = _over_warps(combine, plan, reduced)
+    return [list(values) for values in zip(*reduced, strict=True)]
+
+
+def _plan(op: Operation) -> ReductionPlan:
+    reduce = tt.Reduce(op)
+    layout, values = Lowering.layout(reduce.sources[0]), len(reduce.sources)
+    try:
+        return plan_reduction(layout, reduce.axis, len(reduce.combine.operations) - 1, values)
+    except LayoutError as error:
+        raise LoweringError.at(op, f"{op.name}: {error}") from error
+
+
+def _in_thread(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
+    """Pairs, pairs of pairs, …: short chains of dependent instructions."""
+    for step in plan.register_steps:
+        # Registers that an earlier step has combined hold the very same element.
+        made: dict[tuple[int, int], Element] = {}
+        combined = []
+        for register, own in enumerate(elements):
+            other = elements[register ^ step.register]
+            pair = (other, own) if step.is_second.of_register(register) else (own, other)
+            key = (id(pair[0]), id(pair[1]))
+            if key not in made:
+                made[key] = combine(*pair)
+            combined.append(made[key])
+        elements = combined
+    return elements
+
+
+def _over_lanes(
+    combine: Combine, plan: ReductionPlan, elements: list[Element]
+) -> dict[int, Element]:
+    """Butterflies; a whole warp of 32-bit integers in one instruction."""
+    wanted = set(plan.kept)
+    if any(step.register for step in plan.lane_steps):
+        wanted = set(range(len(elements)))
+    found = {register: elements[register] for register in sorted(wanted)}
+    redux = _redux(combine.op, plan) if combine.ctx.target.has(REDUX) else None
+    if redux is not None:
+        name = f"llvm.nvvm.redux.sync.{redux}"
+        every = integer("i32", FULL_WARP)
+        emit = combine.ctx.emit
+        return {r: (emit.intrinsic(name, value, every),) for r, (value,) in found.items()}
+    if plan.leaves_to_leaders:
+        return _by_leaders(combine, plan.lane_steps, found, is_for_all=not plan.warp_steps)
+    for step in plan.lane_steps:
+        found = _butterfly(combine, step, found)
+    return found
+
+
+def _by_leaders(
+    combine: Combine, steps: tuple[Step, ...], elements: dict[int, Element], is_for_all: bool
+) -> dict[int, Element]:
+    """What `_butterfly` gives, in the lanes whose elements come first or, if asked, in all lanes.
+
+    Those lanes combine in the right order without a look at who comes second. Others make numbers
+    that nobody reads.
+    """
+    ctx = combine.ctx
+    for step in steps:
+
+        def combined(own: Element, distance: int = step.lane) -> Element:
+            return combine(own, combine.shuffled(own, distance))
+
+        elements = _once_each(elements, combined)
+    if combine.is_commutative or not is_for_all:
+        return elements
+    with ctx.emit.in_entry():
+        leader = ctx.emit.bit_and(ctx.lane, ~followers(steps) & (WARP_SIZE - 1))
+    return _once_each(
+        elements, lambda own: tuple(ctx.shuffle("idx", value, leader) for value in own)
+    )
+
+
+def _once_each(
+    elements: dict[int, Element], change: Callable[[Element], Element]
+) -> dict[int, Element]:
+    """Elements changed; registers that hold the same one share the result."""
+    made: dict[int, Element] = {}
+    for element in elements.values():
+        if id(element) not in made:
+            made[id(element)] = change(element)
+    return {register: made[id(element)] for register, element in elements.items()}
+
+
+def _butterfly(combine: Combine, step: Step, elements: dict[int, Element]) -> dict[int, Element]:
+    others: dict[int, Element] = {}
+    for element in elements.values():
+        if id(element) not in others:
+            others[id(element)] = combine.shuffled(element, step.lane)
+    made: dict[tuple[int, int, int], Element] = {}
+    result = {}
+    for register, own in elements.items():
+        source = elements[register ^ step.register]
+        key = (id(own), id(source), step.is_second.of_register(register))
+        if key not in made:
+            is_second = combine.parity(step.is_second, register)
+            made[key] = combine.ordered(own, others[id(source)], is_second)
+        result[register] = made[key]
+    return result
+
+
+def _redux(op: Operation, plan: ReductionPlan) -> str | None:
+    """The redux.sync that does all lane steps, if one does."""
+    if len(plan.lane_steps) != _LANE_BITS or any(step.register for step in plan.lane_steps):
+        return None
+    if element_of(tt.Reduce(op).sources[0].type) != I32:
+        return None
+    return _REDUX.get(single_op(op) or "")
+
+
+def _over_warps(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
+    """All parts of every element, read from shared memory and combined."""
+    ctx, sizes = combine.ctx, _element_bytes(combine.op)
+    scratch = ctx.scratch(combine.op)
+    gathered = plan.gathered if plan.spread is None else plan.spread.gathered
+    read = exchange_tiles(ctx, scratch, plan.partial, gathered, _tiles(elements), sizes)
+    parts = 1 << len(plan.warp_steps) - len(plan.part_steps)
+    found = elements_of(read)
+    combined = [_tree(combine, found[i : i + parts]) for i in range(0, len(found), parts)]
+    if plan.part_steps:
+        shared_out = dict(enumerate(combined))
+        combined = list(_by_leaders(combine, plan.part_steps, shared_out, is_for_all=True).values())
+    if plan.spread is None:
+        return combined
+    # Elsewhere than the parts, which other warps may still be reading.
+    place = ctx.emit.gep(scratch, "i8", sum(_part_bytes(plan, sizes)))
+    spread, result = plan.spread.combined, plan.spread.result
+    return elements_of(exchange_tiles(ctx, place, spread, result, _tiles(combined), sizes))
+
+
+def _tiles(elements: Sequence[Element]) -> list[Registers]:
+    return [list(values) for values in zip(*elements, strict=True)]
+
+
+def _tree(combine: Combine, parts: Sequence[Element]) -> Element:
+    while len(parts) > 1:
+        parts = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _element_bytes(op: Operation) -> list[int]:
+    return [memory_bits(element_of(value.type)) // 8 for value in op.operands]
+
+
+def reduce_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.reduce needs."""
+    plan = _plan(op)
+    if not plan.warp_steps:
+        return 0
+    sizes = _element_bytes(op)
+    results = 0
+    if plan.spread is not None:
+        spread, result = plan.spread.combined, plan.spread.result
+        results = sum(trip_bytes(spread, result, size) for size in sizes)
+    return sum(_part_bytes(plan, sizes)) + results
+
+
+def _part_bytes(plan: ReductionPlan, sizes: Sequence[int]) -> list[int]:
+    gathered = plan.gathered if plan.spread is None else plan.spread.gathered
+    return [trip_bytes(plan.partial, gathered, size) for size in sizes]
+
+
+LOWERINGS: dict[str, Lower] = {tt.Reduce.name: lower_reduce}

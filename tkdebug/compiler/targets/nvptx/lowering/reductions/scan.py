@@ -1,0 +1,249 @@
+"""Lowering of tt.scan: in registers, by shuffles, through shared memory, by `scan_plan`.
+
+Combinations keep the order of the axis, so that the combine function need not be commutative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import element_of
+from tkdebug.compiler.layouts import LANE, REGISTER, LayoutError
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.reductions.combine import Combine, Element, elements_of
+from tkdebug.compiler.targets.nvptx.lowering.reductions.scan_plan import (
+    Move,
+    Phase,
+    ScanPlan,
+    plan_scan,
+)
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.exchange import (
+    exchange_tiles,
+    trip_bytes,
+)
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+
+
+def lower_scan(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[Registers]:
+    """The combination of all elements up to each one (from each one on, when reverse)."""
+    scan = _Scan(ctx, op, _plan(op), elements_of(operands))
+    scan.run()
+    return [list(values) for values in zip(*scan.prefixes, strict=True)]
+
+
+def _plan(op: Operation) -> ScanPlan:
+    axis = tt.Scan(op).axis
+    try:
+        return plan_scan(Lowering.layout(tt.Scan(op).sources[0]), axis)
+    except LayoutError as error:
+        raise LoweringError.at(op, f"{op.name}: {error}") from error
+
+
+class _Scan:
+    """The state between phases: blocks of 2 ** bits neighbours are done.
+
+    Args:
+        ctx: the kernel.
+        op: the tt.scan.
+        plan: its phases.
+        elements: by register.
+
+    Attributes:
+        prefixes: for each register the combination of its block up to its element.
+        totals: for each block (its key) the combination of all its elements.
+    """
+
+    def __init__(
+        self, ctx: Lowering, op: Operation, plan: ScanPlan, elements: list[Element]
+    ) -> None:
+        self.ctx = ctx
+        self.op = op
+        self.plan = plan
+        self.combine = Combine(ctx, op)
+        self.is_reverse = tt.Scan(op).reverse
+        # Registers that hold the same element share it.
+        first: dict[int, Element] = {}
+        for place, element in zip(plan.places, elements, strict=True):
+            first.setdefault(place, element)
+        self.prefixes = [first[place] for place in plan.places]
+        self.totals = first
+
+    def run(self) -> None:
+        """All phases in order."""
+        scratch_bytes = 0
+        for index, phase in enumerate(self.plan.phases):
+            if phase.kind == REGISTER:
+                self._in_thread(phase)
+            elif phase.kind == LANE:
+                self._over_lanes(phase, index + 1 == len(self.plan.phases))
+            else:
+                self._over_warps(phase, scratch_bytes)
+                scratch_bytes += _phase_bytes(self.op, phase)
+
+    def _blocks(self, bits: int) -> dict[int, list[int]]:
+        """The registers in each block of 2 ** `bits` elements."""
+        blocks: dict[int, list[int]] = {}
+        for register in range(len(self.prefixes)):
+            blocks.setdefault(self.plan.block(register, bits), []).append(register)
+        return blocks
+
+    def _in_thread(self, phase: Phase) -> None:
+        low, count = phase.moves[0].bit, len(phase.moves)
+        inner = self._blocks(low)
+        totals: dict[int, Element] = {}
+        for key in self._blocks(low + count):
+            running: Element | None = None
+            for step in range(1 << count):
+                position = (1 << count) - 1 - step if self.is_reverse else step
+                block = key | position << (low + self.plan.first_bit)
+                running = self._append(running, self.totals[block], inner[block])
+            assert running is not None
+            totals[key] = running
+        self.totals = totals
+
+    def _append(self, before: Element | None, total: Element, registers: Sequence[int]) -> Element:
+        """Put a block's registers behind `before`; what they make together."""
+        if before is None:
+            return total
+        joined = self.combine(before, total)
+        made = {id(total): joined}
+        for register in registers:
+            own = self.prefixes[register]
+            if id(own) not in made:
+                made[id(own)] = self.combine(before, own)
+            self.prefixes[register] = made[id(own)]
+        return joined
+
+    def _over_lanes(self, phase: Phase, is_last: bool) -> None:
+        low = phase.moves[0].bit
+        blocks = self._blocks(low)
+        totals = dict(self.totals)
+        before: dict[int, Element] = {}
+        # Whether anything comes before this thread's block; the same for all blocks of a move.
+        seen: dict[int, LLVMValue] = {}
+        for move in phase.moves:
+            needs_totals = not is_last or move is not phase.moves[-1]
+            self._lane_step(move, low, totals, before, seen, needs_totals)
+        self._prepend(blocks, before, seen)
+        bits = phase.moves[-1].bit + 1
+        self.totals = {self.plan.cleared(key, bits): total for key, total in totals.items()}
+
+    def _lane_step(
+        self,
+        move: Move,
+        low: int,
+        totals: dict[int, Element],
+        before: dict[int, Element],
+        seen: dict[int, LLVMValue],
+        needs_totals: bool,
+    ) -> None:
+        emit, combine = self.ctx.emit, self.combine
+        shuffled = {key: combine.shuffled(total, move.lane) for key, total in totals.items()}
+        joined: dict[int, Element] = {}
+        for key, own in totals.items():
+            # A move may change the register too, and with it the block.
+            other = shuffled[self.plan.cleared(key ^ self.plan.places[move.register], low)]
+            is_later = self._is_later(move, key)
+            if needs_totals:
+                joined[key] = combine.ordered(own, other, is_later)
+            if key not in before:
+                before[key], seen[key] = other, is_later
+                continue
+            had, old = seen[key], before[key]
+            both = _chosen(self.ctx, had, combine(other, old), other)
+            before[key] = _chosen(self.ctx, is_later, both, old)
+            seen[key] = emit.binary("or", had, is_later)
+        if needs_totals:
+            totals.update(joined)
+
+    def _is_later(self, move: Move, key: int) -> LLVMValue:
+        """i1: whether this thread's block comes second in the order of the scan."""
+        is_upper = self.combine.parity(move.upper, 0)
+        flips = (key >> (self.plan.first_bit + move.bit) & 1) ^ self.is_reverse
+        return self.ctx.emit.xor(is_upper, integer("i1", 1)) if flips else is_upper
+
+    def _prepend(
+        self, blocks: dict[int, list[int]], before: dict[int, Element], seen: dict[int, LLVMValue]
+    ) -> None:
+        """Combine what comes before each block with the prefixes in it, if anything does."""
+        for key, registers in blocks.items():
+            made: dict[int, Element] = {}
+            for register in registers:
+                own = self.prefixes[register]
+                if id(own) not in made:
+                    both = self.combine(before[key], own)
+                    made[id(own)] = _chosen(self.ctx, seen[key], both, own)
+                self.prefixes[register] = made[id(own)]
+
+    def _over_warps(self, phase: Phase, scratch_offset: int) -> None:
+        assert phase.partial is not None
+        assert phase.gathered is not None
+        low, count = phase.moves[0].bit, len(phase.moves)
+        parts = 1 << count
+        by_register = [
+            self.totals[self.plan.block(register, low)] for register in range(len(self.prefixes))
+        ]
+        base = self.ctx.emit.gep(self.ctx.scratch(self.op), "i8", scratch_offset)
+        tiles = [list(values) for values in zip(*by_register, strict=True)]
+        sizes = _element_bytes(self.op)
+        read = exchange_tiles(self.ctx, base, phase.partial, phase.gathered, tiles, sizes)
+        gathered = elements_of(read)
+        position = self._position(phase)
+        before: dict[int, Element] = {}
+        totals: dict[int, Element] = {}
+        blocks = self._blocks(low)
+        for key, registers in blocks.items():
+            first = registers[0] * parts
+            in_order = gathered[first : first + parts]
+            if self.is_reverse:
+                in_order.reverse()
+            before[key], totals[key] = self._before(in_order, position)
+        is_first = self.ctx.emit.icmp("eq", position, 0)
+        seen = self.ctx.emit.xor(is_first, integer("i1", 1))
+        self._prepend(blocks, before, dict.fromkeys(blocks, seen))
+        self.totals = {self.plan.cleared(k, low + count): total for k, total in totals.items()}
+
+    def _position(self, phase: Phase) -> LLVMValue:
+        """i32: number of this thread's warp along the axis, in the order of the scan."""
+        emit = self.ctx.emit
+        total = integer("i32", 0)
+        for index, move in enumerate(phase.moves):
+            is_upper = emit.cast("zext", self.combine.parity(move.upper, 0), "i32")
+            total = emit.binary("or", total, emit.shl(is_upper, index))
+        return emit.xor(total, (1 << len(phase.moves)) - 1) if self.is_reverse else total
+
+    def _before(self, in_order: Sequence[Element], position: LLVMValue) -> tuple[Element, Element]:
+        """What comes before the part at `position`, and all parts together."""
+        running = before = in_order[0]
+        for index, part in enumerate(in_order[1:], start=1):
+            if index > 1:
+                is_after = self.ctx.emit.icmp("uge", position, index)
+                before = _chosen(self.ctx, is_after, running, before)
+            running = self.combine(running, part)
+        return before, running
+
+
+def _chosen(ctx: Lowering, condition: LLVMValue, a: Element, b: Element) -> Element:
+    return tuple(ctx.emit.select(condition, x, y) for x, y in zip(a, b, strict=True))
+
+
+def _element_bytes(op: Operation) -> list[int]:
+    return [memory_bits(element_of(value.type)) // 8 for value in op.operands]
+
+
+def _phase_bytes(op: Operation, phase: Phase) -> int:
+    if phase.partial is None or phase.gathered is None:
+        return 0
+    return sum(trip_bytes(phase.partial, phase.gathered, size) for size in _element_bytes(op))
+
+
+def scan_scratch_bytes(op: Operation) -> int:
+    """Bytes of shared memory that a tt.scan needs."""
+    return sum(_phase_bytes(op, phase) for phase in _plan(op).phases)
+
+
+LOWERINGS: dict[str, Lower] = {tt.Scan.name: lower_scan}

@@ -1,0 +1,1 @@
+"""Shared memory: buffers, exchanges between threads, and copies on their way to it."""

@@ -1,0 +1,233 @@
+"""Lowering of asynchronous copies from global to shared memory (cp.async) and of their waits.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async", "cp.async.commit_group",
+"cp.async.wait_group".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tkdebug.compiler.analysis.vectorization import vector_elems
+from tkdebug.compiler.dialects import ttg
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
+from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
+from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.memory.loads_and_stores import (
+    fill_words,
+    load_good,
+    pointee_of,
+)
+from tkdebug.compiler.targets.nvptx.lowering.memory.words import Words
+from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
+    Good,
+    either_way,
+    tested_access,
+)
+from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_copy
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import store_vector
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
+    VectorPlan,
+    plan_vectors,
+    widened,
+)
+from tkdebug.compiler.targets.nvptx.lowering.shared_memory.buffers import buffer_place, buffer_type
+from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.target import WGMMA
+
+_COPY_BYTES = (4, 8, 16)
+_FENCE = "fence.proxy.async.shared::cta;"
+
+
+def lower_async_copy(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    buffer: Registers,
+    mask: Registers | None = None,
+    other: Registers | None = None,
+) -> Sequence[Registers]:
+    """cp.async by each thread for its own elements; zero, or `other`, where the mask is false.
+
+    The token it gives orders ops and is held in no register.
+    """
+    copy = ttg.AsyncCopyGlobalToLocal(op)
+    memory = buffer_type(copy.buffer)
+    base, fixed = buffer_place(ctx, op, copy.buffer, buffer[0])
+    layout = widened(ctx.layout(copy.pointer), memory.layout)
+    plan = async_copy_plan(ctx, op, fixed)
+    size_bytes = len(plan.groups[0]) * memory.element_bytes
+    if size_bytes not in _COPY_BYTES:
+        raise LoweringError.at(
+            op,
+            f"{op.name}: {size_bytes} bytes follow each other, cp.async copies 4, 8 or 16; "
+            "load and store this tile instead",
+        )
+    addresses = shared_addresses(
+        ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
+    )
+    owner = ctx.owner(ctx.layout(copy.pointer))
+    vector = len(plan.groups[0])
+    access = tested_access(ctx, op, pointers, mask, vector)
+
+    fills = other is not None and not all(map(_is_zero, other))
+
+    def bare() -> Registers:
+        wanted = None if mask is None else [mask[group[0]] for group in plan.groups]
+        places = [pointers[group[0]] for group in plan.groups]
+        if not fills or wanted is None:
+            sizes = None if wanted is None else [_size(ctx, on, size_bytes) for on in wanted]
+            _copies(ctx, places, addresses, size_bytes, sizes, owner)
+            return []
+        assert other is not None
+        for group, place, address, on in zip(plan.groups, places, addresses, wanted, strict=True):
+            _copy_or_fill(ctx, place, address, [other[one] for one in group], on, size_bytes, owner)
+        return []
+
+    def astray(good: Good) -> Registers:
+        if not fills:
+            places = [pointers[group[0]] for group in plan.groups]
+            of_groups = [good[group[0] // vector] for group in plan.groups]
+            sizes = [ctx.emit.mul(count, memory.element_bytes) for count in of_groups]
+            _copies(ctx, places, addresses, size_bytes, sizes, owner)
+            return []
+        pointee = pointee_of(copy.pointer)
+        words = Words.of(memory_bits(pointee), vector)
+        filled = fill_words(ctx, pointee, other, len(pointers), words)
+        loaded = list(words.groups(load_good(ctx, ".global", pointers, filled, words, good)))
+        for group, address in zip(plan.groups, addresses, strict=True):
+            store_vector(ctx, address, loaded[group[0] // vector], owner)
+        if ctx.target.has(WGMMA):
+            # What threads store is not ordered with tensor cores' reads as copies are.
+            ctx.emit.asm(_FENCE, "~{memory}", "void", ())
+        return []
+
+    if access is None:
+        bare()
+    elif access.is_short and not fills:
+        there = {
+            group[0] // vector: ctx.emit.cast("ptrtoint", address, "i32")
+            for group, address in zip(plan.groups, addresses, strict=True)
+        }
+        places = [there[group] for group in range(len(access.firsts))]
+        guarded_copy(ctx, access, _instruction(size_bytes), places, size_bytes, owner)
+    else:
+        either_way(ctx, access, bare, astray)
+    return ([],)
+
+
+def _size(ctx: Lowering, wanted: LLVMValue, size_bytes: int) -> LLVMValue:
+    """How many bytes a copy reads; the rest of what it writes is zeros."""
+    return ctx.emit.select(wanted, integer("i32", size_bytes), integer("i32", 0))
+
+
+def _copies(
+    ctx: Lowering,
+    pointers: Sequence[LLVMValue],
+    addresses: Sequence[LLVMValue],
+    size_bytes: int,
+    sizes: Sequence[LLVMValue] | None,
+    owner: LLVMValue | None,
+) -> None:
+    """A copy of each vector, of which so many bytes are read, None for all."""
+    for index, (pointer, address) in enumerate(zip(pointers, addresses, strict=True)):
+        _copy(ctx, pointer, address, size_bytes, None if sizes is None else sizes[index], owner)
+
+
+def _copy_or_fill(
+    ctx: Lowering,
+    pointer: LLVMValue,
+    address: LLVMValue,
+    fill: Sequence[LLVMValue],
+    wanted: LLVMValue,
+    size_bytes: int,
+    owner: LLVMValue | None,
+) -> None:
+    """A copy where it is wanted, and `fill` elsewhere."""
+    emit = ctx.emit
+    elsewhere = emit.xor(wanted, integer("i1", 1))
+    if owner is not None:
+        elsewhere = emit.binary("and", owner, elsewhere)
+    store_vector(ctx, address, fill, elsewhere)
+    predicate = wanted if owner is None else emit.binary("and", owner, wanted)
+    _copy(ctx, pointer, address, size_bytes, None, predicate)
+
+
+def async_copy_plan(ctx: Lowering, op: Operation, fixed_offset: int) -> VectorPlan:
+    """Registers that are consecutive in memory and in the buffer, in the same order."""
+    copy = ttg.AsyncCopyGlobalToLocal(op)
+    memory = buffer_type(copy.buffer)
+    layout = widened(ctx.layout(copy.pointer), memory.layout)
+    mask = copy.mask
+    width = vector_elems(
+        op,
+        ctx.layout(copy.pointer),
+        ctx.axis_info[copy.pointer],
+        None if mask is None else ctx.axis_info[mask],
+    )
+    while True:
+        plan = plan_vectors(layout, memory.layout, memory.element_bytes, fixed_offset, width)
+        if all(group == tuple(range(group[0], group[0] + len(group))) for group in plan.groups):
+            return plan
+        width //= 2
+
+
+def _instruction(size_bytes: int) -> str:
+    # Whole 16 bytes may pass by the first-level cache, which nobody reads them from again.
+    cache = "cg" if size_bytes == max(_COPY_BYTES) else "ca"
+    return f"cp.async.{cache}.shared.global"
+
+
+def _copy(
+    ctx: Lowering,
+    source: LLVMValue,
+    target: LLVMValue,
+    size_bytes: int,
+    read_bytes: LLVMValue | None,
+    predicate: LLVMValue | None,
+) -> None:
+    emit = ctx.emit
+    arguments = [emit.cast("ptrtoint", target, "i32"), source]
+    constraints = ["r", "l"]
+    operands = f"[$0], [$1], {size_bytes}"
+    if read_bytes is not None:
+        arguments.append(read_bytes)
+        constraints.append("r")
+        operands += ", $2"
+    guard = ""
+    if predicate is not None:
+        guard = f"@${len(arguments)} "
+        arguments.append(predicate)
+        constraints.append("b")
+    emit.asm(
+        f"{guard}{_instruction(size_bytes)} {operands};",
+        ",".join((*constraints, "~{memory}")),
+        "void",
+        arguments,
+    )
+
+
+def _is_zero(value: LLVMValue) -> bool:
+    return value.constant == 0 or value.text == ZEROS.get(value.type)
+
+
+def lower_commit_group(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
+    """The copies since the last one are a group."""
+    ctx.emit.asm("cp.async.commit_group;", "~{memory}", "void", ())
+    return ([],)
+
+
+def lower_async_wait(ctx: Lowering, op: Operation, *tokens: Registers) -> Sequence[Registers]:
+    """All groups but the last `num` have landed for this thread; for others, after a barrier."""
+    count = ttg.AsyncWait(op).num
+    ctx.emit.asm(f"cp.async.wait_group {count};", "~{memory}", "void", ())
+    return ([],)
+
+
+LOWERINGS: dict[str, Lower] = {
+    ttg.AsyncCopyGlobalToLocal.name: lower_async_copy,
+    ttg.AsyncCommitGroup.name: lower_commit_group,
+    ttg.AsyncWait.name: lower_async_wait,
+}

@@ -1,0 +1,1 @@
+"""Memory as programs see it: buffers, pointers, descriptors, and accesses checked for bounds."""

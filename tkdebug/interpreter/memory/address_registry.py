@@ -1,0 +1,185 @@
+"""Tensors whose addresses were read: what pointers that come from memory may point into.
+
+A script stores `tensor.data_ptr()` in an int64 tensor and a kernel casts it back to a pointer.
+Each read is noted with the view it was read from; entries die with the storage.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.probes.live_memory import AddressRange
+from tkdebug.forks import renew_after_forks
+from tkdebug.interpreter.memory.buffers import Buffer
+
+_PURGE_EVERY = 1024
+# Views of freed tensors that are remembered.
+_MOST_FREED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    storage: weakref.ref[torch.UntypedStorage]
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    span: AddressRange
+
+    @property
+    def tensor(self) -> Tensor | None:
+        """The view; None once its storage is freed."""
+        storage = self.storage()
+        # Its memory may have been given up alone, by `resize_`.
+        if storage is None or storage.data_ptr() != self.span.first or not storage.nbytes():
+            return None
+        tensor = torch.empty(0, dtype=self.dtype, device=storage.device)
+        return tensor.set_(storage, self.offset, self.shape, self.strides)
+
+
+@dataclass(frozen=True, slots=True)
+class FreedTensor:
+    """A tensor whose address was read, and that is freed.
+
+    Attributes:
+        span: of its storage.
+        text: what it was, such as "a torch.int32 tensor of shape [8], which is freed".
+    """
+
+    span: AddressRange
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMemory:
+    """What pointers from memory may point into, at one time.
+
+    Attributes:
+        tensors: views whose addresses were read.
+        freed: such that are freed, the latest first.
+    """
+
+    tensors: Sequence[Tensor]
+    freed: Sequence[FreedTensor]
+
+    def freed_at(self, address: int) -> FreedTensor | None:
+        """The latest tensor that was freed at an address."""
+        for one in self.freed:
+            if one.span.first <= address < one.span.end:
+                return one
+        return None
+
+
+_Key = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+class AddressRegistry:
+    """Views by address, shape and strides; one address may stand for several views.
+
+    Attributes:
+        are_stored_by_kernels: whether kernels may have stored addresses that nobody read.
+    """
+
+    def __init__(self) -> None:
+        self.are_stored_by_kernels = False
+        self._views: dict[_Key, _View] = {}
+        self._noted = 0
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """As a forked child has to."""
+        self._lock = threading.Lock()
+
+    def note(self, tensor: Tensor, address: int) -> None:
+        """Remember the view whose address was read."""
+        if address == 0:
+            return
+        storage, offset = tensor.untyped_storage(), int(tensor.storage_offset())
+        first = address - offset * tensor.element_size()
+        view = _View(
+            weakref.ref(storage),
+            tensor.dtype,
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            offset,
+            AddressRange(first, first + storage.nbytes()),
+        )
+        key = address, view.shape, view.strides
+        with self._lock:
+            # The latest is the last.
+            self._views.pop(key, None)
+            self._views[key] = view
+            self._noted += 1
+            if self._noted % _PURGE_EVERY == 0:
+                self._purge()
+
+    def _purge(self) -> None:
+        freed = [key for key, view in self._views.items() if view.storage() is None]
+        for key in freed[: max(0, len(freed) - _MOST_FREED)]:
+            del self._views[key]
+
+    def buffers(self) -> list[Buffer]:
+        """A buffer for every noted view that is still alive."""
+        return [Buffer(tensor, None) for tensor in self.known().tensors]
+
+    def known(self) -> KnownMemory:
+        """What is known just now."""
+        with self._lock:
+            views = list(self._views.values())
+        tensors, freed = [], []
+        for view in views:
+            tensor = view.tensor
+            if tensor is not None:
+                tensors.append(tensor)
+            else:
+                text = f"a {view.dtype} tensor of shape {list(view.shape)}, which is freed"
+                freed.append(FreedTensor(view.span, text))
+        return KnownMemory(tensors, freed[::-1])
+
+    def freed_at(self, address: int) -> str | None:
+        """What was freed that an address led to, in words; None where that is not known."""
+        found = self.known().freed_at(address)
+        return None if found is None else found.text
+
+
+ADDRESSES = AddressRegistry()
+
+
+class _Watch:
+    """How many ask for addresses to be noted; the method is replaced while any does."""
+
+    count = 0
+
+
+def watch_addresses() -> Callable[[], None]:
+    """Note every `Tensor.data_ptr()` from now on; the result, called once, stops it."""
+    _Watch.count += 1
+    if _Watch.count == 1:
+        _replace_data_ptr()
+
+    def stop() -> None:
+        _Watch.count -= 1
+        if _Watch.count == 0:
+            # The method is inherited from torch's C base class.
+            del Tensor.data_ptr
+
+    return stop
+
+
+def _replace_data_ptr() -> None:
+    original = Tensor.data_ptr
+
+    def data_ptr(self: Tensor) -> int:
+        address = original(self)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            ADDRESSES.note(self, address)
+        return address
+
+    Tensor.data_ptr = data_ptr  # type: ignore[method-assign, assignment]

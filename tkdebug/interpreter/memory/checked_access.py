@@ -1,0 +1,191 @@
+"""One access to memory: its elements, which of them are illegal, and the fault for these.
+
+Responsible for which elements of an access may be touched and for reporting the others; what is
+then loaded or stored is in `buffer_access` and above. Every access is checked against the tensor as
+passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import MaskedAccess
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.events import FaultKind
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.tiles.program_bases import Base
+from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+
+
+class Access:
+    """One load, store or atomic of some programs: where, under which mask, for which op.
+
+    Attributes:
+        type: of the tile that is read or written.
+        programs: their positions in the batch, None for all.
+    """
+
+    __slots__ = ("buffer", "kind", "mask", "op", "programs", "shape", "tile", "type")
+
+    def __init__(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        type_: ir.Type,
+        buffer: Buffer,
+        tile: AffineTile,
+        mask: TileValue,
+        programs: Tensor | None = None,
+    ) -> None:
+        self.op = op
+        self.kind = kind
+        self.type = type_
+        self.buffer = buffer
+        self.tile = tile
+        self.mask = mask
+        self.programs = programs
+        self.shape = tile.shape
+
+    @property
+    def mask_value(self) -> Value | None:
+        """The IR value of the mask, for the hint."""
+        return mask_of(self.op)
+
+
+def mask_of(op: Operation) -> Value | None:
+    """The IR value of an access's mask, None without one."""
+    access = MaskedAccess.cast(op)
+    return None if access is None else access.mask
+
+
+def loaded_type(op: Operation) -> ir.Type:
+    """Type of what an op reads from memory, wherever it puts it."""
+    if not op.results:
+        buffer = ttng.BulkCopy(op).buffer.type
+        return ir.tile(ir.shape_of(buffer), ir.element_of(buffer))
+    type_ = op.results[0].type
+    if isinstance(type_, ir.TokenType):
+        pointer = ttg.AsyncCopyGlobalToLocal(op).pointer.type
+        element = ir.element_of(pointer)
+        assert isinstance(element, ir.PointerType)
+        return ir.with_element(pointer, element.pointee)
+    return type_
+
+
+def is_block(op: Operation) -> bool:
+    """Whether what an op's mask leaves out is not its program's to access."""
+    blocks = tt.Load.cast(op) or tt.Store.cast(op)
+    checks = blocks is not None and blocks.boundary_check is not None
+    return checks or tt.DescriptorAccess.matches(op)
+
+
+# Some of the programs
+
+
+def narrowed(run: Evaluator, access: Access, chosen: Any) -> Access:
+    """The access of some programs only."""
+    tile = access.tile
+    if tile.base is not None and tile.base.tensor.shape[0] > 1:
+        base = Base(tile.base.tensor[chosen])
+        tile = AffineTile(tile.const, base, tile.coefs, tile.shape)
+    mask = run.masks.select_programs(access.mask, chosen)
+    programs = access.programs
+    if programs is None:
+        programs = torch.arange(run.programs, device=run.device)
+    return Access(access.op, access.kind, access.type, access.buffer, tile, mask, programs[chosen])
+
+
+def narrow_value(run: Evaluator, value: TileValue | None, op: Operation, chosen: Any) -> Any:
+    """`value`, of all programs, for the chosen ones."""
+    if value is None or isinstance(value, int):
+        return value
+    tensor = run.dense(value, loaded_type(op))
+    return tensor if tensor.shape[0] == 1 else tensor[chosen]
+
+
+def widened(run: Evaluator, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
+    """Results of some programs put in their places among all."""
+    if isinstance(value, PointerTile | AddressTile):
+        return value
+    tensor = run.dense(value, loaded_type(op))
+    if tensor.shape[0] == 1:
+        return tensor
+    out = torch.zeros((run.programs, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+    out[chosen] = tensor
+    return out
+
+
+def leading(full: Tensor) -> int:
+    """How many programs from the first on are true."""
+    breaks = (~full).nonzero()
+    return full.shape[0] if breaks.shape[0] == 0 else int(breaks[0, 0])
+
+
+def programs_of(run: Evaluator, access: Access) -> int:
+    """How many programs an access is of."""
+    return run.programs if access.programs is None else access.programs.shape[0]
+
+
+# Bounds
+
+
+def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:
+    """Offsets, and where the access is masked on and legal (None: everywhere)."""
+    offsets = run.materialize(access.tile)
+    allowed: Tensor | None = None
+    if not isinstance(access.mask, int):
+        allowed = run.dense(access.mask, ir.tile(access.shape, ir.I1))
+    if access.buffer.proves_legal(access.tile):
+        return offsets, allowed
+    outside = access.buffer.outside(offsets)
+    if not access.buffer.is_dense:
+        # Memory of the same allocation: reported as a warning, and done as the GPU would.
+        between = access.buffer.between(offsets)
+        _report(run, access, "between-elements", between, offsets, allowed)
+    _report(run, access, access.kind, outside, offsets, allowed)
+    legal = ~outside
+    return offsets, legal if allowed is None else torch.logical_and(allowed, legal)
+
+
+def _report(
+    run: Evaluator,
+    access: Access,
+    kind: FaultKind,
+    bad: Tensor,
+    offsets: Tensor,
+    allowed: Tensor | None,
+) -> None:
+    if allowed is not None:
+        bad = bad & allowed
+    if not bool(bad.any()):
+        return
+    # A batch of extent 1 stands for every active program.
+    programs = access.programs
+    count = programs_of(run, access)
+    if bad.shape[0] != count and programs is None and run.active is not None:
+        programs = run.active.nonzero().reshape(-1)
+        count = programs.shape[0]
+    whole = bad.expand(count, *access.shape)
+    # What a block leaves out is not its program's to access; what a mask leaves out may be.
+    inside = allowed if is_block(access.op) else None
+    offender = run.offender(whole, offsets.expand(whole.shape), programs, inside)
+    row = int(whole.reshape(count, -1).any(1).to(torch.uint8).argmax())
+    if allowed is None or bool(allowed.expand(whole.shape)[row].all()):
+        offender = replace(offender, is_unmasked=True)
+    run.faults.bad_access(
+        access.op,
+        kind,
+        access.buffer,
+        offender,
+        int(whole.sum()),
+        access.mask_value,
+    )

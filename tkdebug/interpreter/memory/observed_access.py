@@ -1,0 +1,304 @@
+"""An access to memory as observers get it: elements are only listed when asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects.interfaces import stored
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.checks.nan_scan import quick_sum_of, sum_of
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.hyperslabs import (
+    Hyperslab,
+    Intervals,
+    are_injective,
+    batch_positions,
+    hyperslabs_of,
+    intervals_of,
+)
+from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.tiles.values import BoxTile, RepeatedTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.memory.checked_access import Access
+
+_UNKNOWN = object()
+_SMALL_ELEMS = 4096
+
+
+class ObservedAccess:
+    """A load, a store or an atomic of some programs of a batch.
+
+    Its elements are those that are masked on and legal. They have three forms, each made when an
+    observer first asks for it, once for all observers:
+
+    - `hyperslabs()`: strided views of the allocation, a few for all programs together. Cheap;
+      None where the offsets are not affine, or the mask is no box;
+    - `intervals()`: the first and the last element of each program, where each program's elements
+      are one run without gaps. Cheap; None elsewhere;
+    - `touch()`: one entry for each element, in order of programs, then of the tile. There is always
+      this form; it costs far more than the access itself.
+
+    A check asks for a compact form first, and for `touch()` where there is none, or once it has
+    found something to report:
+
+        slabs = access.hyperslabs()
+        if slabs is not None:
+            for slab in slabs:
+                slab.view(self._seen)[...] = True
+        else:
+            self._seen[access.touch().places] = True
+
+    Attributes:
+        op: the load, store or atomic.
+        buffer: the tensor; `buffer.storage_key` names its allocation.
+        shape: of the tile.
+        loaded: of a load, what it gave: inside the box where it is boxed, once where programs have
+            the same; None when that is no plain tensor. Of an atomic, what was there before. None
+            for stores.
+    """
+
+    __slots__ = (
+        "_access",
+        "_dense",
+        "_elements",
+        "_intervals",
+        "_run",
+        "_slabs",
+        "_stored",
+        "_sum",
+        "_touched",
+        "_values",
+        "buffer",
+        "loaded",
+        "op",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        run: Evaluator,
+        op: Operation,
+        buffer: Buffer,
+        shape: tuple[int, ...],
+        elements: Callable[[], Touched],
+        access: Access | None = None,
+        values: TileValue | None = None,
+    ) -> None:
+        self.op = op
+        self.buffer = buffer
+        self.shape = shape
+        self.loaded: Tensor | None = None
+        self._run = run
+        self._access = access
+        self._elements = elements
+        self._values = values
+        self._touched: Touched | None = None
+        self._stored: Tensor | None = None
+        self._slabs: object = _UNKNOWN
+        self._intervals: object = _UNKNOWN
+        self._sum: object = _UNKNOWN
+
+    @classmethod
+    def of_tile(
+        cls, run: Evaluator, access: Access, values: TileValue | None = None
+    ) -> ObservedAccess:
+        """One by an affine tile and a mask; `values` are what it stores."""
+        elements = lambda: touched_by(run, access)  # noqa: E731
+        return cls(run, access.op, access.buffer, access.shape, elements, access, values)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.buffer.itemsize
+
+    def touch(self) -> Touched:
+        """Its elements one by one."""
+        if self._touched is None:
+            self._touched = self._elements()
+        return self._touched
+
+    def hyperslabs(self) -> tuple[Hyperslab, ...] | None:
+        """Its elements as strided views of the allocation; () for none, None: not by views."""
+        if self._slabs is _UNKNOWN:
+            access = self._access
+            self._slabs = None if access is None else hyperslabs_of(self._run, access)
+        return self._slabs  # type: ignore[return-value]
+
+    def intervals(self) -> Intervals | None:
+        """Its elements as one run per program; None where some program has gaps."""
+        if self._intervals is _UNKNOWN:
+            access = self._access
+            self._intervals = None if access is None else intervals_of(self._run, access)
+        return self._intervals  # type: ignore[return-value]
+
+    def rows(self) -> int | None:
+        """How many programs it is of; None where it is no affine tile."""
+        return None if self._access is None else batch_positions(self._run, self._access).shape[0]
+
+    def touch_rows(self, rows: Tensor) -> Touched:
+        """The elements of some of its programs, which are counted up to `rows()`."""
+        from tkdebug.interpreter.memory.checked_access import (
+            narrowed,  # which imports what imports this
+        )
+
+        assert self._access is not None
+        return touched_by(self._run, narrowed(self._run, self._access, rows))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it touches nothing."""
+        slabs = self.hyperslabs()
+        return not slabs if slabs is not None else not self.touch().places.numel()
+
+    # What a store stores
+
+    def stored(self) -> Tensor:
+        """Of a store, the value of each element of `touch()`."""
+        if self._stored is None:
+            self._stored = self._picked()
+        return self._stored
+
+    def stored_tile(self) -> Tensor:
+        """Of a store, the whole tile, masked or not: (P or 1, *shape), or 1 where all are equal."""
+        value = self._values
+        assert value is not None, "only stores have values"
+        if not isinstance(value, Tensor):
+            value = self._values = self._run.dense(value, stored(self.op).type)
+        return value
+
+    def stored_sum(self) -> float | None:
+        """After a store of floats, a sum of them: NaN if there is one, finite if all are.
+
+        One pass for all observers; None where each element has to be looked at.
+        """
+        if self._sum is _UNKNOWN:
+            self._sum = self._added_up(quick_sum_of)
+        return self._sum  # type: ignore[return-value]
+
+    def stored_is_finite(self) -> bool | None:
+        """After a store of floats, whether all are finite; None as above.
+
+        False may be of finite values whose sum is not.
+        """
+        total = self.stored_sum()
+        if total is not None and math.isinf(total):
+            total = self._added_up(sum_of)
+        return None if total is None else math.isfinite(total)
+
+    def _added_up(self, add: Callable[[Tensor], float]) -> float | None:
+        memory = self.buffer.flat(self._run.dtype_of(stored(self.op).type))
+        # To find the elements takes longer than to add up all of a small tensor, or of one that
+        # has no more elements than the tiles.
+        if memory.numel() <= self._most_added() and math.isfinite(total := add(memory)):
+            return total
+        slabs = self.hyperslabs()
+        if slabs is None or not are_injective(slabs):
+            return None
+        return sum(add(slab.view(memory)) for slab in slabs)
+
+    def _most_added(self) -> int:
+        if self._access is None or self._access.programs is not None:
+            return _SMALL_ELEMS
+        return max(_SMALL_ELEMS, self._run.programs * math.prod(self.shape))
+
+    @property
+    def value(self) -> TileValue:
+        """Of a store, the tile in the form that it has by now."""
+        assert self._values is not None, "only stores have values"
+        return self._values
+
+    def _picked(self) -> Tensor:
+        tile, touched = self.stored_tile(), self.touch()
+        values = tile.expand(-1, *self.shape).reshape(tile.shape[0], -1)
+        if tile.shape[0] == 1:
+            return values[0, touched.lanes]
+        return values[self.rows_of(touched.programs - self._run.first), touched.lanes]
+
+    def rows_of(self, positions: Tensor) -> Tensor:
+        """In which rows of `stored_tile()` programs are, by their positions in the batch."""
+        if self._access is None or self._access.programs is None:
+            return positions
+        return torch.searchsorted(self._access.programs, positions)
+
+
+# Who follows accesses
+
+
+def tell_read(run: Evaluator, access: ObservedAccess, loaded: TileValue | None) -> None:
+    """After a load of `loaded`."""
+    values = loaded.data if isinstance(loaded, BoxTile | RepeatedTile) else loaded
+    access.loaded = values if isinstance(values, Tensor) else None
+    for observer in run.followers:
+        observer.read(run, access)
+
+
+def tell_store(run: Evaluator, access: ObservedAccess, store: Callable[[TileValue], None]) -> None:
+    """Around a store."""
+    for observer in run.followers:
+        observer.writing(run, access)
+    store(access.value)
+    for observer in run.followers:
+        observer.written(run, access)
+
+
+def tell_atomic(run: Evaluator, access: ObservedAccess, apply: Callable[[], Tensor]) -> Tensor:
+    """Around an atomic, of which `apply` gives what memory held before."""
+    for observer in run.followers:
+        observer.atomic(run, access)
+    access.loaded = old = apply()
+    for observer in run.followers:
+        observer.atomic_done(run, access)
+    return old
+
+
+# Elements
+
+
+def touched_by(run: Evaluator, access: Access) -> Touched:
+    """The legal elements of an access that are not masked off."""
+    offsets = run.materialize(access.tile)
+    allowed = ~access.buffer.outside(offsets)
+    if not isinstance(access.mask, int):
+        allowed = allowed & run.dense(access.mask, ir.tile(access.shape, ir.I1))
+    elif not access.mask:
+        allowed = torch.zeros_like(allowed)
+    return elements_touched(run, access.buffer, offsets, allowed, access.shape, access.programs)
+
+
+def elements_touched(
+    run: Evaluator,
+    buffer: Buffer,
+    offsets: Tensor,
+    allowed: Tensor,
+    shape: tuple[int, ...],
+    programs: Tensor | None = None,
+) -> Touched:
+    """The elements of `buffer` at `offsets` where `allowed`, by programs' batch positions."""
+    if programs is None:
+        programs = torch.arange(run.programs, device=run.device)
+        # What is the same in the whole batch has one row for all active programs.
+        if run.active is not None and max(offsets.shape[0], allowed.shape[0]) == 1:
+            programs = programs[run.active]
+    if not shape and programs.shape[0] == 1 and offsets.numel() == 1:
+        # A lock, mostly.
+        place, on = (offsets + buffer.storage_offset).reshape(1), allowed.reshape(1)
+        here, lanes = run.first + programs, torch.zeros_like(programs)
+        return Touched(place[on], here[on], lanes[on], shape, buffer.itemsize)
+    whole = (programs.shape[0], *shape)
+    keep = allowed.expand(whole).reshape(-1).nonzero().reshape(-1)
+    size = math.prod(shape)
+    return Touched(
+        (offsets + buffer.storage_offset).expand(whole).reshape(-1)[keep],
+        run.first + programs[keep // size],
+        keep % size,
+        shape,
+        buffer.itemsize,
+    )

@@ -1,0 +1,1 @@
+"""Numbers that torch does not compute as kernels need them: rounding modes, fp8, integer bits."""

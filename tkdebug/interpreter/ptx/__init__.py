@@ -1,0 +1,1 @@
+"""PTX of inline assembly, executed on tensors."""

@@ -1,0 +1,211 @@
+"""What was seen of watched values, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.probes.access_logs import is_logged
+from tkdebug.compiler.probes.sites import ProbePlan
+from tkdebug.compiler.probes.watch_sites import (
+    BINS,
+    HEADER_WORDS,
+    SUMMARY_WORDS,
+    WORD_BYTES,
+    Space,
+    WatchSite,
+    Word,
+    spaces,
+)
+from tkdebug.interpreter.state import ELEMENT_DTYPES
+from tkdebug.interpreter.watching.summaries import (
+    Summaries,
+    as_numbers,
+    bins_of,
+    mean_of,
+    packed_tiles,
+)
+from tkdebug.watches.records import WatchCount, WatchedValue
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedLaunch:
+    """A launch that is watched.
+
+    Attributes:
+        kernel: its name.
+        launch_id: its number in the process.
+        grid: programs along x, y, z.
+    """
+
+    kernel: str
+    launch_id: int
+    grid: tuple[int, int, int]
+
+    def program_at(self, linear: int) -> tuple[int, int, int]:
+        """(x, y, z) of a program."""
+        x, y, _ = self.grid
+        return linear % x, linear // x % y, linear // (x * y)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """What a launch recorded of a site for a plugin.
+
+    Attributes:
+        programs: (N,) int64, numbers of programs.
+        visits: (N,) how often they came by before.
+        values: (N, elements) fp64.
+        seen: how many there were, those included that did not fit.
+    """
+
+    site: WatchSite
+    programs: Tensor
+    visits: Tensor
+    values: Tensor
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a launch showed.
+
+    Attributes:
+        values: by program and time.
+        counts: how many there were of each watch, and how many are here.
+        captured: what plugins wanted.
+    """
+
+    values: tuple[WatchedValue, ...]
+    counts: tuple[WatchCount, ...]
+    captured: tuple[Captured, ...] = ()
+
+
+def seen_natively(
+    plan: ProbePlan,
+    launch: WatchedLaunch,
+    counters: Sequence[int],
+    records: Callable[[int, int], bytes],
+) -> Seen:
+    """What a native launch showed.
+
+    Args:
+        plan: of its kernel.
+        launch: the launch.
+        counters: of each site.
+        records: gives bytes of the records, from a first one on so many.
+    """
+    values: list[list[WatchedValue]] = []
+    captured: list[Captured] = []
+    for site, space in zip(plan.watches, spaces(plan.watches, plan.watch_bytes), strict=True):
+        count = min(counters[site.number], space.capacity)
+        values.append([])
+        if not count or is_logged(site):
+            continue
+        rows = _rows(site, space, count, records)
+        if site.plugin:
+            programs, visits = rows[:, Word.PROGRAM], rows[:, Word.ITERATION]
+            elements = _elements(site, rows[:, HEADER_WORDS:].contiguous())
+            captured.append(Captured(site, programs, visits, elements, counters[site.number]))
+        else:
+            values[-1] += _recorded(launch, site, rows)
+    return in_order(launch, plan.watches, values, counters, captured)
+
+
+def in_order(
+    launch: WatchedLaunch,
+    sites: Sequence[WatchSite],
+    values: Sequence[Sequence[WatchedValue]],
+    seen: Sequence[int],
+    captured: Sequence[Captured],
+) -> Seen:
+    """What a launch showed, in the order in which it did."""
+    found = sorted((v for each in values for v in each), key=lambda value: value.order)
+    counts = (
+        WatchCount(site.watch, launch.kernel, launch.launch_id, count, len(kept))
+        for site, kept, count in zip(sites, values, seen, strict=True)
+        if not site.plugin
+    )
+    return Seen(tuple(found), tuple(counts), tuple(captured))
+
+
+def values_of(
+    launch: WatchedLaunch,
+    site: WatchSite,
+    programs: Tensor,
+    visits: Tensor,
+    summaries: Summaries,
+    values: Tensor | None,
+) -> Iterator[WatchedValue]:
+    """A record for each program, from (P,) and (P, elements)."""
+    tiles = packed_tiles(values) if site.is_whole and values is not None else iter(())
+    counts = torch.stack((programs, visits, summaries.nan, summaries.inf, summaries.zeros), 1)
+    # No zero is negative: which one is found first depends on the order.
+    numbers = torch.stack((summaries.minimum, summaries.maximum, summaries.mean), 1) + 0.0
+    for (program, visit, nan, inf, zeros), (minimum, maximum, mean), histogram in zip(
+        counts.tolist(), numbers.tolist(), summaries.histogram, strict=True
+    ):
+        yield WatchedValue(
+            site.watch,
+            launch.kernel,
+            site.name,
+            site.type,
+            site.frames,
+            launch.launch_id,
+            launch.program_at(program),
+            visit,
+            site.shape,
+            nan,
+            inf,
+            zeros,
+            minimum,
+            maximum,
+            mean,
+            bins_of(histogram),
+            next(tiles, b""),
+        )
+
+
+def _rows(
+    site: WatchSite, space: Space, count: int, records: Callable[[int, int], bytes]
+) -> Tensor:
+    """The words of the first `count` records of a site, int64."""
+    size = count * site.record_words * WORD_BYTES
+    data = bytearray(records(space.first_word * WORD_BYTES, size))
+    return torch.frombuffer(data, dtype=torch.int64).reshape(count, site.record_words)
+
+
+def _recorded(launch: WatchedLaunch, site: WatchSite, rows: Tensor) -> Iterator[WatchedValue]:
+    """The values of a site's records."""
+    programs, visits = rows[:, Word.PROGRAM], rows[:, Word.ITERATION]
+    if site.is_whole:
+        values = _elements(site, rows[:, HEADER_WORDS:].contiguous())
+        summaries = Summaries.of(values)
+    else:
+        values, summaries = None, _summaries(site, rows)
+    yield from values_of(launch, site, programs, visits, summaries, values)
+
+
+def _elements(site: WatchSite, words: Tensor) -> Tensor:
+    """The elements of whole tiles as fp64."""
+    size = site.elements * site.element_bytes
+    assert words.shape[1] * WORD_BYTES >= size
+    data = words.view(torch.uint8)[:, :size].contiguous()
+    dtype = torch.uint8 if site.element == "i1" else ELEMENT_DTYPES[site.element]
+    return as_numbers(data.view(dtype), site.element, site.is_unsigned)
+
+
+def _summaries(site: WatchSite, rows: Tensor) -> Summaries:
+    nan, inf = rows[:, Word.NAN], rows[:, Word.INF]
+    is_any = nan < site.elements
+    least, most = (
+        torch.where(is_any, rows[:, word].contiguous().view(torch.float64), float("nan"))
+        for word in (Word.MINIMUM, Word.MAXIMUM)
+    )
+    mean = mean_of(rows[:, Word.SUM], rows[:, Word.SCALE], site.elements - nan - inf)
+    histogram = rows[:, SUMMARY_WORDS : SUMMARY_WORDS + BINS]
+    zeros = rows[:, Word.ZEROS]
+    return Summaries(site.elements, nan, inf, zeros, least, most, mean, histogram)
