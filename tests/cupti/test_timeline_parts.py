@@ -9,9 +9,9 @@ from hooked_launches import native_launch
 
 from tkdebug.errors import Frame
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument import gpu_recording
 from tkdebug.instrument.cupti import recording as cupti_recording
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.recording import gpu_recording
 from tkdebug.instrument.renderers.timeline_section import timeline_text
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
