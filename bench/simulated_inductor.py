@@ -23,7 +23,7 @@ import tkdebug.language as tl
 from tkdebug import compat
 from tkdebug.compat.inductor.direct_runs import direct_text, run_directly, settled
 from tkdebug.compat.replacements import Replacements
-from tkdebug.compat.upstream_compiler import ASTSource, compile
+from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
 from tkdebug.runtime.cuda.packing import kernel_slots
 from tkdebug.runtime.device.platform import GPUTarget

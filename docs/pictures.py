@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 from textual.pilot import Pilot
 
-from tkdebug.cli.arguments import parse
+from tkdebug.cli.command_line.arguments import parse
 from tkdebug.cli.live import child_command
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.instrument.session import Session

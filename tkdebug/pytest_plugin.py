@@ -14,7 +14,7 @@ import pytest
 
 from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, DEFAULT_CHECKS, OTHER_CHECKS
 from tkdebug.compat import install
-from tkdebug.compat.checked_synchronisations import conclude_checked_launches
+from tkdebug.compat.around_torch.checked_synchronisations import conclude_checked_launches
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import Fault

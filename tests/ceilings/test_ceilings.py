@@ -26,7 +26,7 @@ from tkdebug.ceilings.kernels import add, copy, multiply_add, products, read_aga
 from tkdebug.ceilings.measuring import Load, Sizes, higher, loads, measure
 from tkdebug.cli import main
 from tkdebug.cli.ceilings import ceilings_text
-from tkdebug.compat.upstream_compiler import ASTSource, compile
+from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.platform import GPUTarget
 

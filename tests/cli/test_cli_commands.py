@@ -9,9 +9,9 @@ import pytest
 from cli_scripts import tkdebug
 
 from tkdebug.cli import doctor
-from tkdebug.cli.arguments import parse
+from tkdebug.cli.command_line.arguments import parse
 from tkdebug.cli.live import child_command
-from tkdebug.cli.progress import ProgressLine, format_seconds, progress_text
+from tkdebug.cli.runs.progress import ProgressLine, format_seconds, progress_text
 from tkdebug.events import LaunchProgress, LaunchRecord
 from tkdebug.instrument.renderers.formats import PASSES, REPORTS
 

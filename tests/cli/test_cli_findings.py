@@ -6,7 +6,7 @@ import linecache
 import pytest
 from cli_scripts import tkdebug
 
-from tkdebug.cli.arguments import parse
+from tkdebug.cli.command_line.arguments import parse
 from tkdebug.cli.live import child_command
 
 SCRIPT = """\

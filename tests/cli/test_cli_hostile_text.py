@@ -10,8 +10,8 @@ import pytest
 from cli_scripts import ENVIRONMENT, tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
-from tkdebug.cli.parser import FORMATS, PASS_FORMATS
-from tkdebug.cli.script_parsers import REPORT_FORMATS
+from tkdebug.cli.command_line.parser import FORMATS, PASS_FORMATS
+from tkdebug.cli.command_line.script_parsers import REPORT_FORMATS
 
 CUBIN = Path(__file__).parents[1] / "golden" / "cubins" / "upstream_3_6_sm80.cubin"
 EVIL = "\x1b]0;t\x07\x1b[2J\x9b3A\u202e\u2066\u200b\u2028\r"

@@ -10,10 +10,10 @@ import pytest
 from cli_scripts import tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
-from tkdebug.cli.arguments import parse
-from tkdebug.cli.kernel_lines import of_session
-from tkdebug.cli.lines_query import LinesQuery
-from tkdebug.cli.lines_text import render_text
+from tkdebug.cli.command_line.arguments import parse
+from tkdebug.cli.line_answers.kernel_lines import of_session
+from tkdebug.cli.line_answers.query import LinesQuery
+from tkdebug.cli.line_answers.text_format import render_text
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import Frame
 from tkdebug.instrument.session import Session
@@ -69,8 +69,8 @@ def session(script: Path) -> Path:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tkdebug.cli.compiled_run import _record\n"
-        "from tkdebug.cli.script import find_program\n"
+        "from tkdebug.cli.runs.compiled_run import _record\n"
+        "from tkdebug.cli.script.execution import find_program\n"
         "_record(find_program(sys.argv[1], (), False), Path(sys.argv[2]), 'sm_90a')\n"
     )
     from cli_scripts import python

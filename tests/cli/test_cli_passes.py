@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from tkdebug.cli import main
-from tkdebug.cli.parser import PASS_FORMATS
+from tkdebug.cli.command_line.parser import PASS_FORMATS
 from tkdebug.compiler.passes import TILE_PIPELINE
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
-from tkdebug.cli import torch_import
-from tkdebug.cli.summary import print_last_words
+from tkdebug.cli.runs.summary import print_last_words
+from tkdebug.cli.script import torch_import
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session

@@ -41,7 +41,9 @@ def test_traceback_of_a_compile_error_says_it_once(run_main, tmp_path):
 
 
 def test_traceback_of_a_bug_of_ours_keeps_our_frames(write_script, run_main):
-    script = write_script("from tkdebug.cli.progress import progress_text\nprogress_text(None)\n")
+    script = write_script(
+        "from tkdebug.cli.runs.progress import progress_text\nprogress_text(None)\n"
+    )
     _, _, err = run_main("run", "--no-tui", script)
     files = re.findall(r'File "(.*?)"', err)
     assert files[0] == str(script)

@@ -2,7 +2,7 @@
 
 import torch
 
-from tkdebug.compat.checked_synchronisations import (
+from tkdebug.compat.around_torch.checked_synchronisations import (
     collect_at_synchronisations,
     conclude_checked_launches,
 )

@@ -3,7 +3,7 @@
 import pytest
 
 import tkdebug.language as tl
-from tkdebug.compat.upstream_compiler import ASTSource, compile
+from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.errors import CompileError, UnsupportedError
 from tkdebug.language.markers import must_use_result
 from tkdebug.runtime.device.platform import GPUTarget

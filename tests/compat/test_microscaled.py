@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tkdebug.compat.microscaled import MXFP4Tensor, MXScaleTensor
+from tkdebug.compat.triton_api.microscaled import MXFP4Tensor, MXScaleTensor
 from tkdebug.errors import UsageError
 
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]

@@ -14,9 +14,9 @@ from tkdebug import compat
 from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, CodePool, Wanted, wanted_for
 from tkdebug.compat.inductor.direct_runs import LauncherParts, direct_run, settled
 from tkdebug.compat.inductor.native import _lines_of
-from tkdebug.compat.launch_hooks import HookChain
 from tkdebug.compat.replacements import Replacements
-from tkdebug.compat.upstream_compiler import ASTSource, compile
+from tkdebug.compat.triton_api.compiler import ASTSource, compile
+from tkdebug.compat.triton_api.launch_hooks import HookChain
 from tkdebug.errors import CompileError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS

@@ -10,8 +10,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.upstream_run import check_upstream
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.runs.upstream import check_upstream
 from tkdebug.compat.upstream.installed import installed_triton
 from tkdebug.compat.upstream.kernel import UpstreamKernel
 from tkdebug.compat.upstream.pass_dumps import caught_dumps, parse_dumps, passes_of, snapshots_of

@@ -17,12 +17,12 @@ import pytest
 from dumps import LINES, dump_bytes
 from test_launches_in_flight import DUMP, FAR, GRID, OUT, X, kernel
 
-from tkdebug.compat import gpu_hangs, hang_dumps, running_launches, undumped_hangs
-from tkdebug.compat.gpu_crashes import CrashWatch
-from tkdebug.compat.gpu_hangs import HangWatch
-from tkdebug.compat.hang_dumps import HangDumps
-from tkdebug.compat.running_launches import Running
-from tkdebug.compat.undumped_hangs import UndumpedHangs
+from tkdebug.compat.gpu_failures import hang_dumps, hangs, running_launches, undumped_hangs
+from tkdebug.compat.gpu_failures.crashes import CrashWatch
+from tkdebug.compat.gpu_failures.hang_dumps import HangDumps
+from tkdebug.compat.gpu_failures.hangs import HangWatch
+from tkdebug.compat.gpu_failures.running_launches import Running
+from tkdebug.compat.gpu_failures.undumped_hangs import UndumpedHangs
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.nvidia.core_dumps import Warp
@@ -111,10 +111,10 @@ def faults():
 @pytest.fixture
 def stuck(monkeypatch, flights):
     """A call that signals do not interrupt, as the driver's; and what ends it."""
-    monkeypatch.setattr(gpu_hangs, "_GRACE_S", 0.1)
+    monkeypatch.setattr(hangs, "_GRACE_S", 0.1)
     monkeypatch.setattr(hang_dumps, "_SETTLED_S", 0.02)
     monkeypatch.setattr(launches_in_flight, "IN_FLIGHT", flights)
-    monkeypatch.setattr(gpu_hangs, "oldest_running", lambda: 1)
+    monkeypatch.setattr(hangs, "oldest_running", lambda: 1)
     libc = ctypes.CDLL(None)
     mutex = ctypes.create_string_buffer(64)
     libc.pthread_mutex_lock(mutex)
@@ -148,9 +148,9 @@ def test_ctrl_c_in_the_driver_tells_where_the_kernel_waits(tmp_path, stuck, faul
 def test_queue_that_gets_done_is_no_hang(tmp_path, stuck, faults, monkeypatch):
     wait, end = stuck
     # Launches that are each shorter than the grace; all of them are longer.
-    monkeypatch.setattr(gpu_hangs, "_GRACE_S", 0.4)
+    monkeypatch.setattr(hangs, "_GRACE_S", 0.4)
     numbers = iter([1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6])
-    monkeypatch.setattr(gpu_hangs, "oldest_running", lambda: next(numbers, None) or end())
+    monkeypatch.setattr(hangs, "oldest_running", lambda: next(numbers, None) or end())
     driver = FakeDriver(tmp_path, end)
     watch = watch_of(driver)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -194,7 +194,7 @@ def test_kernel_that_takes_longer_than_the_timeout_is_reported(tmp_path, stuck, 
 
 def test_launches_that_follow_each_other_are_no_hang(tmp_path, stuck, faults, monkeypatch):
     numbers = iter(range(1000))
-    monkeypatch.setattr(gpu_hangs, "oldest_running", lambda: next(numbers))
+    monkeypatch.setattr(hangs, "oldest_running", lambda: next(numbers))
     driver = FakeDriver(tmp_path, stuck[1])
     watch = watch_of(driver, timeout_s=0.1)
     threading.Event().wait(0.4)

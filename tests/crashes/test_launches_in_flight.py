@@ -11,7 +11,7 @@ from dumps import LINES, dump_bytes
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compat.gpu_crashes import ArmedCoreDumps, CrashWatch
+from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps, CrashWatch
 from tkdebug.compiler.analysis.tensor_maps import TensorMap
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.linemap.nvidia.core_dump_reader import decode_core_dump

@@ -1,9 +1,11 @@
 import importlib.util
+import io
 import sys
 from pathlib import Path
 
 import pytest
 
+from tkdebug.cli import main
 from tkdebug.compat import install
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,3 +32,20 @@ def example(standin):
         return loaded[name]
 
     return load
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run the command with a home and a stdin of its own: status, stdout, stderr."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def call(*words, typed=None):
+        monkeypatch.setattr("sys.stdin", None if typed is None else io.StringIO(typed))
+        try:
+            status = main(["debug", *map(str, words)])
+        except SystemExit as error:
+            status = error.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call

@@ -1,6 +1,5 @@
 """`tkdebug debug` as a command: JSON, files of commands, the ends of stdin, bad input."""
 
-import io
 import json
 import subprocess
 import sys
@@ -12,23 +11,6 @@ from tkdebug.cli import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TWICE = str(SCRIPTS / "twice.py")
-
-
-@pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run the command with a home and a stdin of its own: status, stdout, stderr."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-    def call(*words, typed=None):
-        monkeypatch.setattr("sys.stdin", None if typed is None else io.StringIO(typed))
-        try:
-            status = main(["debug", *map(str, words)])
-        except SystemExit as error:
-            status = error.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def test_json_has_one_object_for_each_stop_and_answer(run):
@@ -99,6 +81,7 @@ def test_mistakes_are_reported_before_the_script_runs(run, tmp_path):
         ((tmp_path / "nope.py",), "no such file"),
         (("-x", tmp_path / "nope", TWICE), "nope: cannot be read"),
         (("--frobnicate", TWICE), "not understood"),
+        ((TWICE,), "debug: stdin is closed, so nobody can be asked; give commands by -c"),
     ):
         status, out, err = run(*words)
         assert status == 2, words
@@ -459,7 +442,7 @@ def test_json_has_the_stage_layouts_and_shared_memory(run):
     ],
 )
 def test_an_unknown_stage_or_target_is_refused_before_the_script_runs(run, words, problem):
-    status, out, err = run(*words, TWICE)
+    status, out, err = run(*words, TWICE, typed="")
     assert status != 0
     assert problem in err
     assert out == ""

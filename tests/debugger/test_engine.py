@@ -241,6 +241,53 @@ def test_a_write_and_a_read_of_an_element():
     ]
 
 
+def test_an_access_is_reported_at_its_own_moment_after_time_ran_back():
+    write = lambda debugger: debugger.add(BreakKind.WRITE, "out[2]")  # noqa: E731
+    to_store = RunToLine(FILE, line("join"))
+    front = divergent([Continue(backwards=True), Restart(), to_store], write)
+    assert [stop.reason for stop in front.stops] == [
+        Reason.WATCH,
+        Reason.BEGINNING,
+        Reason.ARRIVED,
+        Reason.STEP,
+        Reason.WATCH,
+    ]
+
+
+def test_breakpoints_at_one_function_or_op_are_all_met():
+    def set_up(debugger):
+        for kind, subject in ((BreakKind.FUNCTION, "scaled"), (BreakKind.OP, "tt.store")):
+            debugger.add(kind, subject, condition="launch == 1")
+            debugger.add(kind, subject, condition="launch == 2")
+
+    front = twice([], set_up)
+    assert [stop.breakpoints for stop in front.stops] == [(1,), (1,), (3,)]
+    assert front.breakpoints[0].hits == 2
+
+
+def test_a_condition_that_holds_everywhere_selects_nothing():
+    set_up = lambda debugger: debugger.add_line(FILE, line("test"), condition="x < 9")  # noqa: E731
+    chosen = []
+    divergent([lambda debugger: chosen.append(debugger.selection.programs)], set_up)
+    assert chosen == [None]
+
+
+def test_pid_of_two_axes_is_not_compared_with_one_number():
+    found = []
+
+    def look(debugger):
+        inspection = debugger.at_stop
+        with pytest.raises(EvaluationError, match=r"`pid` is 2 numbers and never equals 1"):
+            inspection.evaluate("pid == 1")
+        found.append(inspection.evaluate("pid == (1, 0)").tolist())
+
+    set_up = lambda debugger: debugger.add_line(FILE, line("call"), condition="pid != (0, 0)")  # noqa: E731
+    out = torch.zeros(4, dtype=torch.int32)
+    front = run(kernels.breaking, (2, 2), out, steps=[look], set_up=set_up)
+    assert front.stops[-1].breakpoints == (1,)
+    assert found == [[True, False, False]]
+
+
 def test_goes_back_to_the_last_write_of_an_element():
     back = [*[OVER] * 6, lambda debugger: LastWrite("out[3]")]
     before = []
@@ -286,6 +333,15 @@ def test_watches_of_variables():
         "4 -> 8",
         "8 -> 12",
     ]
+
+
+def test_a_watch_begins_with_the_value_at_its_stop():
+    x, out = torch.ones(1, 8), torch.zeros(1)
+    add = lambda debugger: debugger.add(BreakKind.CHANGE, "total.sum().item()") and None  # noqa: E731
+    to_add = RunToLine(FILE, line("add"))
+    front = run(kernels.summed, (1,), x, out, 8, steps=[to_add, add], BLOCK=4)
+    changes = [stop.detail[0].partition(" changed: ")[2] for stop in front.stops[2:]]
+    assert changes == ["0 -> 4", "4 -> 8"]
 
 
 def test_an_op_can_be_broken_at():

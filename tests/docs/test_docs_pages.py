@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.cli.arguments import parse
-from tkdebug.cli.script_parsers import REPORT_FORMATS
+from tkdebug.cli.command_line.arguments import parse
+from tkdebug.cli.command_line.script_parsers import REPORT_FORMATS
 from tkdebug.instrument.report import SUFFIXES
 from tkdebug.knobs import KNOB_TABLE
 
@@ -75,13 +75,12 @@ def test_tree_of_the_architecture_is_the_one_of_the_package():
         r"^tkdebug/\n(.*?)^```$", (DOCS / "architecture.md").read_text(), re.M | re.S
     )
     package = ROOT / "tkdebug"
-    stated, outer = set(), package
+    stated, folders = set(), {0: package}
     for line in tree.splitlines():
         depth = len(line) - len(line.lstrip())
         names = re.match(r"\s*((?:[\w.]+/?, )*[\w.]+/?)", line)[1].split(", ")
-        if depth == 2:
-            outer = package / names[0]
-        stated |= {(package if depth == 2 else outer) / name for name in names}
+        folders[depth] = folders[depth - 2] / names[0]
+        stated |= {folders[depth - 2] / name for name in names}
     assert [path for path in stated if not path.exists()] == []
     inits = [*package.glob("*/__init__.py"), *package.glob("compiler/*/__init__.py")]
     packages = {init.parent for init in inits}

@@ -9,8 +9,8 @@ import torch
 import unwritten_kernels as kernels
 from marked_lines import line_of, only
 
-from tkdebug.compat.marked_empties import mark_empties
-from tkdebug.compat.watched_gaps import watch_gaps
+from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS

@@ -11,8 +11,8 @@ import torch
 from marked_lines import line_of
 
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.compat.marked_empties import mark_empties
-from tkdebug.compat.watched_gaps import watch_gaps
+from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 from tkdebug.instrument import add_hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor

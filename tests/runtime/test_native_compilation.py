@@ -199,7 +199,7 @@ def test_edited_cubin_takes_its_place(tmp_path):
 
 
 def test_load_hooks_are_called_around_loading(monkeypatch):
-    from tkdebug.compat import upstream_knobs
+    from tkdebug.compat.triton_api import knobs
     from tkdebug.runtime.cuda import device, launcher, module
 
     monkeypatch.setattr(device, "require_device", lambda: None)
@@ -208,7 +208,7 @@ def test_load_hooks_are_called_around_loading(monkeypatch):
     monkeypatch.setattr(module, "load_kernel", lambda *arguments: loaded)
     monkeypatch.setattr(launcher, "launch_function", lambda: lambda *arguments: 0)
     seen = []
-    before, after = upstream_knobs._LOAD_START, upstream_knobs._LOAD_END
+    before, after = knobs._LOAD_START, knobs._LOAD_END
 
     def note(*arguments):
         seen.append(arguments)

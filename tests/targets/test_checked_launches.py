@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextvars import ContextVar
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -95,6 +96,39 @@ def overrun(elements, site=0):
         return b"".join(slots)
 
     return finds
+
+
+@pytest.fixture
+def packer():
+    """Takes launches without records, as the recorder does beside a GPU."""
+    noted = []
+
+    def note_of(kernel):
+        return lambda launch, x, y, z, *rest: noted.append((kernel.parameter_kinds, x))
+
+    hook = Hook(enter=lambda kernel, record: None)
+    HOOKS.add(hook)
+    HOOKS.pack_natively(hook, SimpleNamespace(notes={}, note_of=note_of))
+    yield noted
+    HOOKS.remove(hook)
+
+
+def test_launches_that_nobody_looks_at_are_packed(printer, packer, x):
+    scale = make_kernel()
+    for _ in range(QUIET + 4):
+        scale[(2,)](x, x, 64, BLOCK=64)
+    assert sum(printer.is_checked) == 1
+    assert packer == [(("tensor", "tensor", "int", "fixed"), 2)] * 3
+
+
+def test_packed_launch_that_fails_raises_its_own_error(printer, packer, x):
+    scale = make_kernel()
+    for _ in range(QUIET + 1):
+        kernel = scale[(2,)](x, x, 64, BLOCK=64)
+    kernel.submit = lambda *passed: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        scale[(2,)](x, x, 64, BLOCK=64)
+    assert packer == []
 
 
 def test_first_launch_of_each_kind_is_checked(printer, x):

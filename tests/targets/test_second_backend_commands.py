@@ -8,7 +8,7 @@ import pytest
 from schedule_backend import PrinterPlatform, ScheduleBackend
 
 from tkdebug.cli import main
-from tkdebug.compat.gpu_crashes import ArmedCoreDumps
+from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.hook_chain import HOOKS, Hook

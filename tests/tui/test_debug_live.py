@@ -11,7 +11,7 @@ pytest.importorskip("termios", reason="ptys are POSIX")
 
 from pilot_support import screen_text, until
 
-from tkdebug.cli.arguments import parse
+from tkdebug.cli.command_line.arguments import parse
 from tkdebug.cli.live import child_command
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.tui.app import TkdebugApp

@@ -17,7 +17,7 @@ from tkdebug.terminal_text import tell
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (the process's own by default); the result is the exit status."""
-    from tkdebug.cli.arguments import parse
+    from tkdebug.cli.command_line.arguments import parse
 
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)

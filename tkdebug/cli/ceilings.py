@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.advice.ceilings import UNITS, Ceiling, Ceilings, as_json, save
 from tkdebug.advice.machines import MACHINES
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.errors import UsageError
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.instrument.nvml import Nvml
+    from tkdebug.instrument.recording.nvml import Nvml
 
 _MS_TO_NS = 1e6
 _RUNS_FOR_A_CLOCK = 20
@@ -99,7 +99,7 @@ def _measured() -> Ceilings:
 
     from tkdebug.ceilings.measuring import Sizes, higher, loads, measure
     from tkdebug.compiler.targets.registered_backends import target_of
-    from tkdebug.instrument.nvml import Nvml
+    from tkdebug.instrument.recording.nvml import Nvml
     from tkdebug.runtime.device.driver import driver
 
     try:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.script import find_program
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.script.execution import find_program
 from tkdebug.cli.statuses import ScriptEndedError
 from tkdebug.compat.captured_outputs import VARIABLE, OutputDifference, output_differences
 from tkdebug.compat.upstream.installed import installed_triton

@@ -6,7 +6,7 @@ import argparse
 from importlib.util import find_spec
 from pathlib import Path
 
-from tkdebug.cli.parser import build_parser
+from tkdebug.cli.command_line.parser import build_parser
 from tkdebug.cli.places import put_out
 from tkdebug.errors import UsageError
 from tkdebug.events import IGNORABLE_KINDS

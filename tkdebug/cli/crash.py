@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator
 
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.errors import UnsupportedError, shown_path
 from tkdebug.instrument.json_text import json_text

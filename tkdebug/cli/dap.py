@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.script import Program, find_program, run_program
-from tkdebug.cli.torch_import import import_torch
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.command_line.mistakes import check_variables
+from tkdebug.cli.script.execution import Program, find_program, run_program
+from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.debugger.dap.adapter import Adapter
 from tkdebug.debugger.dap.arguments import optional, texts
 from tkdebug.debugger.dap.listener import LOOPBACK, connection_of, listening_socket

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.mistakes import check_variables
-from tkdebug.cli.native_target import check_known
-from tkdebug.cli.script import Program, find_program, run_program
-from tkdebug.cli.torch_import import import_torch
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.command_line.mistakes import check_variables
+from tkdebug.cli.runs.native_target import check_known
+from tkdebug.cli.script.execution import Program, find_program, run_program
+from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.hook_chain import HOOKS
@@ -60,7 +60,7 @@ def debug_command(arguments: Arguments) -> int:
     with (
         compat.install(mode="interpret"),
         printing_faults(),
-        _interrupts(debugger),
+        _interrupts(debugger, console),
         _script_output(console.is_json),
     ):
         debugger.attach()
@@ -78,8 +78,8 @@ def debug_command(arguments: Arguments) -> int:
 def _recorded(path: Path) -> RecordedValues:
     """The watched values of a recorded run."""
     from tkdebug.debugger.recorded_values import RecordedValues
+    from tkdebug.instrument.analyses.watched_values import recorded_values
     from tkdebug.instrument.session import Session
-    from tkdebug.instrument.watched_values import recorded_values
 
     with Session.open(path) as session:
         found = [((row.rank, row.process), row.event) for row in recorded_values(session)]
@@ -91,7 +91,7 @@ def _recorded(path: Path) -> RecordedValues:
 def _debug_in_tui(arguments: Arguments, commands: list[str]) -> int:
     """The same as a run in the TUI, whose Debug pane is asked before the script runs."""
     from tkdebug.cli.live import run_in_tui
-    from tkdebug.cli.run_checks import check_run, wants_tui
+    from tkdebug.cli.runs.checks import check_run, wants_tui
 
     if arguments.stage is not None:
         commands = [f"stage {arguments.stage}", *commands]
@@ -106,11 +106,9 @@ def _run(program: Program, console: Console) -> int:
         return run_program(program).exit_status if console.begin() else 0
     from tkdebug.debugger.console.host import HostDebugger
 
-    if program.is_module:
-        # Its file is found when it is run: kernels are stopped in from the start.
-        return run_program(program).exit_status if console.begin() else 0
     host = HostDebugger(console)
-    host.begin(os.path.abspath(program.name))
+    # Which file a module is in is found when it is run, as its packages are imported then.
+    host.begin("" if program.is_module else os.path.abspath(program.name))
     try:
         return run_program(program).exit_status
     finally:
@@ -122,6 +120,10 @@ def _console(arguments: Arguments, program: Program, commands: list[str]) -> Con
 
     script = "" if program.is_module else os.path.abspath(program.name)
     console = terminal_console(script, arguments.format == "json", commands)
+    if sys.stdin is None and not commands:
+        raise UsageError(
+            "debug: stdin is closed, so nobody can be asked; give commands by -c, or by -x FILE"
+        )
     if sys.stdin is None or (commands and not sys.stdin.isatty()):
         console.read_line = None  # once the commands have run out the script goes on
     return console
@@ -149,13 +151,16 @@ def _lines_of(path: Path, shown: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _interrupts(debugger: Debugger) -> Iterator[None]:
-    """Ctrl-C stops in the kernel that runs; elsewhere it is Python's."""
+def _interrupts(debugger: Debugger, console: Console) -> Iterator[None]:
+    """Ctrl-C stops in the kernel that runs, or at the script's next line."""
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        script = console.script_lines
         if debugger.is_running:
             debugger.pause()
+        elif debugger.inspection is None and script is not None and script.interrupt(frame):
+            pass
         elif callable(before):
             before(number, frame)
 

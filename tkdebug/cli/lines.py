@@ -1,7 +1,7 @@
 """`tkdebug lines`: what each source line of a kernel became, and where an instruction comes from.
 
 Responsible for finding line tables: of a script, which is run for it, of a recorded run, or of an
-image that a backend loads, a cubin of any compiler. `lines_text` and `lines_json` print them.
+image that a backend loads, a cubin of any compiler. `line_answers` prints them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.compiled_run import (
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.line_answers.kernel_lines import KernelLines, of_image, of_session
+from tkdebug.cli.line_answers.query import LinesQuery
+from tkdebug.cli.places import put_out, view_of_answer
+from tkdebug.cli.runs.compiled_run import (
     check_output,
     compiled_run,
     is_session,
     refuse_options_of_scripts,
 )
-from tkdebug.cli.kernel_lines import KernelLines, of_image, of_session
-from tkdebug.cli.lines_query import LinesQuery
-from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.cli.statuses import ScriptEndedError
 from tkdebug.compiler.targets.backend import Backend
 from tkdebug.compiler.targets.registered_backends import backends
@@ -34,8 +34,8 @@ def lines_command(arguments: Arguments) -> int:
     Raises:
         TkError: there is nothing to show, or no such kernel, line or address.
     """
-    from tkdebug.cli.lines_json import render_json
-    from tkdebug.cli.lines_text import render_text
+    from tkdebug.cli.line_answers.json_format import render_json
+    from tkdebug.cli.line_answers.text_format import render_text
 
     check_output(arguments)
     query = arguments.lines or LinesQuery()

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.findings import not_looked_for
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.runs.findings import not_looked_for
+from tkdebug.cli.runs.summary import print_last_words, print_summary
 from tkdebug.cli.statuses import FAULT_STATUS, INTERRUPTED_STATUS
-from tkdebug.cli.summary import print_last_words, print_summary
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.session_creation import file_behind
+from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.terminal_text import tell
 
 

@@ -1,7 +1,7 @@
 """`tkdebug run`: the script in this process, recorded; or in the TUI, which starts us again.
 
-Responsible for the order of the steps: checks (`run_checks`), the recorded script
-(`run_recording`), the report at its end (`run_outcome`). Invariant: every mistake that can be
+Responsible for the order of the steps: checks (`runs.checks`), the recorded script
+(`runs.recording`), the report at its end (`runs.outcome`). Invariant: every mistake that can be
 seen before the script runs is reported before it runs.
 """
 
@@ -11,23 +11,23 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from tkdebug.cli.arguments import Arguments
-from tkdebug.cli.endings import end_by_signal
-from tkdebug.cli.findings import findings_in_force
-from tkdebug.cli.kernel_checks import mode_of
-from tkdebug.cli.progress import progress_line
-from tkdebug.cli.run_checks import check_run, program_of, reads_stdin, wants_tui
-from tkdebug.cli.run_outcome import Outcome, conclude
-from tkdebug.cli.run_recording import run_recorded, session_place
-from tkdebug.cli.script import Ending, Program, quotable
-from tkdebug.cli.stuck_run import StuckRun
-from tkdebug.cli.torch_import import import_torch
+from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.runs.checks import check_run, program_of, reads_stdin, wants_tui
+from tkdebug.cli.runs.findings import findings_in_force
+from tkdebug.cli.runs.kernel_checks import mode_of
+from tkdebug.cli.runs.outcome import Outcome, conclude
+from tkdebug.cli.runs.progress import progress_line
+from tkdebug.cli.runs.recording import run_recorded, session_place
+from tkdebug.cli.runs.stuck import StuckRun
+from tkdebug.cli.script.endings import end_by_signal
+from tkdebug.cli.script.execution import Ending, Program, quotable
+from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.runtime.device.torch_package import check_installed
 
 if TYPE_CHECKING:
-    from tkdebug.compat.gpu_crashes import ArmedCoreDumps
+    from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps
 
 
 def run_command(arguments: Arguments) -> int:
@@ -44,7 +44,7 @@ def run_command(arguments: Arguments) -> int:
 
         check_run(arguments)
         return run_in_tui(arguments)
-    from tkdebug.compat.gpu_crashes import armed
+    from tkdebug.compat.gpu_failures.crashes import armed
 
     mode = mode_of(arguments)
     import_torch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.cli.arguments import Arguments
+from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.errors import UsageError
 from tkdebug.instrument.session import Session
 

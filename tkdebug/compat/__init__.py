@@ -61,7 +61,9 @@ def _installed(
             platform_in_force().announce_with_torch()
             looks = KNOBS.watches or KNOBS.instrumentations or KNOBS.timelines
             if KNOBS.check_launches != "none" or looks:
-                from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+                from tkdebug.compat.around_torch.checked_synchronisations import (
+                    collect_at_synchronisations,
+                )
 
                 undo.callback(collect_at_synchronisations())
         variables = children.environment(mode, KNOBS.quick, patterns, checks, is_stand_in)
@@ -72,11 +74,11 @@ def _installed(
 def _mark_memory(undo: ExitStack, mode: ModeName, checks: tuple[str, ...]) -> None:
     """What the checks of uninitialised reads and of gaps in outputs need."""
     if MARKING_CHECKS.intersection(checks):
-        from tkdebug.compat.marked_empties import mark_empties
+        from tkdebug.compat.around_torch.marked_empties import mark_empties
 
         undo.callback(mark_empties())
     if mode != "native" and "unwritten-output" in checks:
-        from tkdebug.compat.watched_gaps import watch_gaps
+        from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 
         undo.callback(watch_gaps())
 

@@ -80,7 +80,7 @@ def arm() -> None:
 
         print_from_environment()
     if os.environ.get(COREDUMP_VARIABLE):
-        from tkdebug.compat.gpu_crashes import watch_from_environment
+        from tkdebug.compat.gpu_failures.crashes import watch_from_environment
 
         watch_from_environment()
     if kind == "stand-in" and os.environ.get("TKDEBUG_MODE") in MODE_NAMES:
@@ -104,7 +104,7 @@ def _compile_natively() -> None:
 
 def _announce_cuda() -> None:
     if os.environ.get("TKDEBUG_CHECK_LAUNCHES", "none") != "none":
-        from tkdebug.compat.checked_synchronisations import collect_at_synchronisations
+        from tkdebug.compat.around_torch.checked_synchronisations import collect_at_synchronisations
 
         collect_at_synchronisations()
     from tkdebug.runtime.device.platform import platform_in_force
@@ -113,14 +113,14 @@ def _announce_cuda() -> None:
 
 
 def _mark_empties() -> None:
-    from tkdebug.compat.marked_empties import mark_empties
+    from tkdebug.compat.around_torch.marked_empties import mark_empties
 
     if os.environ.get("TKDEBUG_MODE") != "native":
         mark_empties()
 
 
 def _watch_gaps() -> None:
-    from tkdebug.compat.watched_gaps import watch_gaps
+    from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 
     if os.environ.get("TKDEBUG_MODE") != "native":
         watch_gaps()

@@ -98,7 +98,8 @@ def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
     shape = tuple(tensor.shape)
     if len(index) != len(shape) or not all(isinstance(place, int) for place in index):
         raise UsageError(
-            f"{shown}: `{name}` has shape {list(shape)}, so {len(shape)} indices are expected"
+            f"{shown}: `{name}` has shape {list(shape)}, so "
+            f"{'1 index is' if len(shape) == 1 else f'{len(shape)} indices are'} expected"
         )
     full = tuple(
         place + extent if place < 0 else place for place, extent in zip(index, shape, strict=True)

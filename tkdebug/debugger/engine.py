@@ -27,7 +27,7 @@ from tkdebug.debugger.session import LaunchSession, refusal
 from tkdebug.debugger.stages import FRONT_END, parse_stage
 from tkdebug.debugger.stops import Stop
 from tkdebug.debugger.value_text import found_text
-from tkdebug.debugger.writers import Writers
+from tkdebug.debugger.why.writers import Writers
 from tkdebug.errors import NothingStoppedError, TkError, UsageError
 from tkdebug.events import LaunchRecord
 from tkdebug.hook_chain import HOOKS
@@ -76,6 +76,7 @@ class Debugger:
         stage: in which IR of theirs kernels run.
         target: the architecture that GPU IR is for; None for the usual one.
         is_detached: whether launches are left alone.
+        tracing: what traces the script's own lines again once the launch has ended.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Debugger:
         self._here: Here | None = None
         self._writers = Writers()
         self._recorded = recorded
+        self.tracing: Any = None
         self._launches_of: Counter[str] = Counter()
 
     def attach(self) -> None:
@@ -336,13 +338,13 @@ class Debugger:
         stops_at_once, self._stops_at_next = self._stops_at_next, False
         self._session = session
         # The host's debugger, which looks at no line of ours.
-        tracing = sys.gettrace()
+        self.tracing = sys.gettrace()
         sys.settrace(None)
         try:
             session.run(stops_at_once)
         finally:
-            if tracing is not None:
-                sys.settrace(tracing)
+            if self.tracing is not None:
+                sys.settrace(self.tracing)
             self._session = None
             found = session.execution.faults
             self._writers.note(kernel.stored_to(values), writer)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import operator
 from collections.abc import Callable, Mapping
+from functools import reduce
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -78,6 +80,34 @@ def evaluate(code: CodeType, names: Mapping[str, Any], text: str) -> Any:
         raise
     except Exception as error:
         raise EvaluationError(f"{text}: {type(error).__name__}: {error}") from error
+
+
+class ProgramPlace(tuple[Any, ...]):
+    """Where programs are along several axes: a number each, or for several programs a tensor each.
+
+    A comparison with one number would never hold, so it is refused.
+
+    Attributes:
+        name: what expressions call it.
+    """
+
+    name = "pid"
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, int):
+            raise EvaluationError(
+                f"`{self.name}` is {len(self)} numbers and never equals {other}: compare "
+                f"{self.name}[0], or {self.name} == ({', '.join('0' * len(self))})"
+            )
+        if not isinstance(other, tuple) or len(other) != len(self):
+            return False
+        return reduce(operator.and_, map(operator.eq, self, other))
+
+    def __ne__(self, other: object) -> Any:
+        equal = self == other
+        return ~equal if isinstance(equal, Tensor) else not equal
+
+    __hash__ = tuple.__hash__
 
 
 def as_python(reading: Reading, is_single: bool, name: str) -> Any:

@@ -89,9 +89,9 @@ class Finder:
         self.search = None
         self.goal = Goal(Step(StepKind.INTO))
         self.pending = Hit(Reason.ARRIVED)
-        self._accessed, self._last_line = [], None
+        self._last_line = None
         self._faulted.clear()
-        self._watches.clear()
+        self._forget_seen()
         self.look_up()
 
     def look_up(self) -> None:
@@ -99,7 +99,7 @@ class Finder:
         enabled = [one for one in self._session.breakpoints() if one.is_enabled]
         self._by_mark: dict[Mark, list[Breakpoint]] = {}
         at_lines = [one for one in enabled if one.kind is BreakKind.LINE]
-        functions = {one.subject: one for one in enabled if one.kind is BreakKind.FUNCTION}
+        functions = _by_subject(enabled, BreakKind.FUNCTION)
         entered: set[Activation] = set()
         for mark in self._session.code.variables.marks:
             if mark.kind is not MarkKind.LINE:
@@ -107,14 +107,13 @@ class Finder:
             found = [one for one in at_lines if one.is_at(mark.location.file, mark.location.line)]
             if mark.activation not in entered:
                 entered.add(mark.activation)
-                function = functions.get(mark.activation.function)
-                found += [] if function is None else [function]
+                found += functions.get(mark.activation.function, [])
             if found:
                 self._by_mark[mark] = found
-        self._ops = {one.subject: one for one in enabled if one.kind is BreakKind.OP}
+        self._ops = _by_subject(enabled, BreakKind.OP)
         self._by_op = {
-            op: one
-            for subject, one in self._ops.items()
+            op: found
+            for subject, found in self._ops.items()
             if (op := self._session.code.op_of(self._session.launch.kernel, subject)) is not None
         }
         self._faults = [one for one in enabled if one.kind is BreakKind.FAULT]
@@ -159,8 +158,18 @@ class Finder:
     def arrived(self, here: Here) -> None:
         """The moment that was gone to."""
         hit, self.pending = self.pending, Hit(Reason.ARRIVED)
-        self._watches.clear()
+        self._forget_seen()
         self._stop(here, hit)
+
+    def begin_search(self, search: Search) -> None:
+        """Look for the last moment before its horizon; the launch is about to be executed again."""
+        self.search = search
+        self._forget_seen()
+
+    def _forget_seen(self) -> None:
+        """Time has jumped: accesses and values of another moment are no news here."""
+        self._accessed = []
+        self._watches.clear()
 
     def look(self, here: Here) -> None:
         """A moment."""
@@ -183,6 +192,7 @@ class Finder:
         """All moments before the horizon have been seen: prepare to go to the last one found."""
         search, session = self.search, self._session
         assert search is not None
+        self._forget_seen()
         if search.found is not None:
             self.search = None
             self.pending = search.hit or Hit(Reason.STEP)
@@ -257,8 +267,7 @@ class Finder:
         candidates: list[Breakpoint] = []
         if here.mark is None:
             if self._ops:
-                found = (self._ops.get(here.op.name), self._by_op.get(here.op))
-                candidates = [one for one in found if one is not None]
+                candidates = [*self._ops.get(here.op.name, ()), *self._by_op.get(here.op, ())]
         else:
             candidates = self._by_mark.get(here.mark, [])
         hit = self._breakpoint_hit(candidates, here) if candidates else None
@@ -313,6 +322,12 @@ class Finder:
         narrowed = None if programs is None else frozenset(programs)
         return Hit(Reason.BREAKPOINT, tuple(m.number for m in met), tuple(problems), narrowed)
 
+    def see_watched(self, here: Here) -> None:
+        """What is watched from a stop on has changed where it is not what it is there."""
+        inspection = self._session.inspect(here)
+        for one in self._watched:
+            self._watches.change(one, inspection)
+
     def _watch_hit(self, here: Here) -> Hit | None:
         session = self._session
         if not session.selection.is_here(here.run):
@@ -326,7 +341,11 @@ class Finder:
         kept = self._counted([one for one, _ in found], here)
         if not kept:
             return None
-        detail = tuple(text for one, text in found if one in kept)
+        assert here.mark is not None
+        behind = ""
+        if here.mark.kind is MarkKind.SCOPE and here.mark.block.terminator is here.op:
+            behind = f", after line {here.mark.location.line}"  # the last one of a branch
+        detail = tuple(f"{text}{behind}" for one, text in found if one in kept)
         return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
 
     def _counted(self, met: list[Breakpoint], here: Here) -> list[Breakpoint]:
@@ -355,3 +374,11 @@ class Finder:
         mark = here.mark or here.context
         self._last_line = None if mark is None else (here.moment.op, mark.location.line)
         self._session.stop(here, hit.reason, hit.numbers, hit.detail, hit.programs)
+
+
+def _by_subject(breakpoints: Iterable[Breakpoint], kind: BreakKind) -> dict[str, list[Breakpoint]]:
+    found: dict[str, list[Breakpoint]] = {}
+    for one in breakpoints:
+        if one.kind is kind:
+            found.setdefault(one.subject, []).append(one)
+    return found

@@ -19,6 +19,7 @@ from tkdebug.debugger.execution import Execution, Here
 from tkdebug.debugger.expressions import (
     EvaluationError,
     Names,
+    ProgramPlace,
     as_python,
     compile_expression,
     evaluate,
@@ -313,9 +314,14 @@ class Inspection:
         rank = 3 if name == "program" or grid[2] > 1 else 2 if grid[1] > 1 else 1
         ids = [program_id(linear, grid)[:rank] for linear in self._linear(positions)]
         if is_single:
-            return ids[0] if rank > 1 else ids[0][0]
-        columns = tuple(torch.tensor(axis) for axis in zip(*ids, strict=True))
-        return columns if rank > 1 else columns[0]
+            parts: Sequence[Any] = ids[0]
+        else:
+            parts = [torch.tensor(axis) for axis in zip(*ids, strict=True)]
+        if rank == 1:
+            return parts[0]
+        place = ProgramPlace(parts)
+        place.name = name
+        return place
 
     def _linear(self, positions: Tensor) -> list[int]:
         assert self.here is not None

@@ -62,13 +62,33 @@ def kernel_lines(file: str) -> dict[int, str]:
     Raises:
         UsageError: the file cannot be read, or is no Python source.
     """
-    statement_lines(file)  # says what is wrong with it
     found: dict[int, str] = {}
-    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
-        if isinstance(node, ast.FunctionDef) and any(map(_makes_kernel, node.decorator_list)):
-            first = node.body[0].lineno
-            found.update(dict.fromkeys(range(first, (node.end_lineno or first) + 1), node.name))
+    for node in _kernels(file):
+        first = node.body[0].lineno
+        found.update(dict.fromkeys(range(first, (node.end_lineno or first) + 1), node.name))
     return found
+
+
+def kernel_heads(file: str) -> frozenset[int]:
+    """The lines of their decorators and signatures: Python runs them, and no kernel does.
+
+    Raises:
+        UsageError: the file cannot be read, or is no Python source.
+    """
+    return frozenset(
+        line
+        for node in _kernels(file)
+        for line in range(node.decorator_list[0].lineno, node.body[0].lineno)
+    )
+
+
+def _kernels(file: str) -> list[ast.FunctionDef]:
+    statement_lines(file)  # says what is wrong with it
+    return [
+        node
+        for node in ast.walk(ast.parse("".join(linecache.getlines(file))))
+        if isinstance(node, ast.FunctionDef) and any(map(_makes_kernel, node.decorator_list))
+    ]
 
 
 def _makes_kernel(decorator: ast.expr) -> bool:
@@ -86,6 +106,16 @@ def _is_nothing(node: ast.stmt) -> bool:
     return False
 
 
+def nearest_code(file: str, line: int) -> str:
+    """The end of a message: which line near one without code has some; "" for none."""
+    try:
+        known = code_lines(file)
+    except UsageError:
+        return ""
+    near = min(known, key=lambda each: (abs(each - line), each < line), default=None)
+    return "" if near is None else f"; the nearest one with code is {near}"
+
+
 def checked_line(file: str, line: int) -> int:
     """`line`, if a statement of a function begins there.
 
@@ -95,6 +125,9 @@ def checked_line(file: str, line: int) -> int:
     known = statement_lines(file)
     if line in known:
         return line
+    count = len(linecache.getlines(file))
+    if line > count:
+        raise UsageError(f"{file}:{line}: the file has {count} lines")
     near = min(known, key=lambda each: (abs(each - line), each < line), default=None)
     offer = (
         "; no function has a line with code there"

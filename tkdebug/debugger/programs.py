@@ -40,6 +40,11 @@ class Selection:
         """
         return cls(frozenset(linear_id(id_, grid) for id_ in ids))
 
+    @classmethod
+    def narrowed(cls, programs: frozenset[int], grid: Grid) -> Selection:
+        """The programs of these linear numbers; all of a grid are no choice."""
+        return cls(None if len(programs) == math.prod(grid) else programs)
+
     def positions(self, run: Evaluator) -> Tensor:
         """The batch positions of those that take part just now, int64, in order."""
         if run.active is None:

@@ -127,7 +127,7 @@ class LaunchSession:
             return
         self.finder.goal = None
         if programs is not None:
-            self.selection = Selection(programs)
+            self.selection = Selection.narrowed(programs, self.launch.grid)
         mark = here.mark
         self._shows_op = mark is not None and not self.code.stage.is_front_end
         stop = Stop(
@@ -145,6 +145,7 @@ class LaunchSession:
         self._has_stopped = True
         resume = self._debugger.ask(self, here, stop)
         self.finder.look_up()
+        self.finder.see_watched(here)
         self.execution.follow(here.run)
         if self._resumes(resume, here.moment, here.mark or here.context):
             raise Rewind
@@ -267,7 +268,7 @@ class LaunchSession:
                 if self.selection.is_among(passed.first, passed.programs, passed.active):
                     self.finder.go_to(passed.moment, Reason.STEP)
                     return True
-        self.finder.search = search
+        self.finder.begin_search(search)
         self.execution.rewind(END, until=search.horizon)
         return True
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tkdebug.debugger.expressions import ProgramPlace
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.values import (
     Buffer,
@@ -151,7 +152,7 @@ def reading_text(reading: Reading, programs: tuple[int, ...], grid: tuple[int, i
 
 def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
     """What `Inspection.ask` found, on one line; arguments as of `reading_text`."""
-    if isinstance(found, tuple) and type(found) is tuple:
+    if type(found) in (tuple, ProgramPlace):
         texts = [found_text(item, programs, grid) for item in found]
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
     if isinstance(found, Tile | Buffer | Pointers | Described | Constant | Unavailable):

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tkdebug.compat.launch_hooks import HookChain
-from tkdebug.compat.upstream_knobs import LAUNCH_ENTER, LAUNCH_EXIT, RuntimeKnobs
+from tkdebug.compat.triton_api.knobs import LAUNCH_ENTER, LAUNCH_EXIT, RuntimeKnobs
+from tkdebug.compat.triton_api.launch_hooks import HookChain
 from tkdebug.errors import UnsupportedError
 from tkdebug.instrument.profiling.profiler import METADATA_STATE, PROFILER
 

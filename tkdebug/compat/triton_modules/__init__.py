@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.compat.finder import upstream_version
-from tkdebug.compat.upstream_compiler import compile
+from tkdebug.compat.triton_api.compiler import compile
 from tkdebug.compiler.aggregates import aggregate
 from tkdebug.errors import CompileError as CompilationError
 from tkdebug.errors import TkError as TritonError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.nested_paths import find_paths_if, get_iterable_path, is_power_of_two
+from tkdebug.compat.triton_api.nested_paths import find_paths_if, get_iterable_path, is_power_of_two
 from tkdebug.runtime.jit.parameters import CANONICAL_NAMES as type_canonicalisation_dict
 from tkdebug.runtime.jit.parameters import canonical_annotation as canonicalize_dtype
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.launch_hooks import HookChain
-from tkdebug.compat.upstream_knobs import (
+from tkdebug.compat.triton_api.knobs import (
     AutotuningKnobs,
     CacheKnobs,
     CompilationKnobs,
@@ -12,6 +11,7 @@ from tkdebug.compat.upstream_knobs import (
     ProtonKnobs,
     RuntimeKnobs,
 )
+from tkdebug.compat.triton_api.launch_hooks import HookChain
 
 runtime = RuntimeKnobs()
 compilation = CompilationKnobs()

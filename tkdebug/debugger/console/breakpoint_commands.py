@@ -15,14 +15,22 @@ from tkdebug.debugger.console.moving_commands import (
     number,
     resolved_file,
 )
-from tkdebug.debugger.elements import parse_element
+from tkdebug.debugger.elements import argument_named, parse_element
+from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.ir_text import value_named
-from tkdebug.debugger.lines import function_line, loaded_files
+from tkdebug.debugger.lines import (
+    code_lines,
+    function_line,
+    kernel_heads,
+    kernel_lines,
+    loaded_files,
+)
 from tkdebug.errors import UsageError
 from tkdebug.events import FaultKind
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
+    from tkdebug.debugger.inspection import Inspection
 
 BREAK_HELP = (
     "stop at [FILE:]LINE, FUNCTION, `fault [KIND]`, `op NAME` or `end [KERNEL]`; alone: list them"
@@ -60,6 +68,11 @@ def _add(console: Console, rest: str, **options: Any) -> None:
         if word == "op" and subject.startswith("%") and inspection is not None:
             value_named(inspection.code, subject[1:].strip())
         made = debugger.add(kinds[word], subject.strip(), **options)
+    elif (place := _in_script(console, where)) is not None:
+        assert console.script_lines is not None
+        chosen, once = options.get("condition"), options.get("is_temporary", False)
+        console.say(console.script_lines.break_at(*place, chosen, once))
+        return
     elif where.isidentifier():
         made = debugger.add(BreakKind.FUNCTION, where, **options)
         console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
@@ -77,6 +90,26 @@ def _add(console: Console, rest: str, **options: Any) -> None:
         near = difflib.get_close_matches(made.subject, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         console.say(f"no {word} of tkdebug's own is called {made.subject}{hint}")
+
+
+def _in_script(console: Console, where: str) -> tuple[str, int] | None:
+    """File and line where `where` is a line or function that is no kernel's; None otherwise."""
+    if console.script_lines is None or console.debugger.inspection is None:
+        return None
+    try:
+        if where.isidentifier():
+            file = current_file(console)
+            line = function_line(file, where)
+        else:
+            name, colon, number_ = where.rpartition(":")
+            file = resolved_file(console, name) if colon else current_file(console)
+            line = int(number_) if number_.isdigit() else None
+        if line is None or line not in code_lines(file):
+            return None
+        own = {*kernel_lines(file), *kernel_heads(file)}
+    except UsageError:
+        return None  # said where it is looked for among the kernels'
+    return None if line in own else (file, line)
 
 
 def _line(console: Console, where: str) -> tuple[str, int, bool]:
@@ -114,6 +147,18 @@ def watch(console: Console, rest: str) -> None:
     else:
         made = console.debugger.add(BreakKind.CHANGE, rest)
     console.say(f"breakpoint {made.number}: {made.describe()}", breakpoint=as_data(made))
+    if made.is_watch:
+        _warn_of_unreadable(console, made.subject)
+
+
+def _warn_of_unreadable(console: Console, text: str) -> None:
+    inspection = console.debugger.inspection
+    if inspection is None or inspection.here is None:
+        return
+    try:
+        inspection.evaluate(text, console.frame)
+    except EvaluationError as error:
+        console.say(f"there is no such value here: {error}; it stops where there is one")
 
 
 def watch_reads(console: Console, rest: str) -> None:
@@ -133,8 +178,20 @@ def _is_element(console: Console, text: str) -> bool:
     try:
         parse_element(text, inspection.launch.arguments)
     except UsageError:
+        if _indexes_argument(inspection, text, console.frame):
+            raise  # an element that the tensor does not have
         return False
     return True
+
+
+def _indexes_argument(inspection: Inspection, text: str, frame: int) -> bool:
+    """Whether `text` is a tensor argument with numbers for indices, and no variable's tile."""
+    name, bracket, rest = text.partition("[")
+    name, indices = name.strip(), rest.strip().removesuffix("]").split(",")
+    if not bracket or argument_named(name, inspection.launch.arguments) is None:
+        return False
+    names = inspection.marks[frame].names if frame < len(inspection.marks) else {}
+    return name not in names and all(place.strip().lstrip("-").isdigit() for place in indices)
 
 
 def condition(console: Console, rest: str) -> None:
@@ -172,6 +229,15 @@ def disable(console: Console, rest: str) -> None:
 
 def clear(console: Console, rest: str) -> None:
     """`clear`."""
+    script = console.script_lines
+    if rest and script is not None and all(word.isdigit() for word in rest.split()):
+        said = [(word, script.clear_number(int(word))) for word in rest.split()]
+        for _, text in said:
+            if text is not None:
+                console.say(text)
+        rest = " ".join(word for word, text in said if text is None)
+        if not rest:
+            return
     for made in _numbered(console, rest) if rest else list(console.debugger.breakpoints):
         console.debugger.remove(made.number)
         console.say(f"breakpoint {made.number} is gone: {made.describe()}")
@@ -188,7 +254,13 @@ def _numbered(console: Console, rest: str) -> list[Breakpoint]:
 def list_all(console: Console) -> None:
     """`break` alone."""
     made = console.debugger.breakpoints
-    if not made:
+    script = console.script_lines
+    at_lines = (
+        [] if script is None or console.debugger.inspection is None else script.breakpoint_texts()
+    )
+    for text in at_lines:
+        console.say(text)
+    if not made and not at_lines:
         console.say("no breakpoints", breakpoints=[])
     for one in made:
         state = "" if one.is_enabled else ", disabled"

@@ -10,7 +10,7 @@ from tkdebug.debugger.console import ir_commands as irs
 from tkdebug.debugger.console import looking_commands as looks
 from tkdebug.debugger.console import moving_commands as moves
 from tkdebug.debugger.console import why_commands as whys
-from tkdebug.debugger.console.shell import Command
+from tkdebug.debugger.console.command import Command
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def help_text(console: Console, rest: str) -> None:
         also = f"  (or {', '.join(found.names[1:])})" if len(found.names) > 1 else ""
         console.say(f"{usage}{also}: {found.summary}", usage=usage, summary=found.summary)
         return
-    width = max(len(f"{c.names[0]} {c.usage}") for c in COMMANDS)
-    for command in COMMANDS:
-        usage = f"{command.names[0]} {command.usage}".strip()
+    usages = [f"{', '.join(each.names[:2])} {each.usage}".strip() for each in COMMANDS]
+    width = max(map(len, usages))
+    for usage, command in zip(usages, COMMANDS, strict=True):
         console.say(f"{usage:{width}}  {command.summary}")
     console.say(
         "Anything else is evaluated, or assigned: acc.amax(), x = 0. `;;` separates commands."

@@ -6,19 +6,16 @@ pdb stops at lines of the host, the console at lines of kernels; `s` on a launch
 from __future__ import annotations
 
 import bdb
-import linecache
-import pdb
 import sys
-from types import FrameType, FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from tkdebug.debugger.console.command import Leftover
 from tkdebug.debugger.console.commands import is_command
-from tkdebug.debugger.console.moving_commands import resolved_file
+from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
 from tkdebug.debugger.console.shell import short
 from tkdebug.debugger.console.terminal import nobody_reads
-from tkdebug.debugger.lines import function_line, kernel_lines
 from tkdebug.debugger.session import Ended
-from tkdebug.errors import UsageError
 from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -28,7 +25,7 @@ _ABOUT_BREAKPOINTS = ("condition", "ignore", "enable", "disable", "log", "comman
 _SKIPPED = ("tkdebug", "tkdebug.*", "torch", "torch.*", "importlib*", "<frozen *")
 
 
-class HostDebugger(pdb.Pdb):
+class HostDebugger(HostBreakpoints):
     """pdb over the script, beside a debugger of its kernels.
 
     Args:
@@ -41,23 +38,21 @@ class HostDebugger(pdb.Pdb):
         super().__init__(skip=_SKIPPED, nosigint=True, readrc=False)
         self.prompt = "(tkdebug) "
         self._console = console
+        self._is_asking = self._is_interrupted = False
         console.leave_kernel, console.pass_script = self.stop_in_script, self._pass_script
+        console.script_lines = self
 
     def begin(self, script: str) -> None:
-        """Stop at the first line of the script, which is about to run in this thread."""
+        """Stop at the first line of the script, which is about to run in this thread.
+
+        Args:
+            script: its path; "" for that of the module that begins as `__main__`.
+        """
         self.reset()
         # As pdb's own `run_script`: lines of what runs the script are none of it.
-        self.mainpyfile = self.canonic(script)
+        self.mainpyfile = self.canonic(script) if script else ""
         self._wait_for_mainpyfile = True
         sys.settrace(self.trace_dispatch)
-
-    def stop_in_script(self) -> None:
-        """Stop at the next line of the script: a launch of it has ended, step by step."""
-        at: FrameType | None = sys._getframe()  # noqa: SLF001
-        while at is not None and self.canonic(at.f_code.co_filename) != self.mainpyfile:
-            at = at.f_back
-        if at is not None:
-            bdb.Bdb.set_trace(self, at)
 
     def _pass_script(self) -> None:
         """Forget the step by which the launch was entered."""
@@ -68,6 +63,17 @@ class HostDebugger(pdb.Pdb):
         """Ask until the script goes on; the commands that were given come first."""
         console = self._console
         console.debugger.forget_next_launch()
+        self.show_displayed()
+        if self._is_interrupted:
+            console.drop_commands()
+        self._is_interrupted, self._is_asking = False, True
+        try:
+            self._ask_lines()
+        finally:
+            self._is_asking = False
+
+    def _ask_lines(self) -> None:
+        console = self._console
         while True:
             line = self.cmdqueue.pop(0) if self.cmdqueue else console.next_line()
             if line is None:
@@ -85,10 +91,21 @@ class HostDebugger(pdb.Pdb):
             if is_done:
                 return
 
+    def interrupt(self, frame: FrameType | None) -> bool:
+        """Ctrl-C: stop at the script's next line; a second one before it comes is Python's."""
+        if frame is None or self._is_asking or self._is_interrupted or self._console.is_over:
+            return False
+        self._is_interrupted = True
+        self.message("interrupted: it stops at the script's next line, Ctrl-C again ends it")
+        bdb.Bdb.set_trace(self, frame)
+        return True
+
     def stop_here(self, frame: FrameType) -> bool:
         """Not in what tkdebug or torch call, but in the script's own functions."""
         if self._console.is_over or not super().stop_here(frame):
             return False
+        if not self.mainpyfile:
+            self._note_main(frame)
         if self.canonic(frame.f_code.co_filename) == self.mainpyfile:
             return True
         at = frame.f_back
@@ -97,6 +114,14 @@ class HostDebugger(pdb.Pdb):
                 return False
             at = at.f_back
         return True
+
+    def _note_main(self, frame: FrameType) -> None:
+        """The first line of a module that runs as `__main__` says which file is the script."""
+        names, file = frame.f_globals, frame.f_code.co_filename
+        if frame.f_code.co_name == "<module>" and names.get("__name__") == "__main__":
+            if names.get("__file__") == file:
+                self.mainpyfile = self.canonic(file)
+                self._console.script = file
 
     def user_exception(self, frame: FrameType, exc_info: Any) -> None:
         """Stop where an exception passes; not where `quit` in a kernel ends the script."""
@@ -147,7 +172,7 @@ class HostDebugger(pdb.Pdb):
     def postcmd(self, stop: bool, line: str) -> bool:
         """What is left of the line is for the next stop, whichever it is."""
         if stop and self.cmdqueue:
-            self._console.commands[:0] = self.cmdqueue
+            self._console.commands[:0] = map(Leftover, self.cmdqueue)
             self.cmdqueue = []
         return stop
 
@@ -158,55 +183,20 @@ class HostDebugger(pdb.Pdb):
 
     do_s = do_step
 
-    def do_break(self, arg: str, temporary: bool | Literal[0, 1] = False) -> None:
-        """b(reak): as in pdb; a line or function of a kernel stops there, `fault` and more too."""
-        if self._is_of_kernels(arg):
-            self._console.run_line(f"{'tbreak' if temporary else 'b'} {arg}")
-            self.number_alike()
+    def do_help(self, arg: str) -> None:
+        """h(elp) [command]: all commands, or what one does; `help pdb` is pdb's own page."""
+        name = arg.strip()
+        if name and (not is_command(name) or hasattr(self, f"do_{name}")):
+            super().do_help(name)
             return
-        if not arg and self._console.debugger.breakpoints:
-            self._console.run_line("b")
-        name, comma, condition = arg.partition(",")
-        if name.strip().isidentifier() and not self._has(name.strip()):
-            # pdb knows no function before its `def` has run.
-            arg = f"{self._line_of_script(name.strip())}{comma}{condition}"
-        super().do_break(arg, temporary)
-        self.number_alike()
+        self._console.run_line(f"help {name}")
+        if not name:
+            self.message(
+                "Here, at the script's lines, this is pdb; what needs a kernel waits for a stop in "
+                "one: `s` at a launch, or a breakpoint. `help pdb` is pdb's own page."
+            )
 
-    def checkline(self, filename: str, lineno: int) -> int:
-        """As pdb's, which says no more than that the file ends."""
-        count = len(linecache.getlines(filename))
-        if lineno > count:
-            self.error(f"{filename}:{lineno}: the file has {count} lines")
-            return 0
-        return int(super().checkline(filename, lineno))
-
-    def number_alike(self) -> None:
-        """Let no breakpoint of the host have the number of one of a kernel's."""
-        known = bdb.Breakpoint
-        known.next = max(known.next, self._console.debugger.reserve_numbers(known.next - 1) + 1)
-        while len(known.bpbynumber) < known.next:
-            known.bpbynumber.append(None)
-
-    do_b = do_break
-
-    def do_tbreak(self, arg: str) -> None:
-        """tbreak: as b, once."""
-        self.do_break(arg, True)
-
-    def do_watch(self, arg: str) -> None:
-        """watch: stop when an element is written, an expression of a kernel changes."""
-        self._console.run_line(f"watch {arg}")
-
-    def do_clear(self, arg: str) -> None:
-        """cl(ear): as in pdb; of kernels where a number is theirs."""
-        numbers = {str(one.number) for one in self._console.debugger.breakpoints}
-        if arg and set(arg.split()) <= numbers:
-            self._console.run_line(f"clear {arg}")
-            return
-        super().do_clear(arg)
-
-    do_cl = do_clear
+    do_h = do_help
 
     def do_quit(self, arg: str) -> NoReturn:
         """q(uit): end the script."""
@@ -214,44 +204,3 @@ class HostDebugger(pdb.Pdb):
         raise Ended(0)
 
     do_q = do_exit = do_EOF = do_quit
-
-    def _is_number_of_kernels(self, rest: str) -> bool:
-        numbers = {str(one.number) for one in self._console.debugger.breakpoints}
-        return rest.strip().partition(" ")[0] in numbers
-
-    def _is_of_kernels(self, arg: str) -> bool:
-        where = arg.partition(",")[0].strip()
-        word = where.partition(" ")[0]
-        if word in ("fault", "op", "end"):
-            return True
-        if where.isidentifier():
-            if self._has(where):
-                return not isinstance(self._names()[where], FunctionType)
-            return self._line_of_script(where) is None
-        file, colon, line = where.rpartition(":")
-        if colon and file.endswith(".py") and line.isdigit() and not self.lookupmodule(file):
-            return True  # of a package, maybe one that is imported later
-        try:
-            path = resolved_file(self._console, file) if colon else self._here()
-            lines = kernel_lines(path)
-        except UsageError:
-            return False
-        return line.isdigit() and int(line) in lines
-
-    def _names(self) -> dict[str, Any]:
-        frame = self.curframe
-        return {} if frame is None else {**frame.f_globals, **frame.f_locals}
-
-    def _has(self, name: str) -> bool:
-        return name in self._names()
-
-    def _line_of_script(self, name: str) -> int | None:
-        """The first line of a function of this file that is no kernel; None where there is none."""
-        try:
-            line = function_line(self._here(), name)
-            return None if line in kernel_lines(self._here()) else line
-        except UsageError:
-            return None
-
-    def _here(self) -> str:
-        return self.curframe.f_code.co_filename if self.curframe else self._console.script

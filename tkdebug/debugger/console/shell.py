@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.debugger.console.command import Command, Leftover, ScriptLines
 from tkdebug.debugger.console.source import listing
 from tkdebug.debugger.goals import Continue, Quit, Resume, Step
 from tkdebug.debugger.ir_text import op_text
@@ -25,25 +26,6 @@ _LONGEST_OP = 110
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What can be typed.
-
-    Attributes:
-        names: the first is the one that help shows, the others are short for it.
-        usage: its arguments.
-        summary: what it does, in a line.
-        run: gets the console and the rest of the line; gives how the launch goes on, or None.
-        repeats: whether an empty line does it again.
-    """
-
-    names: tuple[str, ...]
-    usage: str
-    summary: str
-    run: Callable[[Console, str], Resume | None]
-    repeats: bool = True
-
-
 @dataclass
 class Console:
     """A front that is asked on stdin, or by a list of commands.
@@ -57,6 +39,7 @@ class Console:
         displayed: expressions that are shown at each stop.
         is_over: whether the script is to end.
         leave_kernel: stops at the script's next line; None where nobody debugs the script.
+        script_lines: what stops at the script's lines; None as above.
         pass_script: lets the script's lines pass up to the next breakpoint; None as above.
         listed: up to which line `l` has shown; None after a stop.
         lacked_stop: whether the last command is one for a stop, and nothing was stopped.
@@ -75,6 +58,7 @@ class Console:
     is_over: bool = False
     leave_kernel: Callable[[], None] | None = None
     pass_script: Callable[[], None] | None = None
+    script_lines: ScriptLines | None = None
     lacked_stop: bool = False
     _last: str = ""
     _said: list[str] = field(default_factory=list)
@@ -134,6 +118,8 @@ class Console:
         self._debugger = debugger
         self.frame, self.listed = 0, None
         self.show_stop(stop)
+        if stop.reason is Reason.PAUSE:
+            self.drop_commands()
         self._show_displayed(stop)
         while True:
             line = self.next_line()
@@ -143,6 +129,15 @@ class Console:
             if resume is not None:
                 self.follow_in_script(resume, stop)
                 return resume
+
+    def drop_commands(self) -> None:
+        """Ctrl-C: what was to be done at the stop that has not come is not done at another one."""
+        is_asked = self.read_line is not None
+        kept = [] if is_asked else [each for each in self.commands if type(each) is str]
+        if len(kept) < len(self.commands):
+            dropped = [each for each in self.commands if each not in kept]
+            self.say(f"not run: {' ;; '.join(dropped)}")
+        self.commands[:] = kept
 
     def follow_in_script(self, resume: Resume, stop: Stop) -> None:
         """Let the debugger of the script's lines know how a launch goes on."""
@@ -287,7 +282,7 @@ class Console:
         for place, part in enumerate(parts):
             resume = self._run_command(part or (self._last if len(parts) == 1 else ""))
             if resume is not None:
-                self.commands[:0] = parts[place + 1 :]
+                self.commands[:0] = map(Leftover, parts[place + 1 :])
                 return resume
         return None
 

@@ -1,8 +1,8 @@
 """Kernels that do not end as faults: where each warp waits, by a core dump that was asked for.
 
 Responsible for joining the dump with this process's launches; when one is asked for is
-`compat.gpu_hangs`'s. A fault is one source line of one launch. The warps' next instructions are
-what the dump gives: of a loop that waits, any line of the loop may show.
+`compat.gpu_failures.hangs`'s. A fault is one source line of one launch. The warps' next
+instructions are what the dump gives: of a loop that waits, any line of the loop may show.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a platform's devices write down of kernels that crash or do not end: the protocol.
 
-When dumps are switched on, asked for and looked for is `compat`'s (`gpu_crashes.py`,
-`gpu_hangs.py`); what their files say is the platform's.
+When dumps are switched on, asked for and looked for is that of
+`compat.gpu_failures`; what their files say is the platform's.
 """
 
 from __future__ import annotations

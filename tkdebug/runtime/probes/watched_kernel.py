@@ -43,6 +43,8 @@ _ON_DISK_S = 0.05
 # What scripts read off a kernel, besides what every `CompiledKernel` has.
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
+# What launches that nobody looks at need of it where they are packed.
+_OF_PACKED = frozenset(("parameter_kinds", "tell_failed"))
 
 
 class WatchedKernel(CompiledKernel):
@@ -146,6 +148,8 @@ class WatchedKernel(CompiledKernel):
 
     def __getattr__(self, name: str) -> Any:
         """What scripts read off the kernel is that of the bare build."""
+        if name in _OF_PACKED:
+            return getattr(self.bare, name)
         if name in _OF_BARE:
             if self._was_launched and name in _OF_LOADED:
                 self._init_handles()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tkdebug.compat.cublas import CublasLt
+from tkdebug.compat.triton_api.cublas import CublasLt
 
 nvidia = SimpleNamespace(cublas=SimpleNamespace(CublasLt=CublasLt))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.upstream_compiler import BACKENDS as backends
-from tkdebug.compat.upstream_compiler import Backend, BaseBackend
+from tkdebug.compat.triton_api.compiler import BACKENDS as backends
+from tkdebug.compat.triton_api.compiler import Backend, BaseBackend
 from tkdebug.runtime.device.driver import Driver as DriverBase
 
 from . import compiler, driver

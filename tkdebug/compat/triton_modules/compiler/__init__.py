@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.launch_hooks import LazyDict
-from tkdebug.compat.upstream_compiler import ASTSource, IRSource, compile, make_backend
+from tkdebug.compat.triton_api.compiler import ASTSource, IRSource, compile, make_backend
+from tkdebug.compat.triton_api.launch_hooks import LazyDict
 from tkdebug.errors import CompileError as CompilationError
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.launch_hooks import LazyDict
-from tkdebug.compat.upstream_compiler import ASTSource, IRSource, compile, make_backend, triton_key
+from tkdebug.compat.triton_api.compiler import (
+    ASTSource,
+    IRSource,
+    compile,
+    make_backend,
+    triton_key,
+)
+from tkdebug.compat.triton_api.launch_hooks import LazyDict
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.errors import OutOfResources
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel

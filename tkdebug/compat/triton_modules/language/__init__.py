@@ -6,7 +6,7 @@ from typing import Any
 
 from tkdebug import language as _language
 from tkdebug.compat.finder import missing_attribute
-from tkdebug.compat.type_names import str_to_ty
+from tkdebug.compat.triton_api.type_names import str_to_ty
 
 from . import core, extra, math, random, standard, target_info
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.upstream_compiler import base32_of_hex as _base32
-from tkdebug.compat.upstream_compiler import triton_key
+from tkdebug.compat.triton_api.compiler import base32_of_hex as _base32
+from tkdebug.compat.triton_api.compiler import triton_key
 
 from .. import knobs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.upstream_compiler import InterpretedFunction
+from tkdebug.compat.triton_api.compiler import InterpretedFunction
 from tkdebug.runtime.errors import InterpreterError
 
 __all__ = ["InterpretedFunction", "InterpreterError"]

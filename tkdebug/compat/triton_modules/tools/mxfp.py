@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.microscaled import MXFP4Tensor, MXScaleTensor
+from tkdebug.compat.triton_api.microscaled import MXFP4Tensor, MXScaleTensor
 
 __all__ = ["MXFP4Tensor", "MXScaleTensor"]

@@ -1,7 +1,7 @@
 """What marks memory that nothing has written: bit patterns that no arithmetic gives.
 
-Fresh memory is filled with them (`tkdebug.compat.marked_empties`); an element that still has one
-when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
+Fresh memory is filled with them (`compat.around_torch.marked_empties`); an element that still has
+one when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
 while every operation on one gives another, quiet NaN. Types of one byte, and int16, have too few
 patterns to spare one.
 """

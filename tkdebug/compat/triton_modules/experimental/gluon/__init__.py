@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compat.gluon_kernels import jit
+from tkdebug.compat.triton_api.gluon_kernels import jit
 from tkdebug.runtime.jit.constexpr_function import constexpr_function
 
 from . import language

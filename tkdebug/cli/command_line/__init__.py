@@ -1,0 +1,1 @@
+"""The command line parsed: its commands and options, and mistakes in it."""

@@ -1,0 +1,1 @@
+"""A recorded run of a script: what is checked before it, kept of it, and said after it."""

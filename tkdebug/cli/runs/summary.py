@@ -1,0 +1,126 @@
+"""The summary on stderr after a run: each fault with its counts, then one line for the run.
+
+A fault that was reported when it happened has one line here; others are reported in full.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from tkdebug.events import Fault
+from tkdebug.fault_printing.text import counted, counted_line, names_of
+from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
+from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
+from tkdebug.instrument.analyses.known_faults import baseline_outcome, count_states, remarks
+from tkdebug.instrument.analyses.watched_values import watched_lines
+from tkdebug.instrument.records import FaultGroup, Output
+from tkdebug.instrument.renderers.fault_section import fault_lines
+from tkdebug.instrument.session import Session
+from tkdebug.terminal_style import view_of
+from tkdebug.terminal_text import tell, visible, visible_line
+
+MAX_SHOWN_FAULTS = 50
+# Of each watched variable.
+MAX_SHOWN_VALUES = 8
+MAX_LAST_LINES = 30
+
+
+def print_last_words(session: Session) -> None:
+    """Print the end of what a script wrote to stderr: its traceback, which left with the TUI."""
+    kept: deque[str] = deque(maxlen=MAX_LAST_LINES)
+    unfinished, since = "", 0
+    while chunks := session.records(Output, since):
+        since = chunks[-1].seq
+        text = unfinished + "".join(
+            chunk.event.text for chunk in chunks if chunk.event.stream == "stderr"
+        )
+        *lines, unfinished = text.split("\n")
+        kept.extend(lines)
+    for line in (*kept, unfinished) if unfinished else kept:
+        print(visible(line, styled=True), file=sys.stderr)
+
+
+def print_summary(
+    session: Session,
+    faults: tuple[FaultGroup, ...],
+    kept_as: Path | None,
+    is_printed: Callable[[Fault], bool],
+    missing: tuple[str, ...],
+) -> None:
+    """Print the summary.
+
+    Args:
+        session: the run.
+        faults: its faults, in groups.
+        kept_as: the session file to name, None when it is a temporary one.
+        is_printed: whether a fault has been printed in full already.
+        missing: the checks that the run did without.
+    """
+    _print_faults(session, tuple(group for group in faults if group.fault.is_open), is_printed)
+    for line in remarks(session, faults):
+        tell(line)
+    measured = "\n".join(map(visible_line, instrumented_text(session)))
+    if measured:
+        tell(measured)
+    watched = "\n".join(map(visible_line, watched_lines(session, MAX_SHOWN_VALUES)))
+    if watched:
+        tell(watched)
+    launches = session.launch_count()
+    where = f"; recorded in {kept_as}" if kept_as is not None else ""
+    number = _number(session, faults)
+    if not launches:
+        tell(f"no kernels were launched, {number}{where}")
+        return
+    if missing and _is_interpreted(session):
+        where = f"; not looked for: {', '.join(missing)} (--check all){where}"
+    kernels = counted(len(session.kernel_summaries()), "kernel")
+    tell(f"{counted(launches, 'launch')} of {kernels}{_checked(session)}, {number}{where}")
+
+
+def _checked(session: Session) -> str:
+    """How many native launches were checked, where some were to be."""
+    counts = total_counts(recorded.event for recorded in session.records(LaunchCounts))
+    if counts is None:
+        return ""
+    captured = counts.captured
+    besides = f"; {captured:,} became part of CUDA graphs and were not" if captured else ""
+    tests = sum((one.event for one in session.records(AccessTests)), AccessTests()).text
+    of = f"; {tests}" if tests else ""
+    return f" ({counts.checked:,} of them checked{besides}{of})"
+
+
+def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:
+    """How many faults there are, and how many that do not count."""
+    states = count_states(faults)
+    others = []
+    if states["known"]:
+        others.append(f"{states['known']:,} in the baseline")
+    outcome = baseline_outcome(session, faults)
+    if outcome is not None and outcome.fixed:
+        others.append(f"{len(outcome.fixed):,} of the baseline fixed")
+    if states["ignored"]:
+        others.append(f"{states['ignored']:,} ignored")
+    return counted(states["open"], "fault") + (f" ({', '.join(others)})" if others else "")
+
+
+def _print_faults(
+    session: Session, faults: tuple[FaultGroup, ...], is_printed: Callable[[Fault], bool]
+) -> None:
+    view, names = view_of(sys.stderr), names_of(group.fault for group in faults)
+    for group in faults[:MAX_SHOWN_FAULTS]:
+        fault = group.fault
+        if not is_printed(fault):
+            tell("\n".join(fault_lines(session, group, view)), styled=True)
+        elif fault.kind != "compile-error":
+            tell(counted_line(fault, group.count, group.launches, view.style, names), styled=True)
+    if len(faults) > MAX_SHOWN_FAULTS:
+        left = counted(len(faults) - MAX_SHOWN_FAULTS, "more fault")
+        tell(f"and {left}; the report has all")
+
+
+def _is_interpreted(session: Session) -> bool:
+    """Whether the first launch was interpreted."""
+    return any(launch.mode == "interpret" for launch in session.launches(limit=1).launches)

@@ -1,0 +1,289 @@
+"""Running the user's script in this process as `__main__`, as the interpreter itself would.
+
+Responsible for `sys.argv`, `sys.path[0]`, `__main__` and for how the script ended. Not responsible
+for what watches it meanwhile. Invariant: the script sees the same names, paths and traceback that
+`python script.py` would show.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib.util
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from tkdebug.cli.script.endings import Terminated, ending_signals
+from tkdebug.cli.script.exit import ExitHandlers, join_processes, join_threads
+from tkdebug.cli.script.streams import kept_streams
+from tkdebug.errors import UsageError
+from tkdebug.tracebacks import show_exception
+from tkdebug.unnamed_text import COMMAND, STDIN
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+class NoProgramError(UsageError):
+    """There is nothing to run; raised before a line of the user's has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`.
+
+    Attributes:
+        text: what to run where it is in no file.
+        text_name: the file name that Python gives such a text.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    path_entry: str
+    is_module: bool
+    text: bytes | None = None
+    text_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a script ended: its exit status, what it raised, the signal that ended it."""
+
+    exit_status: int
+    error: BaseException | None = None
+    signal: int | None = None
+
+
+def command_program(code: str, argv: tuple[str, ...]) -> Program:
+    """What `python -c code` would run."""
+    return Program("-c", ("-c", *argv), "", False, code.encode("utf-8", "surrogateescape"), COMMAND)
+
+
+def stdin_program(argv: tuple[str, ...]) -> Program:
+    """The script that stdin holds, read to its end.
+
+    Raises:
+        NoProgramError: there is no stdin, or it holds no text.
+    """
+    if sys.stdin is None:
+        raise NoProgramError("-: this process has no stdin")
+    text = sys.stdin.buffer.read()
+    if b"\0" in text:
+        raise NoProgramError("-: stdin holds binary data, expected Python source")
+    return Program("-", ("-", *argv), "", False, text, STDIN)
+
+
+@contextlib.contextmanager
+def quotable(program: Program) -> Iterator[None]:
+    """Let faults and errors quote the lines of a program that is in no file, in `linecache`."""
+    if program.text is None:
+        yield
+        return
+    try:
+        text = importlib.util.decode_source(program.text)
+    except (SyntaxError, UnicodeDecodeError):
+        text = ""  # Python says so when it compiles it
+    before = linecache.cache.get(program.text_name)
+    lines = text.splitlines(keepends=True)
+    linecache.cache[program.text_name] = (len(text), None, lines, program.text_name)
+    try:
+        yield
+    finally:
+        linecache.cache.pop(program.text_name, None)
+        if before is not None:
+            linecache.cache[program.text_name] = before
+
+
+def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program:
+    """Look whether `target` can be run at all, before anything else is done.
+
+    Raises:
+        NoProgramError: there is no such script, or it is no Python source.
+    """
+    if is_module:
+        if not all(part.isidentifier() for part in target.split(".")):
+            raise NoProgramError(f"-m {target}: expected a module name such as package.module")
+        program = Program(target, ("-m", *argv), str(Path.cwd()), True)
+        top = target.partition(".")[0]
+        if top != "triton":  # which is ours, and in place for the run alone
+            with _search_path(program):
+                _find_spec(top)  # the parts below it run code of the user's
+        return program
+    path = Path(target)
+    # `os.path` takes what cannot be looked at, such as a name of 300 letters, for not there.
+    if not os.path.exists(path):
+        raise NoProgramError(f"{target}: no such file; {_instead(target, argv)}")
+    if os.path.isdir(path):
+        raise NoProgramError(
+            f"{target}: is a directory; give a script in it, or a package with `-m package`"
+        )
+    if not os.path.isfile(path):
+        raise NoProgramError(f"{target}: is not a regular file; write the script into one")
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise NoProgramError(f"{target}: cannot be read ({error.strerror})") from error
+    if head.startswith(SQLITE_MAGIC):
+        raise NoProgramError(f"{target}: is a recorded run; `tkdebug view {target}` opens it")
+    # UTF-16 has null bytes too; Python reads neither.
+    if b"\0" in head:
+        raise NoProgramError(f"{target}: is a binary file, expected Python source")
+    return Program(target, (target, *argv), str(path.resolve().parent), False)
+
+
+def _instead(target: str, argv: tuple[str, ...]) -> str:
+    """What to give instead of a `target` that is not there."""
+    name = target.rpartition("/")[2]
+    if argv and (name == "python" or name.startswith("python3")):
+        return f"tkdebug is the Python here: leave out {target} and give {' '.join(argv)}"
+    if name == "pytest":
+        return "give -m pytest"
+    if target == "-":
+        return "only `tkdebug run` reads a script from stdin; write it into a file"
+    return "give the path of a Python script"
+
+
+def run_program(program: Program) -> Ending:
+    """Run it to its end, show an uncaught exception as Python does, and end it as Python does."""
+    handlers = ExitHandlers()
+    with kept_streams(), _as_main(program) as module, ending_signals():
+        with handlers.noted():
+            ending = _ended(lambda: _execute(program, module))
+            waited = _ended(join_threads)
+            if ending.signal is None:
+                handlers.run()
+        joined = _ended(join_processes)
+    if ending.exit_status:
+        return ending
+    return next((late for late in (waited, joined) if late.exit_status), ending)
+
+
+def _execute(program: Program, module: ModuleType) -> None:
+    if program.text is not None:
+        code = compile(program.text, program.text_name, "exec", dont_inherit=True)
+    elif program.is_module:
+        code = _module_code(program, module)
+    else:
+        code = _script_code(program, module)
+    exec(code, vars(module))
+
+
+def _script_code(program: Program, module: ModuleType) -> CodeType:
+    path = os.path.abspath(program.name)
+    loader = SourceFileLoader("__main__", path)
+    vars(module).update(__file__=path, __loader__=loader, __cached__=None)
+    return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+
+
+def _module_code(program: Program, module: ModuleType) -> CodeType:
+    spec = _find_spec(program.name)
+    if spec.submodule_search_locations is not None:
+        spec = _find_spec(f"{program.name}.__main__", package=program.name)
+    # importlib's loaders of source have `get_code`; the abstract one that `spec` promises has not.
+    get_code = getattr(spec.loader, "get_code", None)
+    code = get_code(spec.name) if get_code is not None else None
+    if not isinstance(code, CodeType) or spec.origin is None:
+        raise NoProgramError(f"-m {program.name}: has no Python code to run")
+    sys.argv[0] = spec.origin
+    vars(module).update(
+        __file__=spec.origin,
+        __loader__=spec.loader,
+        __cached__=spec.cached,
+        __spec__=spec,
+        __package__=spec.parent,
+    )
+    return code
+
+
+def _find_spec(name: str, package: str | None = None) -> ModuleSpec:
+    missing = None
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        # A parent package that is not there; one whose own imports fail is the user's to see.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        spec, missing = None, error.name
+    if spec is not None:
+        return spec
+    if package is not None:
+        raise NoProgramError(
+            f"-m {package}: is a package without a __main__.py; give one of its modules"
+        )
+    raise NoProgramError(
+        f"-m {name}: no module named {missing or name}; "
+        "check the name and that it can be imported from here"
+    )
+
+
+@contextlib.contextmanager
+def _as_main(program: Program) -> Iterator[ModuleType]:
+    module = ModuleType("__main__")
+    vars(module)["__builtins__"] = builtins
+    before = (sys.argv, sys.modules["__main__"])
+    sys.argv = list(program.argv)
+    sys.modules["__main__"] = module
+    try:
+        with _search_path(program):
+            yield module
+    finally:
+        sys.argv, sys.modules["__main__"] = before
+
+
+@contextlib.contextmanager
+def _search_path(program: Program) -> Iterator[None]:
+    before = list(sys.path)
+    # What goes is where our own command stood: the console script's folder, or the current one.
+    # Under -P or PYTHONSAFEPATH (3.11) neither we nor the script stand there.
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0:1] = [program.path_entry]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _ended(step: Callable[[], None]) -> Ending:
+    try:
+        try:
+            return _ended_or_interrupted(step)
+        except KeyboardInterrupt as error:
+            # It came while the script was in a call that failed because of it, as of the driver.
+            show_exception(error)
+            return Ending(130, error)
+    except Terminated as error:
+        # The same, while an exception was shown.
+        return Ending(128 + error.signal, error, error.signal)
+
+
+def _ended_or_interrupted(step: Callable[[], None]) -> Ending:
+    try:
+        step()
+    except NoProgramError:
+        raise
+    except SystemExit as error:
+        return Ending(_system_exit_status(error), error)
+    except Terminated as error:
+        return Ending(128 + error.signal, error, error.signal)
+    except KeyboardInterrupt as error:
+        show_exception(error)
+        return Ending(130, error)
+    except BaseException as error:
+        show_exception(error)
+        return Ending(1, error)
+    return Ending(0)
+
+
+def _system_exit_status(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1

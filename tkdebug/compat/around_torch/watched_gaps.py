@@ -1,0 +1,230 @@
+"""Sees torch read the gaps that launches left in fresh tensors (`checks.unwritten.gaps`).
+
+A view of a tensor reads nothing; a copy, one of another type too, hands the gaps on, and so does
+arithmetic: what it makes of a gap is one. Everything else that is given a part with a gap reads it,
+unless its results show that it was dropped. `gap_functions` says which function does what. Reads of
+arrays are seen where numpy compares them (`numpy_comparisons`); not seen are numpy's arithmetic,
+C++ extensions and other threads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tkdebug.compat.around_torch.gap_functions import (
+    ASKING,
+    CHOOSING,
+    COPIES,
+    ELEMENTWISE,
+    EXTREMA,
+    HANDING_OUT,
+    JOINS,
+    plain,
+)
+from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
+from tkdebug.compat.cuda_standin.patches import leave
+from tkdebug.compat.replacements import Replacements
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
+from tkdebug.interpreter.checks.unwritten.patterns import marked, put_marks
+
+
+class WatchReads(TorchFunctionMode):
+    """The mode; inactive it passes every call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active = True
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call `func`, and look at what it was given, where any launch left gaps."""
+        name = getattr(func, "__name__", "")
+        if not (self.active and HELD_GAPS) or name in ASKING or name.startswith("new_"):
+            return func(*args, **kwargs) if kwargs else func(*args)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            changed = _marks_to_be_changed(name, args)
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if not name.endswith("_like"):
+            keywords = {key: value for key, value in (kwargs or {}).items() if key != "out"}
+            with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+                call = _Call(func, name, args, keywords, list(_tensors([result])))
+                _look(call, changed)
+        return result
+
+
+def watch_gaps() -> Callable[[], None]:
+    """Look at this thread's torch functions from now on; the result, called once, stops it."""
+    mode = WatchReads()
+    mode.__enter__()  # type: ignore[no-untyped-call]
+    forget_comparisons = watch_comparisons()
+    replaced = Replacements()
+    replaced.set(torch, "save", _saving(torch.save))
+
+    def stop() -> None:
+        HELD_GAPS.end()
+        # In another thread than its own it stays; inactive it passes every call on.
+        mode.active = False
+        replaced.restore()
+        forget_comparisons()
+        leave(mode)
+
+    return stop
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a torch function that has returned."""
+
+    func: Callable[..., Any]
+    name: str
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    made: list[Tensor]
+
+    @property
+    def reader(self) -> str:
+        return f"torch's `{self.name.strip('_')}`"
+
+    def given(self) -> list[Tensor]:
+        return list(_tensors([*self.args, *self.keywords.values()]))
+
+
+def _look(call: _Call, changed: Tensor | None) -> None:
+    """Note what a function did with gaps."""
+    if changed is not None:
+        _computed(call, call.args[0], changed, [call.args[0]])
+    given, made = call.given(), call.made
+    if call.name == "__setitem__":
+        given, made = [value for value in given[1:] if value is call.args[-1]], given[:1]
+    storages = {_storage(tensor) for tensor in made}
+    for tensor in given:
+        # Otherwise it is a view of it, or was written.
+        if _storage(tensor) not in storages and HELD_GAPS.has(tensor):
+            _follow(call, tensor, made)
+
+
+def _follow(call: _Call, tensor: Tensor, made: list[Tensor]) -> None:
+    """Hand the gaps of a tensor on to what was made of it, or report that they were read."""
+    is_float = tensor.dtype.is_floating_point
+    if call.name in COPIES:
+        for copy in made:
+            _copied(call, tensor, copy)
+    elif call.name in HANDING_OUT:
+        HELD_GAPS.handed_out(tensor)
+    elif is_float and plain(call.name) in ELEMENTWISE:
+        marks = marked(tensor)
+        if marks is not None:
+            _computed(call, tensor, marks, made)
+    elif plain(call.name) in CHOOSING and not is_float:
+        for choice in made:
+            HELD_GAPS.copied(tensor, choice)
+    else:
+        HELD_GAPS.read(tensor, made, call.reader, may_move=plain(call.name) not in EXTREMA)
+
+
+def _copied(call: _Call, tensor: Tensor, copy: Tensor) -> None:
+    if copy.dtype is not tensor.dtype:
+        places = _places(call, tensor, copy)
+        if places is not None:
+            put_marks(copy, places)
+    HELD_GAPS.copied(tensor, copy)
+
+
+def _places(call: _Call, tensor: Tensor, copy: Tensor) -> Tensor | None:
+    """Where the gaps of a tensor are in a copy of another type; None where that is not known."""
+    marks = marked(tensor)
+    if marks is None or not bool(marks.any()):
+        return None
+    if call.name == "__setitem__":
+        places = torch.zeros(copy.shape, dtype=torch.bool)
+        places[call.args[1]] = marks
+        return places
+    if call.name in JOINS and call.args and isinstance(call.args[0], list | tuple):
+        parts = [
+            marks if part is tensor else torch.zeros(part.shape, dtype=torch.bool)
+            for part in call.args[0]
+        ]
+        keywords = {key: call.keywords[key] for key in ("dim", "axis") if key in call.keywords}
+        places = call.func(parts, *call.args[1:], **keywords)
+        return places if isinstance(places, Tensor) else None
+    return _spread(marks, copy)
+
+
+def _computed(call: _Call, tensor: Tensor, marks: Tensor, made: list[Tensor]) -> None:
+    """Arithmetic makes gaps of gaps, which it shows as NaNs."""
+    HELD_GAPS.use(tensor)
+    for result in made:
+        places = _spread(marks, result)
+        if places is None or not result.dtype.is_floating_point:
+            HELD_GAPS.read(tensor, [result], call.reader)
+            continue
+        put_marks(result, places & result.isnan())
+        HELD_GAPS.copied(tensor, result, call.reader)
+
+
+def _spread(marks: Tensor, result: Tensor) -> Tensor | None:
+    """Marks broadcast to the shape of a result; None where they do not fit."""
+    shape = tuple(marks.shape)
+    if len(shape) > result.dim():
+        return None
+    pairs = zip(reversed(shape), reversed(result.shape), strict=False)
+    if any(size not in (1, wanted) for size, wanted in pairs):
+        return None
+    return marks.broadcast_to(result.shape)
+
+
+def _marks_to_be_changed(name: str, args: tuple[Any, ...]) -> Tensor | None:
+    """Where the tensor that a function computes in place has gaps, if it does and has any."""
+    is_in_place = name.endswith("_") and (name[:3] == "__i" or name[:2] != "__")
+    if not is_in_place or plain(name) not in ELEMENTWISE or not isinstance(args[0], Tensor):
+        return None
+    if not args[0].dtype.is_floating_point or not HELD_GAPS.has(args[0]):
+        return None
+    return marked(args[0])
+
+
+def _saving(save: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(save)
+    def saving(obj: object, *args: Any, **keywords: Any) -> None:
+        if HELD_GAPS:
+            with torch._C.DisableTorchFunction():  # noqa: SLF001
+                for tensor in _tensors([obj]):
+                    HELD_GAPS.saved(tensor)
+        save(obj, *args, **keywords)
+
+    return saving
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            if _has_memory(value):
+                yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+        elif type(value) is dict:
+            yield from _tensors(value.values())
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether it is of memory of its own: wrappers of torch.func, fake and sparse ones are not."""
+    if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.is_meta:
+        return False
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001
+    return tensor.layout == torch.strided and not is_wrapped
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -1,0 +1,167 @@
+"""`triton.knobs.compilation.listener`: a tool's function that hears of each compile.
+
+Responsible for what upstream hands it: the source, metadata, the stages as files, times. Stages
+are written when there is a listener, into a folder for each kernel beside compiled kernels, with
+source locations in the form that readers of upstream's dumps know.
+
+Invariant: what is not known of a kernel is not in its metadata: an interpreted one has no `shared`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from tkdebug.compat.finder import upstream_version
+from tkdebug.compat.triton_api.located_stages import located_ir, located_llvm_ir, located_ptx
+from tkdebug.events import KernelCompiled
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+
+Listener = Callable[..., object]
+_MOST_NAME_CHARS = 150
+_NS_TO_US = 1000
+
+
+@dataclass(frozen=True)
+class CompileTimes:
+    """What a compile took, in microseconds.
+
+    Attributes:
+        ir_initialization: of the front end.
+        lowering_stages: of the passes of each IR, then of all that makes the machine code.
+        store_results: of writing the stages.
+    """
+
+    ir_initialization: int
+    lowering_stages: list[tuple[str, int]]
+    store_results: int
+
+    @property
+    def total_lowering(self) -> int:
+        """Of all stages."""
+        return sum(time_us for _, time_us in self.lowering_stages)
+
+    @property
+    def total(self) -> int:
+        """Of everything."""
+        return self.ir_initialization + self.total_lowering + self.store_results
+
+
+class CompileListener:
+    """A tool's function as it is called after each compile.
+
+    Args:
+        function: called with keywords src, metadata, metadata_group, times, cache_hit.
+        folder: gives the folder for stages.
+    """
+
+    def __init__(self, function: Listener, folder: Callable[[], str]) -> None:
+        self.function = function
+        self._folder = folder
+
+    def __call__(self, kernel: CompiledKernel, event: KernelCompiled) -> None:
+        """Write the stages and call the function."""
+        started_ns = time.perf_counter_ns()
+        metadata = _metadata(kernel)
+        files = _write(kernel, event, metadata, Path(self._folder(), "stages", kernel.hash))
+        stored_us = (time.perf_counter_ns() - started_ns) // _NS_TO_US
+        self.function(
+            src=kernel.src,
+            metadata=metadata,
+            metadata_group=files,
+            times=_times(event, stored_us),
+            cache_hit=event.cache_hit,
+        )
+
+
+def current_listener() -> Listener | None:
+    """The function in force."""
+    listener = COMPILE_HOOKS.listener
+    return listener.function if isinstance(listener, CompileListener) else None
+
+
+def set_listener(function: Listener | None, folder: Callable[[], str]) -> None:
+    """Call `function` after each compile from now on; None for none."""
+    COMPILE_HOOKS.listener = None if function is None else CompileListener(function, folder)
+
+
+def _metadata(kernel: CompiledKernel) -> dict[str, Any]:
+    known = dict(kernel.metadata._asdict())
+    if kernel.mode == "interpret":
+        del known["shared"]  # an estimate
+    return {
+        **kernel.src.options.as_dict(),
+        **known,
+        "backend_name": kernel.metadata.target.backend,
+        "triton_version": upstream_version(),
+        "mode": kernel.mode,
+    }
+
+
+def _times(event: KernelCompiled, stored_us: int) -> CompileTimes:
+    front_end_us = event.passes[0].time_ns // _NS_TO_US if event.passes else 0
+    tile_us, gpu_us = (
+        sum(one.time_ns for one in event.passes[1:] if one.before.startswith(stage)) // _NS_TO_US
+        for stage in ("tile-ir", "gpu-ir")
+    )
+    stages = [("ttir", tile_us)]
+    if "ptx" in event.artifacts:
+        rest_us = event.compile_ns // _NS_TO_US - front_end_us - tile_us - gpu_us
+        stages += [("ttgir", gpu_us), ("cubin", max(0, rest_us))]
+    return CompileTimes(front_end_us, stages, stored_us)
+
+
+def _write(
+    kernel: CompiledKernel, event: KernelCompiled, metadata: Mapping[str, Any], folder: Path
+) -> dict[str, str]:
+    """Write the stages; the result is their paths by file name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = kernel.src.fn.__name__[:_MOST_NAME_CHARS]
+    files: dict[str, bytes] = {}
+    for suffix, text in _stages(event).items():
+        files[f"{name}.{suffix}"] = text.encode("utf-8", "replace")
+    if event.image is not None:
+        files[f"{name}.cubin"] = event.image()
+    files[f"{name}.json"] = json.dumps(metadata, default=_plain).encode()
+    for file, data in files.items():
+        (folder / file).write_bytes(data)
+    return {file: str(folder / file) for file in files}
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)
+
+
+def _stages(event: KernelCompiled) -> dict[str, str]:
+    """The texts by upstream's suffixes."""
+    found = {}
+    tile = [stage for stage in event.artifacts if stage.startswith("tile-ir")]
+    gpu = [stage for stage in event.artifacts if stage.startswith("gpu-ir")]
+    for suffix, stages in (("source", tile[:1]), ("ttir", tile[-1:]), ("ttgir", gpu[-1:])):
+        for stage in stages:
+            found[suffix] = located_ir(event.artifacts[stage], event.op_lines.get(stage, {}))
+    if "llvm-ir" in event.artifacts:
+        lines = _lines_by_op(event, gpu[-1:])
+        found["llir"] = located_llvm_ir(event.artifacts["llvm-ir"], event.file, event.line, lines)
+    if "ptx" in event.artifacts:
+        found["ptx"] = located_ptx(event.artifacts["ptx"])
+    return found
+
+
+def _lines_by_op(event: KernelCompiled, stages: Sequence[str]) -> dict[int, int]:
+    """The line in the kernel's file that an op is of, by its id."""
+    found = {}
+    for stage in stages:
+        frames_of = event.op_lines.get(stage, {})
+        for line, op_id in event.op_ids.get(stage, {}).items():
+            here = [frame for frame in frames_of.get(line, ()) if frame.file == event.file]
+            if here:
+                found[op_id] = here[-1].line
+    return found

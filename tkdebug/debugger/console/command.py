@@ -1,0 +1,62 @@
+"""What a console is made of beside its loop: commands, and what it asks of the script's side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from tkdebug.debugger.goals import Resume
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.console.shell import Console
+
+
+class Leftover(str):
+    """A command that stood behind `;;`, and waits for the stop that the one before it brings."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What can be typed.
+
+    Attributes:
+        names: the first is the one that help shows, the others are short for it.
+        usage: its arguments.
+        summary: what it does, in a line.
+        run: gets the console and the rest of the line; gives how the launch goes on, or None.
+        repeats: whether an empty line does it again.
+    """
+
+    names: tuple[str, ...]
+    usage: str
+    summary: str
+    run: Callable[[Console, str], Resume | None]
+    repeats: bool = True
+
+
+class ScriptLines(Protocol):
+    """The debugger of the script's own lines, while it does not ask itself."""
+
+    def break_at(self, file: str, line: int, condition: str | None, is_temporary: bool) -> str:
+        """Make one; what to say.
+
+        Raises:
+            UsageError: no breakpoint can be there.
+        """
+        ...
+
+    def breakpoint_texts(self) -> list[str]:
+        """A line for each."""
+        ...
+
+    def clear_number(self, number: int) -> str | None:
+        """Take the one of a number away; what to say, None where there is none."""
+        ...
+
+    def interrupt(self, frame: FrameType | None) -> bool:
+        """Ctrl-C while the script runs at `frame`: stop at its next line; False to end it."""
+        ...
