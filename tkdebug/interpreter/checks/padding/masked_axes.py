@@ -43,8 +43,10 @@ class MaskedAxes:
         return found
 
     def combined_by(self, op: Operation, place: int) -> frozenset[Operation]:
-        """The loads along the axis over which `op` combines its operand `place`; of each if it
-        does so element by element."""
+        """The loads along the axis over which `op` combines its operand `place`.
+
+        Where it combines element by element, those along any axis of the other operands.
+        """
         axes = self.loads.get(op.operands[place], ())
         if tt.Reduce.matches(op) or tt.Scan.matches(op):
             return axes[tt.Combining(op).axis] if axes else _NONE
