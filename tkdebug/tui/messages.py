@@ -7,7 +7,7 @@ from typing import Literal
 from textual.message import Message
 
 from tkdebug.events import AutotuneChoice
-from tkdebug.instrument.kernel_passes import KernelPasses
+from tkdebug.instrument.passes.kernel_passes import KernelPasses
 from tkdebug.instrument.records import FaultKey, Launch
 from tkdebug.tui.kernel_text import KernelText
 from tkdebug.tui.snapshot import ScriptState, Snapshot
