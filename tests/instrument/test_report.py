@@ -56,7 +56,7 @@ def test_json_report_has_schema_1(recorded, script):
         "checked_launches",
     ]
     keys += ["launches", "faults", "tunings", "others", "origins", "model_lines", "gpu_states"]
-    keys += ["stalls"]
+    keys += ["stalls", "timelines"]
     keys += ["remarks", "launch_costs", "line_costs", "instrumentation", "watched_values"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
