@@ -40,7 +40,9 @@ def render(
         for line in _table(comparison.kernels, view.width):
             yield visible(line) + "\n"
         changes = [*_changes(comparison)]
-        yield from (visible(line) + "\n" for line in (*[""][: len(changes)], *changes))
+        if changes:
+            yield "\n"
+        yield from (visible(line) + "\n" for line in changes)
     else:
         yield "\nno kernels were launched\n"
     for what, remarks in (("new", comparison.new_remarks), ("gone", comparison.gone_remarks)):
