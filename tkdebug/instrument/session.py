@@ -165,6 +165,11 @@ class Session:
         """The launch of that `seq`."""
         return next(iter(self._found(Launch, "WHERE seq = ?", seq)), None)
 
+    def launch_of(self, process: int, launch_id: int) -> Launch | None:
+        """The launch that has that number in its process."""
+        found = self._found(Launch, "WHERE process = ? AND id = ? LIMIT 1", process, launch_id)
+        return next(iter(found), None)
+
     def launch_fields(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
         """These fields of all launches, in the order in which they began.
 

@@ -48,10 +48,19 @@ class StopFinished(Message):
 
 
 class LaunchLoaded(Message):
-    """The details of the launch that was asked for, and its kernel's autotunings."""
+    """The details of the launch that was asked for, and its kernel's autotunings.
 
-    def __init__(self, launch: Launch | None, tunings: tuple[AutotuneChoice, ...] = ()) -> None:
-        self.launch, self.tunings = launch, tunings
+    Attributes:
+        inside: lines of where its time went, if it has timelines.
+    """
+
+    def __init__(
+        self,
+        launch: Launch | None,
+        tunings: tuple[AutotuneChoice, ...] = (),
+        inside: tuple[str, ...] = (),
+    ) -> None:
+        self.launch, self.tunings, self.inside = launch, tunings, inside
         super().__init__()
 
 

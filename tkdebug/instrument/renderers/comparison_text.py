@@ -58,7 +58,7 @@ def render(
         ("gone", before, comparison.gone_faults),
     ):
         for group in faults:
-            first, *rest = fault_lines(session, group, view.style)
+            first, *rest = fault_lines(session, group, view)
             yield f"\n{what}: {first}\n"
             # What has gone needs no hint.
             yield from (f"{line}\n" for line in rest if what == "new")

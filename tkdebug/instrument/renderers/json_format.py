@@ -24,8 +24,10 @@ from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.stalls_section import kernel_object
 from tkdebug.instrument.renderers.text_format import recorded_tunings
+from tkdebug.instrument.renderers.timeline_section import timeline_object
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.instrument.timelines import recorded_timelines
 from tkdebug.watches.records import WatchedValue
 
 JSON_SCHEMA = 1
@@ -53,6 +55,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield from _listed("gpu_states", map(_state, session.records(GpuState)))
     stalls = recorded_stalls(session)
     yield from _listed("stalls", map(kernel_object, () if stalls is None else stalls.kernels))
+    yield from _listed("timelines", map(timeline_object, recorded_timelines(session)))
     advice = advice_of(session)
     yield from _listed("remarks", advice_data(advice))
     yield from _listed("launch_costs", map(asdict, launch_costs(session)))

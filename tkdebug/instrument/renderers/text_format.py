@@ -104,7 +104,7 @@ def render(
     yield f"\n{counted(len(counting), 'fault')}\n"
     for group in counting:
         yield "\n"
-        for line in fault_lines(session, group, view.style):
+        for line in fault_lines(session, group, view):
             yield line + "\n"
     for state, what in _STATES.items():
         others = [group for group in faults if group.fault.state == state]

@@ -19,6 +19,7 @@ from tkdebug.interpreter.checks.padding.combinations import (
     neutral_text,
 )
 from tkdebug.interpreter.checks.padding.facts import PaddingFacts
+from tkdebug.interpreter.checks.padding.masked_axes import MaskedAxes
 from tkdebug.interpreter.checks.padding.proof import constant_everywhere
 from tkdebug.interpreter.checks.padding.world import World, different, differs
 from tkdebug.interpreter.checks.shadow_values import at_touched
@@ -149,6 +150,7 @@ class Worlds:
             return
         assert load is not None
         place = min(cleaned)
+        load = self._masking(op, place, load)
         combiner = "add" if tt.Dot.matches(op) else combination(op)
         assert combiner is not None
         what = "product" if tt.Dot.matches(op) else name_of(combiner)
@@ -163,6 +165,11 @@ class Worlds:
         world = World(op, load, what, f"{hint}, which is neutral here")
         self._by_op[op] = world
         world.set_results(op, clean)
+
+    def _masking(self, op: Operation, place: int, load: Operation) -> Operation:
+        """The load that masks off what `op` takes in: `load`, unless its axes tell another."""
+        loads = MaskedAxes.of(self._facts.module).combined_by(op, place)
+        return load if load in loads or not loads else min(loads, key=lambda one: one.id)
 
     def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """A sum that leaves elements out is divided by the extent of the whole tile."""
