@@ -4,6 +4,7 @@ import math
 import queue
 import socket
 import threading
+from dataclasses import asdict
 
 import debugged_kernels as kernels
 import pytest
@@ -524,3 +525,27 @@ def test_a_launch_begins_again_in_another_ir(pane):
     pane.type("c")
     assert pane.view().place.line == line("negative")
     pane.type("c")
+
+
+def test_a_stop_at_a_return_says_what_is_returned(pane):
+    x, out = torch.tensor([3.0, -1.0, 4.0, 0.0]), torch.zeros(4)
+    stop_at(pane, "negative", kernels.divergent, (4,), x, out)
+    pane.type("r")
+    assert pane.view().reasons[-1] == "--Return-- None"
+
+
+def test_large_tensors_of_the_script_are_summed_up_and_drawn_where_somebody_asks(pane, tmp_path):
+    names = {"large": torch.zeros(1, 1 << 20), "larger": torch.zeros(1, 1 << 20)}
+    text = "x = large\ny = [larger + 1, larger[:, 1:]]\nz = torch.ones(1, (1 << 20) + 1)\nw = 1\n"
+    begin_script(pane, tmp_path / "script.py", text, torch=torch, **names)
+    at_host(pane, 1)
+    pane.type("n", "n", "n")
+    view = at_host(pane, 4)
+    assert variables(view)["x"] == "float32[1, 1048576]: all 0"
+    assert variables(view)["y"] == "list of 2 with large tensors, Enter sums them up"
+    assert variables(view)["z"] == "float32[1, 1048577]: large, Enter sums it up"
+    assert view.heat.name != "z"
+    pane.say(do="look", look=asdict(Look(variable="z")))
+    assert pane.view().heat.name == "z"
+    pane.type("p z")
+    assert "all 1" in pane.answer()[0]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.debugger.console.host import HostDebugger
 from tkdebug.debugger.host_frames import HostFrame
 from tkdebug.debugger.lines import code_lines
-from tkdebug.debugger.remote.looking import is_drawn, place_of, tensor_map, variable_of
+from tkdebug.debugger.remote.choosing import MOST_SUMMED_UP, is_drawn
+from tkdebug.debugger.remote.looking import place_of, tensor_map, variable_of
 from tkdebug.debugger.remote.records import Look, Programs, SetBreakpoint, Timeline, View
 from tkdebug.errors import Frame
 
@@ -97,7 +98,7 @@ class PaneHost(HostDebugger):
         readings = frames[self.curindex].variables() if frames else {}
         drawn = look.variable if look.variable in readings else ""
         if not is_drawn(readings.get(drawn)):
-            drawn = next((name for name in reversed(readings) if is_drawn(readings[name])), "")
+            drawn = next((name for name in reversed(readings) if _is_quick(readings[name])), "")
         heat = tensor_map(drawn, _tensor(readings[drawn]), look) if drawn else None
         return View(
             reasons=reasons,
@@ -115,6 +116,10 @@ class PaneHost(HostDebugger):
             programs=_NO_PROGRAMS,
             timeline=_NO_TIME,
         )
+
+
+def _is_quick(reading: Reading) -> bool:
+    return is_drawn(reading) and _tensor(reading).numel() <= MOST_SUMMED_UP
 
 
 def _tensor(reading: Reading) -> Tensor:

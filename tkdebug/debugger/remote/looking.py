@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,10 +11,18 @@ from torch import Tensor
 
 from tkdebug.compiler.frontend.variables import MarkKind
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
-from tkdebug.debugger.console.shell import reasons, short, shown_op
+from tkdebug.debugger.console.shell import reasons, return_text, short, shown_op
 from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
 from tkdebug.debugger.lines import function_line
 from tkdebug.debugger.programs import ALL, Selection, program_text
+from tkdebug.debugger.remote.choosing import (
+    has_nan,
+    is_drawn,
+    just_bound,
+    large_text,
+    most_telling,
+    tensor_kind,
+)
 from tkdebug.debugger.remote.heat import heat_map
 from tkdebug.debugger.remote.program_states import ProgramStates
 from tkdebug.debugger.remote.records import (
@@ -37,13 +45,10 @@ if TYPE_CHECKING:
     from tkdebug.debugger.execution import Passed
     from tkdebug.debugger.stops import Stop
 
-_Named = list[tuple[str, Reading]]
 _LINES_AROUND = 200
 # All programs' values of a variable are compared up to so many elements.
 _MOST_COMPARED = 1 << 24
 _MOST_SELECTED = 4096
-# As many lines back it is looked for what a statement has bound.
-_MOST_LINES_BACK = 400
 # Of the title's line.
 _LONGEST_OP = 60
 
@@ -66,7 +71,7 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
         programs, grid = inspection.programs, inspection.launch.grid
         variables = tuple(variable_of(name, one, programs, grid) for name, one in readings.items())
         drawn = look.variable if is_drawn(readings.get(look.variable)) else ""
-        drawn = drawn or _most_telling(readings, _just_bound(inspection, frame))
+        drawn = drawn or most_telling(readings, just_bound(inspection, frame))
         heat = None
         if drawn:
             heat = _heat(drawn, readings[drawn], inspection, frame, look, shown)
@@ -76,6 +81,8 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
     census = inspection.census()
     op = shown_op(inspection, stop, _LONGEST_OP)
     at_op = [f"{inspection.code.stage}: {op}"] if op else []
+    if stop.is_return:
+        at_op.append(return_text(inspection))
     return View(
         reasons=tuple(short(line) for line in (*stop.notes, *reasons(stop), *stop.detail, *at_op)),
         launch=stop.launch,
@@ -149,69 +156,14 @@ def variable_of(
     name: str, reading: Reading, programs: tuple[int, ...], grid: tuple[int, int, int]
 ) -> Variable:
     """A variable on one line; arguments as of `reading_text`."""
+    large = large_text(reading)
+    if large:
+        return Variable(name, large, is_drawn(reading), False)
     try:
         text = reading_text(reading, programs, grid)
     except Exception as error:  # a `repr` of the user's own
         text = f"<{type(error).__name__}: {error}>"
-    return Variable(name, text, is_drawn(reading), _has_nan(reading))
-
-
-def _has_nan(reading: Reading | None) -> bool:
-    """Whether an element is NaN; of a tensor of the script's, too."""
-    data = reading.data if isinstance(reading, Tile) else getattr(reading, "value", None)
-    is_real = isinstance(data, Tensor) and data.is_floating_point()
-    return is_real and isinstance(data, Tensor) and bool(data.isnan().any())
-
-
-def is_drawn(reading: Reading | None) -> bool:
-    """Whether there is a picture of a variable."""
-    match reading:
-        case Tile(data=data):
-            return data.numel() > 0
-        case Pointers(tensor=tensor, offsets=offsets) if reading.is_whole_tensor:
-            return tensor is not None and _is_real(tensor)
-        case Pointers(offsets=offsets):
-            return offsets.numel() > 0
-        case None:
-            return False
-        case _:
-            value = getattr(reading, "value", None)
-            return isinstance(value, Tensor) and _is_real(value)
-
-
-def _is_real(data: Tensor) -> bool:
-    return data.numel() > 0 and not data.is_complex()
-
-
-def _just_bound(inspection: Inspection, frame: int) -> frozenset[str]:
-    """What the function of the frame has bound since its statement before."""
-    if inspection.here is None or inspection.host_frame(frame) is not None:
-        return frozenset()
-    mark, moment = inspection.mark_of(frame), inspection.moment
-    recent = itertools.islice(reversed(inspection.execution.passed), _MOST_LINES_BACK)
-    for entry in recent:
-        if entry.moment < moment and entry.mark.activation is mark.activation:
-            before = entry.mark.names
-            names = mark.names.items()
-            return frozenset(name for name, value in names if before.get(name) is not value)
-    return frozenset()
-
-
-def _most_telling(readings: Mapping[str, Reading], bound: frozenset[str]) -> str:
-    """What to draw where nothing was asked for.
-
-    What was just bound, else the latest tile, of floats if there is one, else the first tensor.
-    """
-    drawn: _Named = [(name, each) for name, each in readings.items() if is_drawn(each)]
-    scalars: _Named = [each for each in drawn if isinstance(each[1], Tile)]
-    tiles: _Named = [each for each in scalars if isinstance(each[1], Tile) and each[1].is_tile]
-    floats: _Named = [
-        each for each in tiles if isinstance(each[1], Tile) and each[1].data.is_floating_point()
-    ]
-    recent = [[each for each in group if each[0] in bound] for group in (floats, tiles, scalars)]
-    pointers = [each for each in drawn if isinstance(each[1], Pointers)][:1]
-    groups: list[_Named] = [*recent, floats, tiles, pointers, drawn]
-    return next((found[-1][0] for found in groups if found), "")
+    return Variable(name, text, is_drawn(reading), has_nan(reading))
 
 
 def _heat(
@@ -246,8 +198,7 @@ def _heat(
 
 def tensor_map(name: str, data: Tensor, look: Look) -> HeatMap:
     """A tensor that the script passed, as it is now."""
-    kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
-    return heat_map(name, kind, "", data.detach().cpu(), look)
+    return heat_map(name, tensor_kind(data), "", data.detach().cpu(), look)
 
 
 def _of_all(inspection: Inspection, name: str, frame: int) -> tuple[Reading, tuple[int, ...]]:
