@@ -142,8 +142,9 @@ def attention(q_ptr, k_ptr, v_ptr, out_ptr, n, D: tl.constexpr, BLOCK: tl.conste
     acc = tl.zeros((BLOCK, D), tl.float32)
     for start in range(0, n, BLOCK):
         cols = start + tl.arange(0, BLOCK)
-        k = tl.load(k_ptr + cols[:, None] * D + d[None, :], mask=cols[:, None] < n, other=0.0)
-        v = tl.load(v_ptr + cols[:, None] * D + d[None, :], mask=cols[:, None] < n, other=0.0)
+        within = cols[:, None] < n
+        k = tl.load(k_ptr + cols[:, None] * D + d[None, :], mask=within, other=0.0)  # KEYS
+        v = tl.load(v_ptr + cols[:, None] * D + d[None, :], mask=within, other=0.0)
         s = tl.dot(q, tl.trans(k))
         new = tl.maximum(m, tl.max(s, 1))
         p = tl.exp(s - new[:, None])
@@ -159,6 +160,8 @@ def test_scores_of_keys_past_the_end():
     q, k, v = torch.randn(3, 40, 16).unbind()
     fault = only(run(attention, (3,), q, k, v, torch.zeros(40, 16), 40, D=16, BLOCK=16))
     assert fault.line == line("BAD attention")
+    # Not those of queries, which mask other rows.
+    assert f"elements that the load at line {line('KEYS')} masks off" in fault.message
 
 
 @tkdebug.jit

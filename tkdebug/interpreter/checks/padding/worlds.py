@@ -14,6 +14,7 @@ from tkdebug.compiler.faults.messages import place_of
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.interpreter.checks.padding.combinations import left_out_by, neutral_text, what_of
 from tkdebug.interpreter.checks.padding.facts import PaddingFacts
+from tkdebug.interpreter.checks.padding.masked_axes import MaskedAxes
 from tkdebug.interpreter.checks.padding.proof import constant_everywhere
 from tkdebug.interpreter.checks.padding.world import World, different, differs
 from tkdebug.interpreter.checks.shadow_values import at_touched
@@ -144,6 +145,7 @@ class Worlds:
             return
         assert load is not None
         place = min(cleaned)
+        load = self._masking(op, place, load)
         neutral = neutral_text(op, self._ev.dtype_of(op.operands[place].type))
         if tt.Histogram.matches(op):
             hint = "pass the load's mask to tl.histogram, too"
@@ -154,6 +156,11 @@ class Worlds:
         world = World(op, load, what_of(op), hint)
         self._by_op[op] = world
         world.set_results(op, clean)
+
+    def _masking(self, op: Operation, place: int, load: Operation) -> Operation:
+        """The load that masks off what `op` takes in: `load`, unless its axes tell another."""
+        loads = MaskedAxes.of(self._facts.module).combined_by(op, place)
+        return load if load in loads or not loads else min(loads, key=lambda one: one.id)
 
     def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """A sum that leaves elements out is divided by the extent of the whole tile."""
