@@ -67,7 +67,7 @@ def _add_ways(run: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="write a report there, also when the script dies; its format by its name: .json, "
-        ".txt, .sarif, or .xml for JUnit",
+        ".txt, .csv, .sarif, or .xml for JUnit",
     )
     run.add_argument(
         "--report-format",
