@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects import scf, tt, ttng
 from tkdebug.compiler.frontend.variables import Mark
 from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import names_of
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState
 
 _CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
+# Functions of their inputs, whose tiles are of the execution that computes them.
+_ASYNC_DOTS = names_of(ttng.WarpGroupDot, ttng.WarpGroupDotWait)
 _MOST_PASSED = 200_000
 _Beside = TypeVar("_Beside", bound=Observer)
 
@@ -350,6 +352,8 @@ class Execution(Observer):
         wanted = Moments.BEFORE
         if op.name in _CONTROL:
             wanted |= Moments.REGIONS
+        elif op.name in _ASYNC_DOTS:
+            pass
         elif op.results and Effects.OTHER in OPS[op.name].effects:
             wanted |= Moments.AFTER
         return wanted

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import tt, ttng
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.tensor import tensor
 from tkdebug.debugger.access_finders import MissFinder, SourceFinder, WriteFinder, bit_mask
@@ -247,6 +247,8 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         return Why(what, None)
     tracer = _traced(inspection, write.program, Moment(write.time + 1, 0))
     op, operands = tracer.stores.get(write.time, (write.op, ()))
+    if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
+        op, operands = write.op, ()  # `op` is the wait at which it lands
     line = op.location.primary.line
     who = inspection.program_text(write.program)
     what = f"{element} is {number_text(value)}: written by program {who} at line {line}"
@@ -254,6 +256,10 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         what += ", which combined it atomically with the value before; that one is not followed"
     starts: list[tuple[int, Tensor]] = []
     addresses: list[tuple[int, Tensor]] = []
+    if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
+        copy = tracer.bulk_store_of(op, write.lane, _offset(inspection, element))
+        if copy is not None and (held := tracer.instances[copy].data) is not None:
+            starts.append((copy, bit_mask(held.shape, write.lane)))
     if not operands and op.results:
         number = tracer.current.get(op.results[0], -1)
         operands = tracer.instances[number].operands if number >= 0 else ()
