@@ -10,7 +10,7 @@ from fronts import Scripted, debugging
 
 from tkdebug import TensorDescriptor, compat
 from tkdebug.debugger.breakpoints import BreakKind
-from tkdebug.debugger.goals import Step, StepKind
+from tkdebug.debugger.goals import Continue, Restart, Step, StepKind
 from tkdebug.debugger.why import why
 from tkdebug.debugger.why_nan import why_nan
 
@@ -129,20 +129,19 @@ def test_a_bulk_copy_to_memory_is_followed_to_what_filled_its_buffer():
 
 
 def test_a_dot_on_its_way_is_not_available_after_going_back_either():
-    from tkdebug.debugger.goals import Continue, Restart
-
     a, b = torch.randn(64, N).half(), torch.randn(N, 32).half()
     out = torch.zeros(64, 32, dtype=torch.float16)
     tensors = [TensorDescriptor.from_tensor(t, [x, 32]) for t, x in ((a, 64), (b, 32))]
-    seen = []
+    waits, seen = [], []
+
+    def note(debugger):
+        waits.append(debugger.at_stop.here.op)
 
     def look(debugger):
-        inspection = debugger.at_stop
-        dot = inspection.here.op
-        seen.append(type(inspection.read_ir(dot.operands[0])).__name__)
+        seen.append(type(debugger.at_stop.read_ir(waits[-1].results[0])).__name__)
 
-    once = [Continue(), look]
-    front = Scripted([*once, Restart(), *once])
+    once = [note, Step(StepKind.OP), look]
+    front = Scripted([*once, Restart(), Continue(), *once])
     with debugging(front, target="sm_90a") as debugger:
         debugger.choose_stage("gpu-ir")
         debugger.add(BreakKind.OP, "ttng.warp_group_dot_wait")

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState
 
 _CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
-# Functions of their inputs, whose tiles are of the execution that computes them.
-_ASYNC_DOTS = names_of(ttng.WarpGroupDot, ttng.WarpGroupDotWait)
 _MOST_PASSED = 200_000
 _Beside = TypeVar("_Beside", bound=Observer)
 
@@ -352,8 +350,8 @@ class Execution(Observer):
         wanted = Moments.BEFORE
         if op.name in _CONTROL:
             wanted |= Moments.REGIONS
-        elif op.name in _ASYNC_DOTS:
-            pass
+        elif ttng.WarpGroupDotWait.matches(op):
+            pass  # a function of its inputs, whose tiles are of the execution that computes them
         elif op.results and Effects.OTHER in OPS[op.name].effects:
             wanted |= Moments.AFTER
         return wanted
