@@ -217,8 +217,8 @@ def costs(out):
     import torch
 
     import tkdebug.instrument
-    from tkdebug.instrument import gpu_recording
     from tkdebug.instrument.recorder import Recorder
+    from tkdebug.instrument.recording import gpu_recording
     from tkdebug.runtime.cuda import first_use
 
     add_one, _ = kernels()
@@ -264,7 +264,7 @@ def events(out):
     """Times by events against those by CUPTI, of the same kernels."""
     import torch
 
-    from tkdebug.instrument import gpu_recording
+    from tkdebug.instrument.recording import gpu_recording
 
     find = gpu_recording.find_cupti
 

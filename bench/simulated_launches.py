@@ -1,7 +1,8 @@
 """What hooks and recording add to a launch, without a GPU: the driver does nothing.
 
-Everything else of a native launch is there: binding, the key, packing the arguments. Ratios to the
-bare launch are what to look at. Needs no GPU.
+Everything else of a native launch is there: binding, the key, packing the arguments, a call of C.
+`packed` is recorded beside a recording process, `noted` the same where nobody reads meanwhile, and
+`noted, kept` with what is kept for crashes and hangs, as `tkdebug run` does. Needs no GPU.
 
     python bench/simulated_launches.py [--rounds 7] [--launches 20000] [--only hook]
 """
@@ -19,6 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from simulated_inductor import silent_driver
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests" / "targets")]
@@ -28,13 +30,18 @@ from schedule_backend import PRINTER, PrinterPlatform, ScheduleBackend  # noqa: 
 import tkdebug  # noqa: E402
 import tkdebug.language as tl  # noqa: E402
 from tkdebug.compiler.targets import register_backend  # noqa: E402
-from tkdebug.hook_chain import HOOKS  # noqa: E402
+from tkdebug.hook_chain import HOOKS, Hook  # noqa: E402
 from tkdebug.instrument import add_hook  # noqa: E402
-from tkdebug.instrument.gpu_recording import GpuRecording  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
+from tkdebug.instrument.recording.gpu_recording import GpuRecording  # noqa: E402
+from tkdebug.instrument.recording_process.packing import LaunchPacker  # noqa: E402
+from tkdebug.instrument.recording_process.ring import RingWriter  # noqa: E402
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit  # noqa: E402
 from tkdebug.runtime.cuda.packing import kernel_slots  # noqa: E402
 from tkdebug.runtime.device.platform import LaunchableKernel, platform  # noqa: E402
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT  # noqa: E402
+
+DRIVER, _ENGINE = silent_driver()
 
 
 class SilentSpan:
@@ -68,7 +75,7 @@ class SilentPlatform(PrinterPlatform):
         names = [f"v{p.num}" for p in source.fn.params if not p.is_constexpr]
         slots = kernel_slots(source.fn.arg_names, source.specs)
         shape = LaunchShape(1, PRINTER.threads_per_block, 0)
-        submit = make_submit(kernel.name, slots, names, shape, _never, _launched)
+        submit = make_submit(kernel.name, slots, names, shape, _never, DRIVER)
         return LaunchableKernel(1, 1, 1, 0, PRINTER.threads_per_block, submit)
 
     def span_timer(self, device: int) -> SilentTimer:
@@ -78,10 +85,6 @@ class SilentPlatform(PrinterPlatform):
 
 def _never(status: int, is_last: bool) -> None:
     raise AssertionError(status)
-
-
-def _launched(config: int, function: int, parameters: int, extra: None) -> int:
-    return 0
 
 
 @tkdebug.jit
@@ -120,6 +123,33 @@ def _packed(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _noted(folder: Path) -> Iterator[None]:
+    """Packed into memory that nobody reads and that is written over."""
+    ring = RingWriter(lambda: True)
+    ring.limit = sys.maxsize
+    state: Any = type("State", (), {"flags": 0})
+    watcher: Any = object()
+    packer = LaunchPacker(ring, _ignore, _ignore, watcher, state, lambda launch: lambda: None)
+    hook = Hook(enter=_ignore, exit=_ignore)
+    HOOKS.add(hook)
+    HOOKS.pack_natively(hook, packer)
+    try:
+        yield
+    finally:
+        HOOKS.remove(hook)
+
+
+def _ignore(*arguments: object) -> None:
+    pass
+
+
+@contextmanager
+def _kept(folder: Path) -> Iterator[None]:
+    with _noted(folder), patch.object(IN_FLIGHT, "watched", True):
+        yield
+
+
 WATCHES: dict[str, Callable[[Path], Any]] = {
     "bare": lambda folder: ExitStack(),
     "hook": _hooked(1),
@@ -127,6 +157,8 @@ WATCHES: dict[str, Callable[[Path], Any]] = {
     "eleven hooks": _hooked(11),
     "recorded": _recorded,
     "packed": _packed,
+    "noted": _noted,
+    "noted, kept": _kept,
 }
 
 

@@ -15,7 +15,7 @@ from tkdebug.events import ArgumentInfo, OpFacts, Rewrite
 from tkdebug.findings.baseline import KnownFault
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import TABLES
-from tkdebug.instrument.tables import APPLICATION_ID, SCHEMA_VERSION, Stamp, table_of
+from tkdebug.instrument.session_file.tables import APPLICATION_ID, SCHEMA_VERSION, Stamp, table_of
 from tkdebug.storage import storage_of
 
 PAGE = Path(__file__).with_name("session.md")

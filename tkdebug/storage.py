@@ -2,8 +2,8 @@
 
 A record type is a frozen dataclass under `@stored("table")`. The columns of its table follow from
 its fields: numbers and texts as they are, tuples, mappings and dataclasses as JSON. Responsible for
-the declaration only: `instrument.tables` derives tables from it, and what is above stores and reads
-them.
+the declaration only: `instrument.session_file.tables` derives tables from it, and what is above
+stores and reads them.
 
 A field's annotation may carry one of the marks below, as in `Annotated[int, WIDE]`.
 """

@@ -24,6 +24,10 @@ SOME = (
     ("held_out", "matmul_one_stage"),
     ("held_out", "row_sums"),
     ("held_out", "scale_ragged"),
+    ("held_out_tiles", "few_elements"),
+    ("held_out_tiles", "small_products"),
+    ("held_out_tiles", "scores_by_hand"),
+    ("held_out_tiles", "permute"),
     ("variants", "attend"),
     ("variants", "normalise"),
     ("variants", "from_codes"),
@@ -44,6 +48,8 @@ def test_the_planted_cause_ranks_first_at_its_line(file, case):
     assert (first.kind, first.line) == (kind, line), first.message
     assert first.better_ns < first.predicted_ns
     assert "predicted: " in first.message
+    # Lines of one slow operation are one remark.
+    assert ("(also in lines 76, 80)" in first.message) is (case == "permute")
 
 
 def test_more_stages_are_not_advised_where_shared_memory_does_not_hold_them(monkeypatch):
@@ -55,6 +61,11 @@ def test_more_stages_are_not_advised_where_shared_memory_does_not_hold_them(monk
     monkeypatch.setattr(judging, "look_at", look_at_full)
     remarks = corpus.run("held_out", "matmul_one_stage").remarks
     assert "not-pipelined" not in {remark.kind for remark in remarks}
+
+
+def test_tiles_that_fit_their_threads_are_not_called_small():
+    remarks = corpus.run("held_out_tiles", "few_elements", form="better").remarks
+    assert "small-tiles" not in {remark.kind for remark in remarks}
 
 
 def test_fp64_is_named_where_it_is_slow_and_not_where_memory_is_slower():

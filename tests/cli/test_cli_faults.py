@@ -1,12 +1,16 @@
 """When `tkdebug run` tells a fault: at once where it happens, and with its counts at the end."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
+from tkdebug.errors import Frame
 from tkdebug.events import Fault
 from tkdebug.fault_printing.printer import MAX_PRINTED, FaultPrinter
+from tkdebug.fault_printing.text import counted_line, fault_lines, names_of
+from tkdebug.terminal_style import View
 
 
 def test_fault_is_reported_before_what_the_script_does_next(write_script, run_main):
@@ -22,7 +26,7 @@ def test_fault_is_reported_before_what_the_script_does_next(write_script, run_ma
         "    from tkdebug.errors import Frame",
         "next",
         "last",
-        f"{place}, 2 times in 2 launches",
+        f"tkdebug: {script.name}:2: oob-load in scale, 2 times in 2 launches",
         f"tkdebug: 2 launches of 1 kernel, 1 fault{NOT_LOOKED_FOR}",
     ]
 
@@ -152,3 +156,56 @@ def test_colours_of_a_kernel_s_own_are_not_taken_over(write_script, run_main, mo
     monkeypatch.setenv("FORCE_COLOR", "1")
     err = run_main("run", "--no-tui", write_script("launch('\\x1b[31mred', faulty=True)"))[2]
     assert "in \\x1b[31mred: too far" in err
+
+
+LONG = (
+    "    x = tl.load(x_ptr + rows[:, None] * stride_row + (start + cols)[None, :], mask=rows < n)"
+)
+
+
+def long_fault(column):
+    return Fault(
+        "oob-load",
+        "kernel",
+        (Frame("/far/k.py", 20, "kernel"), Frame("/far/k.py", 9, "device")),
+        "load reads offset 7200 of `x_ptr`, which has 7200 elements",
+        column=column,
+        program_id=(0, 0, 0),
+        hint="this tl.load has no mask: pass mask=offsets < n, with n at most 7200",
+    )
+
+
+@pytest.mark.parametrize("called", ["x_ptr", "stride_row", "cols", "n)"])
+def test_fault_fits_a_narrow_terminal_with_its_caret_below_what_it_marks(called):
+    column = LONG.index(called) + 1
+    lines = list(fault_lines(long_fault(column), LONG, "3 times", View(width=60)))
+    assert lines[:2] == [
+        "/far/k.py:9: oob-load in kernel:",
+        "  load reads offset 7200 of `x_ptr`, which has 7200 elements",
+    ]
+    source, caret = lines[2:4]
+    assert source[caret.index("^") :].startswith(called.rstrip(")"))
+    assert max(map(len, lines)) <= 60
+    assert lines[4:] == [
+        "  called from line 20 in kernel",
+        "  first in program (0, 0, 0), 3 times",
+        "  hint: this tl.load has no mask: pass mask=offsets < n,",
+        "  with n at most 7200",
+    ]
+
+
+def test_fault_that_goes_to_a_file_keeps_its_lines():
+    lines = list(fault_lines(long_fault(9), LONG, "3 times"))
+    assert lines[0].endswith(
+        "oob-load in kernel: load reads offset 7200 of `x_ptr`, which has 7200 elements"
+    )
+    assert lines[1:3] == [LONG, "        ^"]
+    assert len(lines) == 6
+
+
+def test_summary_names_files_by_their_names_if_those_are_apart():
+    fault = long_fault(9)
+    same = replace(fault, frames=(Frame("/other/k.py", 3, "kernel"),))
+    apart = replace(fault, frames=(Frame("/other/ops.py", 3, "kernel"),))
+    assert counted_line(fault, 3, 2, names=names_of([fault, apart])).startswith("k.py:9: ")
+    assert counted_line(fault, 3, 2, names=names_of([fault, same])).startswith("/far/k.py:9: ")

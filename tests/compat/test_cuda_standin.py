@@ -329,6 +329,13 @@ def test_streams_nest_and_have_handles():
     assert stream.record_event().query()
 
 
+def test_device_is_named_by_the_scope_of_a_tensor():
+    scope = torch.cuda.device_of(torch.zeros(1, device="cuda"))
+    assert torch.cuda.get_device_properties(scope).name == torch.cuda.get_device_name(scope)
+    with pytest.raises(ValueError, match="Expected a cuda device"):
+        torch.cuda.get_device_properties(torch.cuda.device_of(torch.zeros(1)))
+
+
 def test_device_answers_as_an_h200():
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     assert torch.cuda.is_available()
@@ -338,6 +345,7 @@ def test_device_answers_as_an_h200():
     assert torch.cuda.get_device_name(0) == properties.name == "NVIDIA H200"
     assert properties.shared_memory_per_block_optin == 232448
     assert torch.cuda.is_bf16_supported()
+    assert properties.gcnArchName == properties.name
     free, total = torch.cuda.mem_get_info()
     assert 0 < free <= total == properties.total_memory
     torch.cuda.empty_cache()

@@ -16,7 +16,7 @@ from tkdebug.instrument.activities import (
 )
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.tables import Recorded
+from tkdebug.instrument.session_file.tables import Recorded
 
 
 def batch_of(*rows):

@@ -9,11 +9,11 @@ import pytest
 from hooked_launches import native_launch
 
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument import gpu_recording
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.cupti import recording as cupti_recording
 from tkdebug.instrument.device_records import LostActivities
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.recording import gpu_recording
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS

@@ -1,6 +1,6 @@
 import pytest
 
-from tkdebug.instrument.kernel_names import activity_name, demangled, short_name
+from tkdebug.instrument.analyses.kernel_names import activity_name, demangled, short_name
 
 FILL = (
     "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE"

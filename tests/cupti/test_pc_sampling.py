@@ -9,7 +9,7 @@ import pytest
 
 from tkdebug.errors import Frame
 from tkdebug.events import KernelCompiled
-from tkdebug.instrument import stall_recording
+from tkdebug.instrument.analyses.stalls import recorded_stalls
 from tkdebug.instrument.cupti.library import CuptiError
 from tkdebug.instrument.cupti.pc_sampling import PcSampling, crc_of_cubin
 from tkdebug.instrument.device_records import (
@@ -19,10 +19,10 @@ from tkdebug.instrument.device_records import (
     StallSamples,
 )
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.recording import stall_recording
+from tkdebug.instrument.recording.stall_recording import StallRecording
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.stall_recording import StallRecording
-from tkdebug.instrument.stalls import recorded_stalls
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.line_table_data import to_data
 

@@ -17,9 +17,9 @@ from made_cupti import FakeCupti, PlainBuffers
 from made_run import make_run
 
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument import gpu_recording
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.cupti import recording as cupti_recording
+from tkdebug.instrument.recording import gpu_recording
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS

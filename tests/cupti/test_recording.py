@@ -11,7 +11,7 @@ from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError
 from tkdebug.instrument.cupti.recording import DeviceRecording, JoinHere
 from tkdebug.instrument.device_records import ActivityBatch, LostActivities
-from tkdebug.instrument.tables import Recorded
+from tkdebug.instrument.session_file.tables import Recorded
 
 ME = 1234
 GRID = (4, 1, 1)

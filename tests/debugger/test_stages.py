@@ -19,7 +19,7 @@ from tkdebug.debugger.shared_memory import buffers
 from tkdebug.debugger.stages import Stage, all_stages, parse_stage
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.values import Unavailable
-from tkdebug.debugger.why import why_not_written
+from tkdebug.debugger.why.answers import why_not_written
 from tkdebug.errors import UsageError
 
 TILE, GPU = ["fold", "sweep"], ["sweep", "lay-out", "sweep"]

@@ -4,7 +4,7 @@ import pytest
 from launching import fault, launch
 
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument.comparison import compare
+from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session

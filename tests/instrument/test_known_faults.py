@@ -12,8 +12,8 @@ from tkdebug.errors import Frame
 from tkdebug.findings.baseline import UsedBaseline, identity
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument.comparison import compare
-from tkdebug.instrument.known_faults import baseline_outcome, remarks
+from tkdebug.instrument.analyses.comparison import compare
+from tkdebug.instrument.analyses.known_faults import baseline_outcome, remarks
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tkdebug.instrument.kernel_passes import OpLine
-from tkdebug.instrument.line_runs import LineRun, run_text, runs_of
+from tkdebug.instrument.passes.kernel_passes import OpLine
+from tkdebug.instrument.passes.line_runs import LineRun, run_text, runs_of
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from launching import launch
 from tkdebug.errors import TkError
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import KernelObject, kernel_launch_enter, kernel_launch_exit
-from tkdebug.instrument.native_tools import load_tool, load_tools_of_environment
+from tkdebug.instrument.launch_listeners.native_tools import load_tool, load_tools_of_environment
 
 C_TOOL = Path(__file__).resolve().parents[2] / "examples" / "c_tool"
 
@@ -65,7 +65,7 @@ def test_a_tool_in_c_counts_launches(library):
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from launching import launch\n"
-        "from tkdebug.instrument.native_tools import load_tool\n"
+        "from tkdebug.instrument.launch_listeners.native_tools import load_tool\n"
         "load_tool(sys.argv[1])\n"
         "launch('one', duration_ns=5); launch('two', duration_ns=7); launch('one', duration_ns=6)\n"
     )

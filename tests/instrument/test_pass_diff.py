@@ -10,8 +10,8 @@ from tkdebug.compiler.passes import run_pipeline
 from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.errors import IRError
 from tkdebug.events import CompilerPass, OpFacts, Rewrite
-from tkdebug.instrument.pass_diff import StageOps, diff_pass, text_diff
-from tkdebug.instrument.pass_summary import counts_text, group_changes
+from tkdebug.instrument.passes.diff import StageOps, diff_pass, text_diff
+from tkdebug.instrument.passes.summary import counts_text, group_changes
 
 TEXT = """
 tt.func @k(%p: !tt.ptr<i32>, %n: i32) {

@@ -13,11 +13,12 @@ import tkdebug.language as tl
 from tkdebug.compiler import artifacts
 from tkdebug.compiler.passes import TILE_PIPELINE
 from tkdebug.errors import IRError
-from tkdebug.instrument import add_hook, store
-from tkdebug.instrument.pass_diff import StageOps, diff_pass
-from tkdebug.instrument.pass_summary import counts_text
+from tkdebug.instrument import add_hook
+from tkdebug.instrument.passes.diff import StageOps, diff_pass
+from tkdebug.instrument.passes.summary import counts_text
 from tkdebug.instrument.records import RecordedPass
-from tkdebug.instrument.tables import table_of
+from tkdebug.instrument.session_file import store
+from tkdebug.instrument.session_file.tables import table_of
 from tkdebug.knobs import KNOBS
 
 

@@ -17,7 +17,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import KernelObject, kernel_launch_enter
-from tkdebug.instrument.launch_callers import launch_callers
+from tkdebug.instrument.launch_listeners.launch_callers import launch_callers
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROFILERS = [
@@ -148,7 +148,7 @@ def test_callers_are_of_the_script_alone():
 SCRIPT = """
 import sys; sys.path.insert(0, sys.argv[2])
 from launching import launch
-from tkdebug.instrument.native_tools import load_tool
+from tkdebug.instrument.launch_listeners.native_tools import load_tool
 load_tool(sys.argv[1])
 def layer(name):
     launch(name, duration_ns=2_000)

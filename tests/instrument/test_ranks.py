@@ -7,7 +7,7 @@ import pytest
 from launching import launch
 
 from tkdebug.cli import main
-from tkdebug.instrument.ranks import compare_ranks
+from tkdebug.instrument.analyses.ranks import compare_ranks
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 

@@ -16,7 +16,7 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.store import SessionStore
+from tkdebug.instrument.session_file.store import SessionStore
 from tkdebug.knobs import KNOBS
 
 
@@ -193,7 +193,7 @@ def test_recorder_does_not_touch_the_disk_in_the_launch(path, monkeypatch):
         mine = threading.current_thread()
         threads = []
         monkeypatch.setattr(
-            "tkdebug.instrument.store.SessionStore.write",
+            "tkdebug.instrument.session_file.store.SessionStore.write",
             lambda tables, rows: threads.append(threading.current_thread()),
         )
         launch()

@@ -16,8 +16,8 @@ from packed_launches import Kernel, note, start
 
 from tkdebug.events import Fault
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument import event_sink
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.recording_process import client
 from tkdebug.instrument.recording_process.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.session import Session

@@ -14,11 +14,11 @@ from launching import enter, launch, leave
 
 from tkdebug.errors import Frame, SessionError
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument.queued_events import LaunchEnded, LaunchStarted
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import TABLES, Launch
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.tables import table_of
+from tkdebug.instrument.session_file.queued_events import LaunchEnded, LaunchStarted
+from tkdebug.instrument.session_file.tables import table_of
 from tkdebug.storage import WIDE, stored
 
 

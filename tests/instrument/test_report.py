@@ -56,7 +56,7 @@ def test_json_report_has_schema_1(recorded, script):
         "checked_launches",
     ]
     keys += ["launches", "faults", "tunings", "others", "origins", "model_lines", "gpu_states"]
-    keys += ["stalls"]
+    keys += ["stalls", "timelines"]
     keys += ["remarks", "launch_costs", "line_costs", "instrumentation", "watched_values"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
@@ -177,7 +177,7 @@ def test_text_report_shows_kernels_and_faults_with_source_caret_chain_and_hint(r
     assert lines[at + 1 : at + 6] == [
         "    x = tl.load(p + offs)",
         "        ^",
-        f"  called from {script}:20 in add_kernel",
+        "  called from line 20 in add_kernel",
         "  first in program (2, 0, 0), element [32] of the tile, 165 times in 2 launches",
         "  hint: pass mask=offs < n",
     ]

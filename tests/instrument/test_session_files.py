@@ -15,8 +15,8 @@ from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.report import RENDERERS, render
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.session_connection import SessionConnection
-from tkdebug.instrument.tables import APPLICATION_ID, SCHEMA_VERSION
+from tkdebug.instrument.session_file.connection import SessionConnection
+from tkdebug.instrument.session_file.tables import APPLICATION_ID, SCHEMA_VERSION
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from launching import launch
 from tkdebug.advice.records import LaunchCost, Remark
 from tkdebug.cli import main
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument.comparison import compare
+from tkdebug.instrument.analyses.comparison import compare
+from tkdebug.instrument.analyses.time_changes import student_quantile, time_changes
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.time_changes import student_quantile, time_changes
 
 
 def record(path, times, mode="native", remarks=()):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tkdebug.instrument.analyses.variants import differing_parts
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.instrument.variants import differing_parts
 
 
 def kernel(hash_: str, signature: str, name: str = "k", **options: object) -> RecordedKernel:

@@ -10,7 +10,7 @@ import pytest
 
 from tkdebug.errors import Frame
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument.comparison import compare
+from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session

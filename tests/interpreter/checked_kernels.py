@@ -131,6 +131,14 @@ def store_at(out_ptr, place):
 
 
 @tkdebug.jit
+def add_shares(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * n + offs, mask=offs < n, other=0.0)
+    shares = x / tl.sum(x, 0)  # BORN add_shares
+    tl.atomic_add(out_ptr + offs, shares, mask=offs < n)  # ADDED add_shares
+
+
+@tkdebug.jit
 def softmax(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     row, offs = tl.program_id(0) * n, tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row + offs, mask=offs < n, other=-float("inf"))

@@ -243,6 +243,23 @@ def test_stored_nan_names_the_line_that_made_it(nans, budget):
     )
 
 
+@BUDGETS
+def test_added_nan_names_the_line_that_made_it(nans, budget):
+    x = torch.rand(4, 10)
+    assert not run(kernels.add_shares, (4,), x, torch.zeros(10), 10, BLOCK=16, budget=budget)
+    x[2] = 0
+    fault = only(run(kernels.add_shares, (4,), x, torch.zeros(10), 10, BLOCK=16, budget=budget))
+    assert (fault.kind, fault.line) == ("nan", line("BORN add_shares"))
+    assert (fault.program_id, fault.tensor, fault.count) == ((2, 0, 0), "out_ptr", 10)
+    added = line("ADDED add_shares")
+    assert f"of 0 / 0, and added at line {added} to offset 0 of `out_ptr`" in fault.message
+
+
+def test_nan_that_an_atomic_masks_off_is_no_fault(nans):
+    x = torch.zeros(2, 4)
+    assert not run(kernels.add_shares, (2,), x, torch.zeros(4), 0, BLOCK=4)
+
+
 def test_nan_beyond_a_mask_that_is_stored(nans):
     fault = only(run(kernels.fill_without_mask, (1,), torch.zeros(8), torch.zeros(8), 6, BLOCK=8))
     assert (fault.line, fault.lane) == (line("BORN fill_without_mask"), (6,))

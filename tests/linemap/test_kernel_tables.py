@@ -241,7 +241,7 @@ def test_session_keeps_the_table(tmp_path: Path) -> None:
 
 
 def test_table_that_cannot_be_made_says_so_in_the_session(tmp_path: Path) -> None:
-    from tkdebug.instrument.store import line_table_text
+    from tkdebug.instrument.session_file.store import line_table_text
     from tkdebug.linemap.line_table import LineTableError
 
     def broken() -> dict[str, object]:

@@ -30,14 +30,39 @@ def opcodes(load: dict[str, Attribute], store: dict[str, Attribute]) -> list[str
     [
         ({}, ""),
         ({"eviction": "evict_normal"}, ""),
-        ({"eviction": "evict_first"}, ".L1::evict_first"),
-        ({"eviction": "evict_last"}, ".L1::evict_last"),
+        ({"eviction": "evict_first"}, ".L1::evict_first.L2::cache_hint"),
+        ({"eviction": "evict_last"}, ".L1::evict_last.L2::cache_hint"),
         ({"cache": ".cg"}, ".cg"),
         ({"cache": ".cg", "eviction": "evict_first"}, ".cg"),
     ],
 )
 def test_modifiers_are_in_the_opcode(attributes: dict[str, Attribute], infix: str) -> None:
     assert opcodes(attributes, attributes) == [f"{name}.global{infix}.b32" for name in ("ld", "st")]
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_the_policy_of_l2_is_made_once_and_is_the_last_operand(is_masked: bool) -> None:
+    kernel = Kernel(LAYOUT)
+    masks = [kernel.operand("i1")] if is_masked else []
+    last: dict[str, Attribute] = {"eviction": "evict_last"}
+    for _ in range(2):
+        operands = [kernel.pointers(I32), *masks]
+        (value,) = kernel.op("tt.load", operands, [kernel.tile(I32)], last)
+        kernel.op("tt.store", [kernel.pointers(I32), value, *masks], [], last)
+    ptx = kernel.ptx()
+    assemble(ptx, "kernel", TARGETS["sm_90a"])
+    (policy,) = re.findall(r"createpolicy\.fractional\.L2::evict_last\.b64 \t?(%rd\d+), 1\.0;", ptx)
+    hinted = re.findall(r"(?:ld|st)\.global\S* .*?(%rd\d+);", ptx)
+    assert hinted
+    assert set(hinted) == {policy}
+
+
+def test_turing_has_no_policies_of_l2() -> None:
+    kernel = Kernel(LAYOUT)
+    kernel.op("tt.load", [kernel.pointers(I32)], [kernel.tile(I32)], {"eviction": "evict_last"})
+    ptx = kernel.ptx("sm_75")
+    assert "ld.global.L1::evict_last.b32" in ptx
+    assert "createpolicy" not in ptx
 
 
 def test_volatile_load() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tkdebug.cli import main
-from tkdebug.instrument.kernel_passes import KernelPasses, load_kernel_passes
-from tkdebug.instrument.pass_diff import PassDiff
+from tkdebug.instrument.passes.diff import PassDiff
+from tkdebug.instrument.passes.kernel_passes import KernelPasses, load_kernel_passes
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from native_support import needs_codegen
 from probe_kernels import add, histogram, matmul, neighbours, repeated
 from probe_support import copy_of, launches, with_probes
 
+import tkdebug
+import tkdebug.language as tl
 from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
 from tkdebug.compiler.probes.table import Report, reports
 from tkdebug.compiler.targets.backend import NativeOptions
@@ -44,7 +47,23 @@ def _scalars() -> None:
     neighbours[(7,)](x, torch.zeros(8), 8)
 
 
-RUNS = pytest.mark.parametrize("run", [_add, _matmul, _histogram, _scalars])
+@tkdebug.jit
+def with_priorities(x, y, n, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    mask = offs < n
+    first = tl.load(x + offs, mask, eviction_policy="evict_first")
+    last = tl.load(y + offs, mask, eviction_policy="evict_last")
+    tl.store(y + offs, first + last, mask, eviction_policy="evict_last")
+
+
+def _priorities(dtype: torch.dtype) -> None:
+    x = torch.ones(1024, dtype=dtype)
+    with_priorities[(1,)](x, x.clone(), 1000, B=1024)
+
+
+RUNS = pytest.mark.parametrize(
+    "run", [_add, _matmul, _histogram, _scalars, partial(_priorities, torch.float32)]
+)
 
 
 def llvm_ir(run: Callable[[], object], target: str, probes: ProbeOptions | None) -> str:
@@ -99,6 +118,20 @@ def test_checked_code_assembles(target: str) -> None:
         ("symptoms", None),
     ]
     assert binary.probe_bounds == ("a", "b", "c")
+
+
+@needs_codegen
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+@pytest.mark.parametrize("target", ["sm_75", "sm_90a"])
+def test_checked_accesses_with_eviction_priorities_assemble(
+    target: str, dtype: torch.dtype
+) -> None:
+    module = copy_of(launches(partial(_priorities, dtype))[-1])
+    compiled = compile_module(module, NativeOptions(probes=ProbeOptions()), TARGETS[target])
+    hinted = re.findall(r"(?:ld|st)\.global\.\S*L2::cache_hint\S* .*, %rd\d+;", compiled.code.ptx)
+    plain = re.findall(r"(?:ld|st)\.global\.L1::evict_\w+\.[bv]", compiled.code.ptx)
+    assert bool(hinted) == (target != "sm_75")
+    assert bool(plain) == (target == "sm_75")
 
 
 def test_report_is_read_as_it_was_written() -> None:

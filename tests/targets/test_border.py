@@ -13,7 +13,7 @@ NVIDIA = (*MODULES, "llvmlite", "cuda", "pynvml")
 # Where each is named, to be loaded at first use.
 REGISTRIES = {"compiler/targets/registered_backends.py", "runtime/device/platform.py"}
 # Hooks ask it for the lines of a cubin, and the recorder knows no backend.
-READERS_OF_CUBINS = {"instrument/kernel_objects.py"}
+READERS_OF_CUBINS = {"instrument/launch_listeners/kernel_objects.py"}
 
 
 def is_nvidia(module: str) -> bool:

@@ -196,3 +196,23 @@ def test_packed_launches_in_flight_are_known(packing, x, monkeypatch):
     assert (flight.kernel, flight.grid) == (kernel, (2, 1, 1))
     assert flight.values == (x.data_ptr(), x.data_ptr(), 100)
     assert (flight.stream, flight.had_ended()) == (7, False)
+    assert flight.caller is not None
+    assert flight.caller.function == "test_packed_launches_in_flight_are_known"
+
+
+def test_packed_launches_in_flight_hold_on_to_no_descriptor(packing, x, monkeypatch):
+    flights = InFlight()
+    flights.watched = True
+    monkeypatch.setattr("tkdebug.runtime.launch.native_launch.IN_FLIGHT", flights)
+
+    @tkdebug.jit
+    def scale(x_ptr, desc, factor, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(x_ptr + offsets, tl.load(x_ptr + offsets) * factor)
+
+    for descriptor, factor in ((tkdebug.TensorDescriptor.from_tensor(x, [4]), 2), (3, True)):
+        scale[(1,)](x, descriptor, factor, BLOCK=64)
+    assert [flight.values for flight in flights.latest] == [
+        (x.data_ptr(), None, 2),
+        (x.data_ptr(), 3, True),
+    ]

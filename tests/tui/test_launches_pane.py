@@ -6,10 +6,12 @@ import tui_sample
 from pilot_support import notified, screen_text, until
 from textual.widgets import TabbedContent
 
+from tkdebug.errors import Frame
 from tkdebug.events import AutotuneChoice
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
 from tkdebug.scopes import SCOPES
+from tkdebug.timelines.records import ClockSite, WarpTimeline
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.table import Table
 
@@ -48,6 +50,24 @@ async def test_launch_with_a_fault_says_which_and_leads_there(tmp_path):
             await pilot.press("x")
             await until(pilot, lambda: "called from" in screen_text(app), "its details")
             assert app.query_one(TabbedContent).active == "faults"
+
+
+def timed_inside(file):
+    sites = (ClockSite("tt.load", 0, (Frame(str(file), 4, "add_kernel"),)),)
+    HOOKS.record(
+        WarpTimeline("add_kernel", 1, (1, 1, 1), 0, 0, 3, 0, 500, 0, 1000, sites, ((250, 0),), 0)
+    )
+
+
+async def test_launch_with_timelines_says_where_its_time_went(tmp_path):
+    path = tui_sample.write_run(tmp_path / "run.tkd", launches=1, during=timed_inside)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(160, 50)) as pilot:
+            await until(pilot, lambda: "inside" in screen_text(app), "the timeline")
+            text = screen_text(app)
+    assert "program 0, 1 warps, up to 1,000 cycles (500 ns)" in text
+    assert "75.0 %        750 cycles x 1      kernels.py:4" in text
 
 
 async def test_launch_without_fault_leads_to_none(tmp_path):

@@ -13,9 +13,9 @@ from pilot_support import loaded, screen_text, until
 from textual.widgets import Static
 
 from tkdebug.cli import main
-from tkdebug.instrument.kernel_passes import load_kernel_passes
+from tkdebug.instrument.passes.kernel_passes import load_kernel_passes
+from tkdebug.instrument.passes.stage_lines import load_line_table
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.stage_lines import load_line_table
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.tui.app import TkdebugApp
@@ -258,7 +258,7 @@ def test_tui_reads_passes_without_torch_or_the_compiler(native_path):
         "from pathlib import Path\n"
         "from tkdebug.instrument.session import Session\n"
         "from tkdebug.tui import passes, kernel_text\n"
-        "from tkdebug.instrument.kernel_passes import load_kernel_passes\n"
+        "from tkdebug.instrument.passes.kernel_passes import load_kernel_passes\n"
         "session = Session.open(Path(sys.argv[1]))\n"
         "kernel = session.kernels()[-1]\n"
         "assert load_kernel_passes(session, kernel).later[-1].name == 'sass'\n"

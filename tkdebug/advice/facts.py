@@ -24,6 +24,7 @@ class AccessFacts:
         element_bytes: of what a pointer points to.
         executions: by all programs together.
         tile_elems: elements of the tile.
+        tile_axes: its axes, 0 of a scalar.
         elements: of them those that masks let through, in all executions.
         requests: warp instructions in one execution.
         sectors: of 32 bytes that one execution's requests touch, each request counted for itself.
@@ -44,6 +45,7 @@ class AccessFacts:
             meet: for each sector as many as its most used address has in a request.
         addresses: different ones in one execution.
         overfetch_bytes: of sectors that the launch reads or writes through it and does not need.
+        footprint_bytes: of elements that the launch accesses through it, each once.
         why_narrow: why `width_bytes` is not more, "" where it is what is possible.
         exact: whether counts are of all elements, not of a sample.
     """
@@ -74,6 +76,8 @@ class AccessFacts:
     turns: float = 0.0
     addresses: float = 0.0
     overfetch_bytes: int = 0
+    footprint_bytes: int = 0
+    tile_axes: int = 1
     why_narrow: str = ""
     exact: bool = True
 
@@ -95,6 +99,8 @@ class DotFacts:
         operands: as text, such as "f16".
         why: why the unit is no better, "" where it is the best.
         passes: products that one is made of: 3 for tf32x3.
+        tile: rows, columns and elements of a sum, in one execution.
+        loads: ops of the loads that bring its operands; None where one is computed.
     """
 
     op_id: int
@@ -105,6 +111,27 @@ class DotFacts:
     operands: str
     why: str = ""
     passes: int = 1
+    tile: tuple[int, int, int] = (0, 0, 0)
+    loads: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastFacts:
+    """All executions of a matrix product that is written as a sum of products of broadcast tiles.
+
+    Attributes:
+        frame: of the sum.
+        frames: of it and of the products.
+        flops: of all executions.
+        tile: rows, columns and elements of a sum, in one execution.
+        bits: of an element of the operands.
+    """
+
+    frame: Frame
+    frames: tuple[Frame, ...]
+    flops: int
+    tile: tuple[int, int, int]
+    bits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +191,8 @@ class KernelFacts:
         why_not_pipelined: by op of a load, why it is not.
         read_bytes: of sectors that are read, each once.
         written_bytes: alike.
+        widest_tile: elements of the largest tile of a program.
+        local_bytes: local memory of a thread, which has what is spilled.
         flops: of fp32 and fp64 arithmetic without products of tensor cores.
         exact: whether bytes are of all elements.
     """
@@ -189,6 +218,9 @@ class KernelFacts:
     read_bytes: int
     written_bytes: int
     flops: int
+    widest_tile: int = 0
+    local_bytes: int = 0
+    broadcast_products: tuple[BroadcastFacts, ...] = ()
     discarded: tuple[Discarded, ...] = ()
     local_lines: Mapping[Frame, float] = field(default_factory=dict)
     exact: bool = True

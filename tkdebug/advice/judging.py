@@ -29,6 +29,9 @@ _LEAST_OF_KIND = {
     "bank-conflict": 1.3,
     "redundant-load": 1.15,
     "narrow-access": 1.03,
+    "spill": 1.03,
+    "small-product-tiles": 1.25,
+    "small-tiles": 1.2,
 }
 _S_TO_NS = 1e9
 

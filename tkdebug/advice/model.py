@@ -151,6 +151,17 @@ def l2_bytes(access: AccessFacts) -> float:
     return access.executions * access.program_sectors * SECTOR_BYTES * scale
 
 
+def local_l2_bytes(facts: KernelFacts, machine: Machine) -> float:
+    """Of local memory, through the second-level cache: what the first has no room for."""
+    blocks = max(1, facts.occupancy.blocks)
+    threads = blocks * facts.num_warps * 32
+    room = max(0, machine.l1_bytes - blocks * facts.shared_bytes)
+    held = threads * facts.local_bytes
+    if held <= room:
+        return 0.0
+    return sum(facts.local_lines.values()) * LINE_BYTES * (1 - room / held)
+
+
 def _dram_bytes(facts: KernelFacts) -> float:
     """From and to memory; operands of products that fit the second-level cache lie there."""
     moved = facts.read_bytes + facts.written_bytes
@@ -168,7 +179,7 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
     direct = [a for a in facts.accesses if a.path != "bulk"]
     return Work(
         dram_bytes=_dram_bytes(facts),
-        l2_bytes=sum(map(l2_bytes, facts.accesses)),
+        l2_bytes=sum(map(l2_bytes, facts.accesses)) + local_l2_bytes(facts, machine),
         l1_wavefronts=sum(a.executions * a.lines for a in direct) + shared + local,
         pipes=pipes,
         tensor_s=tensor_seconds(facts, machine),

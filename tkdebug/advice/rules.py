@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
+from tkdebug.advice.facts import AccessFacts, KernelFacts, LineCode
 from tkdebug.advice.findings import Finding, Launch, Rule, accesses_by_line, of_tensors, without
-from tkdebug.advice.machines import SECTOR_BYTES, TENSOR_SHARE, Machine
-from tkdebug.advice.model import l2_bytes, steady_s, work_of
+from tkdebug.advice.machines import SECTOR_BYTES, Machine
+from tkdebug.advice.model import l2_bytes, local_l2_bytes, steady_s, work_of
+from tkdebug.advice.product_rules import broadcasting, small_products, tensor_cores
+from tkdebug.advice.tile_rules import small_tiles
 from tkdebug.advice.waiting_rules import atomics, pipelining
 from tkdebug.errors import Frame
 
@@ -18,6 +20,13 @@ _MASKED_SHARE = 0.5
 _SHORT_S = 2e-6
 # Instructions an element: more than a fast function takes, and what one takes.
 _SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
+
+_SORT = "sort or group the indices, or gather whole rows of 32 bytes or more"
+_ALONG = "let the last axis of the tile run along the stride of 1, or lay the tensor out so"
+_SEVERAL = (
+    "give a program neighbours, too, as a tile of two axes whose last runs along the stride of 1, "
+    "or lay the tensor out so"
+)
 
 
 def coalescing(launch: Launch) -> Iterator[Finding]:
@@ -32,11 +41,7 @@ def coalescing(launch: Launch) -> Iterator[Finding]:
         ideal = max(1.0, worst.needed_sectors / worst.requests)
         gather = worst.is_gather
         what = "addresses come from memory" if gather else "neighbouring lanes are not neighbours"
-        help_ = (
-            "sort or group the indices, or gather whole rows of 32 bytes or more"
-            if gather
-            else "let the last axis of the tile run along the stride of 1, or lay the tensor out so"
-        )
+        help_ = _SORT if gather else _ALONG if worst.tile_axes > 1 else _SEVERAL
         message = (
             f"{verb}{of_tensors(*accesses)}: a warp's request touches {per:.3g} sectors of "
             f"{SECTOR_BYTES} bytes where {ideal:.2g} would do, because {what}; {help_}"
@@ -107,62 +112,6 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
         yield Finding(frame, "narrow-access", message, work)
 
 
-def tensor_cores(launch: Launch) -> Iterator[Finding]:
-    """Products that a better unit could compute."""
-    machine = launch.machine
-    for frame, dots in _dots_by_line(launch.facts).items():
-        dot = max(dots, key=lambda d: d.flops)
-        if not dot.why or not dot.flops:
-            continue
-        flops = sum(d.flops * d.passes for d in dots)
-        bits = dot.bits if dot.bits <= 16 else 19
-        if dot.operands == "f64":
-            continue
-        peak = machine.tensor_flops.get(bits, machine.tensor_flops[16])
-        best = flops / (peak * TENSOR_SHARE)
-        pipes = launch.work.pipes
-        now = 0.0
-        if dot.unit == "fma":
-            kind = "no-tensor-cores"
-            fma = flops / 64
-            pipes = without(pipes, {"fp32": fma, "issue": fma})
-            message = f"dot: computed by FMA units, because {dot.why}"
-            if dot.operands == "f32":
-                message += '; input_precision="tf32" or "tf32x3", or 16-bit operands, use them'
-            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
-            loads = _shared_loads(launch.facts, frame)
-        else:
-            kind = "no-wgmma"
-            now = flops / (peak * machine.mma_share * TENSOR_SHARE)
-            message = f"dot: computed by mma.sync and not by wgmma, because {dot.why}"
-            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
-            loads = _shared_loads(launch.facts, frame)
-            pipes = without(pipes, {"issue": _products(launch.facts, frame)})
-        work = replace(
-            launch.work,
-            tensor_s=launch.work.tensor_s - now + best,
-            pipes=without(pipes, {"lsu": loads, "issue": loads}),
-            l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared - loads),
-        )
-        yield Finding(frame, kind, message, work)
-
-
-def _shared_loads(facts: KernelFacts, frame: Frame) -> float:
-    return sum(c.by_pipe.get("lsu", 0.0) for c in facts.code if c.frame == frame)
-
-
-def _products(facts: KernelFacts, frame: Frame) -> float:
-    """Instructions of tensor cores."""
-    return sum(c.by_pipe.get("tensor", 0.0) for c in facts.code if c.frame == frame)
-
-
-def _dots_by_line(facts: KernelFacts) -> Mapping[Frame, list[DotFacts]]:
-    found: dict[Frame, list[DotFacts]] = {}
-    for dot in facts.dots:
-        found.setdefault(dot.frame, []).append(dot)
-    return found
-
-
 _SLOW = {
     "integer-division": (
         "integer division by a value that is known at run time only takes {:.0f} instructions an "
@@ -176,26 +125,52 @@ _SLOW = {
 
 
 def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
-    """Instructions that slow operations are lowered to, by line."""
+    """Instructions that slow operations are lowered to: the lines of one cause together."""
+    lines: dict[str, list[tuple[LineCode, Mapping[str, float]]]] = {}
     for line in launch.facts.code:
-        for cause, count in line.by_cause.items():
-            share = count / max(1.0, line.by_pipe["issue"])
-            per_element = line.per_element.get(cause, 1.0)
-            if cause != "fp64" and per_element < _SLOW_INSTRUCTIONS:
-                continue
-            # Functions and division of fp64 are sequences of instructions; special-function units
-            # take fp32 alone (CUDA C++ Programming Guide, "Arithmetic Instructions").
-            fewest = _SLOW_INSTRUCTIONS if cause == "fp64" else _FAST_INSTRUCTIONS
-            kept = min(1.0, fewest / per_element)
-            removed = {pipe: number * share * (1 - kept) for pipe, number in line.by_pipe.items()}
-            if cause == "fp64":
-                # Arithmetic takes as many instructions on another pipe; conversions are gone.
-                doubles = line.by_pipe.get("fp64", 0.0)
-                removed["fp64"] = doubles
-                removed["convert"] = line.by_pipe.get("convert", 0.0)
-                removed["fp32"] = removed.get("fp32", 0.0) - kept * doubles
-            work = replace(launch.work, pipes=without(launch.work.pipes, removed))
-            yield Finding(line.frame, cause, _SLOW[cause].format(per_element), work)
+        for cause in line.by_cause:
+            removed = _removed(line, cause)
+            if removed:
+                lines.setdefault(cause, []).append((line, removed))
+    for cause, found in lines.items():
+        pipes: Mapping[str, float] = launch.work.pipes
+        for _, removed in found:
+            pipes = without(pipes, removed)
+        worst = max(found, key=lambda f: f[0].by_cause[cause])[0]
+        message = _SLOW[cause].format(worst.per_element.get(cause, 1.0))
+        others = sorted({f.frame.line for f, _ in found if f.frame.line != worst.frame.line})
+        if others:
+            message += f" (also in {_line_numbers(others)})"
+        yield Finding(worst.frame, cause, message, replace(launch.work, pipes=pipes))
+
+
+def _removed(line: LineCode, cause: str) -> Mapping[str, float]:
+    """Instructions by pipe that a line would be without; none where they are few."""
+    per_element = line.per_element.get(cause, 1.0)
+    if cause != "fp64" and per_element < _SLOW_INSTRUCTIONS:
+        return {}
+    share = line.by_cause[cause] / max(1.0, line.by_pipe["issue"])
+    # Functions and division of fp64 are sequences of instructions; special-function units take
+    # fp32 alone (CUDA C++ Programming Guide, "Arithmetic Instructions").
+    fewest = _SLOW_INSTRUCTIONS if cause == "fp64" else _FAST_INSTRUCTIONS
+    kept = min(1.0, fewest / per_element)
+    removed = {pipe: number * share * (1 - kept) for pipe, number in line.by_pipe.items()}
+    if cause == "fp64":
+        # Arithmetic takes as many instructions on another pipe; conversions are gone.
+        doubles = line.by_pipe.get("fp64", 0.0)
+        removed["fp64"] = doubles
+        removed["convert"] = line.by_pipe.get("convert", 0.0)
+        removed["fp32"] = removed.get("fp32", 0.0) - kept * doubles
+    return removed
+
+
+_MOST_LINES = 4
+
+
+def _line_numbers(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_MOST_LINES]))
+    more = f" and {len(numbers) - _MOST_LINES} more" if len(numbers) > _MOST_LINES else ""
+    return f"line{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 
 def spills(launch: Launch) -> Iterator[Finding]:
@@ -208,6 +183,7 @@ def spills(launch: Launch) -> Iterator[Finding]:
     work = replace(
         launch.work,
         l1_wavefronts=launch.work.l1_wavefronts - total,
+        l2_bytes=launch.work.l2_bytes - local_l2_bytes(facts, launch.machine),
         pipes=without(launch.work.pipes, {"lsu": total, "issue": total}),
     )
     message = (
@@ -252,14 +228,22 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
         if by[0] == "registers"
         else f"{facts.shared_bytes} bytes of shared memory a block"
     )
+    ways = (
+        f"more warps than {facts.num_warps} to hold a tile, smaller tiles or maxnreg"
+        if by[0] == "registers"
+        else "smaller tiles or fewer stages"
+    )
     message = (
-        f"occupancy {fits.percent:.0f} %: {what} let {fits.blocks} blocks "
-        f"({fits.warps} of {fits.max_warps} warps) on a multiprocessor; smaller tiles or "
-        + ("maxnreg" if by[0] == "registers" else "fewer stages")
-        + f" for {blocks} blocks"
+        f"occupancy {fits.percent:.0f} %: {what} let {_blocks(fits.blocks)} "
+        f"({fits.warps} of {fits.max_warps} warps) on a multiprocessor; {ways}, for "
+        f"{_blocks(blocks)}"
     )
     kind = "low-occupancy-registers" if by[0] == "registers" else "low-occupancy-shared"
     yield Finding(facts.frame, kind, message, work)
+
+
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"
 
 
 def masked_off(launch: Launch) -> Iterator[Finding]:
@@ -335,6 +319,9 @@ RULES: tuple[Rule, ...] = (
     narrow_accesses,
     pipelining,
     tensor_cores,
+    broadcasting,
+    small_products,
+    small_tiles,
     slow_arithmetic,
     spills,
     bank_conflicts,

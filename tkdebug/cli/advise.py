@@ -9,7 +9,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.cli.runs.compiled_run import check_output, compiled_run
 from tkdebug.errors import UsageError
-from tkdebug.instrument.advice import advice_of, launch_costs
+from tkdebug.instrument.analyses.advice import advice_of, launch_costs
 from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
 from tkdebug.instrument.renderers.advice_report import cost_line
 from tkdebug.instrument.session import Session

@@ -14,7 +14,7 @@ from tkdebug.errors import UsageError
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.instrument.nvml import Nvml
+    from tkdebug.instrument.recording.nvml import Nvml
 
 _MS_TO_NS = 1e6
 _RUNS_FOR_A_CLOCK = 20
@@ -99,7 +99,7 @@ def _measured() -> Ceilings:
 
     from tkdebug.ceilings.measuring import Sizes, higher, loads, measure
     from tkdebug.compiler.targets.registered_backends import target_of
-    from tkdebug.instrument.nvml import Nvml
+    from tkdebug.instrument.recording.nvml import Nvml
     from tkdebug.runtime.device.driver import driver
 
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.cli.statuses import FAULT_STATUS
-from tkdebug.instrument.comparison import compare
+from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import tell

@@ -78,8 +78,8 @@ def debug_command(arguments: Arguments) -> int:
 def _recorded(path: Path) -> RecordedValues:
     """The watched values of a recorded run."""
     from tkdebug.debugger.recorded_values import RecordedValues
+    from tkdebug.instrument.analyses.watched_values import recorded_values
     from tkdebug.instrument.session import Session
-    from tkdebug.instrument.watched_values import recorded_values
 
     with Session.open(path) as session:
         found = [((row.rank, row.process), row.event) for row in recorded_values(session)]

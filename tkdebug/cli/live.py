@@ -16,7 +16,7 @@ from tkdebug.cli.statuses import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.session_creation import file_behind
+from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.terminal_text import tell
 
 

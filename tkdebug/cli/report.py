@@ -9,7 +9,7 @@ from pathlib import Path
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import check_writable, put_out, view_of_answer
 from tkdebug.errors import UsageError
-from tkdebug.instrument.ranks import compare_ranks, sessions_in
+from tkdebug.instrument.analyses.ranks import compare_ranks, sessions_in
 from tkdebug.instrument.renderers.ranks_formats import ranks_json, ranks_text
 from tkdebug.instrument.report import format_of, render, write_report
 from tkdebug.instrument.session import Session

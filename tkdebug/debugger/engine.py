@@ -27,7 +27,7 @@ from tkdebug.debugger.session import LaunchSession, refusal
 from tkdebug.debugger.stages import FRONT_END, parse_stage
 from tkdebug.debugger.stops import Stop
 from tkdebug.debugger.value_text import found_text
-from tkdebug.debugger.writers import Writers
+from tkdebug.debugger.why.writers import Writers
 from tkdebug.errors import NothingStoppedError, TkError, UsageError
 from tkdebug.events import LaunchRecord
 from tkdebug.hook_chain import HOOKS

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tkdebug.fault_printing.text import counted_line, describe
-from tkdebug.terminal_style import style_of
+from tkdebug.fault_printing.text import counted_line, describe, names_of
+from tkdebug.terminal_style import style_of, view_of
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class FaultPrinter:
             if not self._claims(fault):
                 return
             self._printed += 1
-        tell(describe(fault, style_of(sys.stderr)), styled=True)
+        tell(describe(fault, view_of(sys.stderr)), styled=True)
 
     def reset(self) -> None:
         """Forget what was printed and counted, so that it is printed again."""
@@ -95,6 +95,7 @@ class FaultPrinter:
             counts = list(self._counts.values())
         if sum(known.launches for known in counts) < 2:
             return
-        style = style_of(sys.stderr)
+        style, names = style_of(sys.stderr), names_of(known.fault for known in counts)
         for known in counts[:MAX_PRINTED]:
-            tell(counted_line(known.fault, known.count, known.launches, style), styled=True)
+            line = counted_line(known.fault, known.count, known.launches, style, names)
+            tell(line, styled=True)

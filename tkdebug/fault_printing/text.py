@@ -7,27 +7,37 @@ source line as it was then.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import shown_path
-from tkdebug.terminal_style import PLAIN, Style
+from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View
 from tkdebug.terminal_text import visible, visible_line
 
 if TYPE_CHECKING:
+    from tkdebug.errors import Frame
     from tkdebug.events import Fault
 
 
-def describe(fault: Fault, style: Style = PLAIN) -> str:
+# What `tell` puts before the first line.
+_PREFIX_CHARS = len("tkdebug: ")
+# Of a source line that does not fit: how much of it stays behind the caret.
+_BEHIND_CARET_CHARS = 12
+
+
+def describe(fault: Fault, view: View = PLAIN_VIEW) -> str:
     """`fault` as text: place, what happened, source line, call chain, fix; `visible`."""
     source = None
     if fault.file is not None and fault.line is not None:
         source = linecache.getline(fault.file, fault.line) or None
-    return "\n".join(fault_lines(fault, source, counted(fault.count, "time"), style))
+    return "\n".join(fault_lines(fault, source, counted(fault.count, "time"), view))
 
 
 def fault_lines(
-    fault: Fault, source: str | None, times: str, style: Style = PLAIN
+    fault: Fault, source: str | None, times: str, view: View = PLAIN_VIEW
 ) -> Iterator[str]:
     """One fault in full: where and what, source line and caret, call chain, offender, hint.
 
@@ -35,26 +45,81 @@ def fault_lines(
         fault: the first of its kind at its place.
         source: the text of its line, None where that is not known.
         times: how often it came up.
-        style: for the terminal.
+        view: of the terminal; lines that are too long for it are wrapped or, of source, cut.
     """
-    yield f"{_title(fault, style)}: {visible(fault.message)}"
+    style, message = view.style, visible(fault.message)
+    title = _title(fault, style)
+    if view.width is None or _PREFIX_CHARS + len(f"{_title(fault)}: {message}") <= view.width:
+        yield f"{title}: {message}"
+    else:
+        yield f"{title}:"
+        yield from _wrapped(message, view.width)
     if source is not None:
-        yield from _excerpt(fault, source, style)
+        yield from _excerpt(fault, source, view)
     for frame in reversed(fault.frames[:-1]):
-        place = visible_line(f"{shown_path(frame.file)}:{frame.line}")
-        yield f"  called from {place} in {visible_line(frame.function)}"
+        yield f"  called from {_caller_place(frame, fault)} in {visible_line(frame.function)}"
     offender = offender_text(fault, times)
     if offender:
-        yield visible(f"  {offender}")
+        yield from _wrapped(visible(offender), view.width)
     if fault.hint:
-        yield f"  {style.hint('hint:')} {visible(fault.hint)}"
+        first, *rest = _wrapped(f"hint: {visible(fault.hint)}", view.width)
+        yield first.replace("hint:", style.hint("hint:"), 1)
+        yield from rest
 
 
-def counted_line(fault: Fault, count: int, launches: int, style: Style = PLAIN) -> str:
-    """A fault in one line, with how often it came up in how many launches."""
+def _caller_place(frame: Frame, fault: Fault) -> str:
+    if frame.file == fault.file:
+        return f"line {frame.line}"
+    return visible_line(f"{shown_path(frame.file)}:{frame.line}")
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    """Text behind two spaces, in lines of a width at most where words allow that."""
+    lines = text.split("\n")
+    if width is None:
+        return [f"  {lines[0]}", *lines[1:]]
+    return [
+        piece
+        for line in lines
+        for piece in textwrap.wrap(
+            line,
+            max(width, 40),
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
+
+
+def names_of(faults: Iterable[Fault]) -> dict[str, str]:
+    """What to call files in lines about faults that were printed in full: their names, if apart."""
+    files = {fault.file for fault in faults if fault.file is not None}
+    names: dict[str, set[str]] = {}
+    for file in files:
+        names.setdefault(Path(file).name, set()).add(file)
+    return {file: name for name, same in names.items() if len(same) == 1 for file in same}
+
+
+def counted_line(
+    fault: Fault,
+    count: int,
+    launches: int,
+    style: Style = PLAIN,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """A fault in one line, with how often it came up in how many launches.
+
+    Args:
+        fault: the first of them.
+        count: how often it came up.
+        launches: in how many launches.
+        style: for the terminal.
+        names: what to call its file, by its path; others are named by their paths.
+    """
     of = f", of `{visible_line(fault.tensor)}`" if fault.tensor else ""
     times = f", {counted(count, 'time')} in {counted(launches, 'launch')}" if launches else ""
-    return f"{_title(fault, style)}{of}{times}"
+    return f"{_title(fault, style, names)}{of}{times}"
 
 
 def offender_text(fault: Fault, times: str) -> str:
@@ -75,11 +140,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {plural}" if number else f"no {plural}"
 
 
-def _title(fault: Fault, style: Style) -> str:
+def _title(
+    fault: Fault, style: Style = PLAIN, names: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Place, kind and kernel."""
     where = ""
     if fault.frames:
-        place = visible_line(f"{shown_path(fault.file or '')}:{fault.line}")
+        path = shown_path(fault.file or "")
+        name = names.get(fault.file or "", path)
+        # A notebook's cell has a name of its own, and no folder.
+        place = visible_line(f"{name if path.endswith(name) else path}:{fault.line}")
         where = f"{style.place(place)}: "
     is_warning = fault.severity == "warning"
     marked = style.warning if is_warning else style.error
@@ -87,14 +157,28 @@ def _title(fault: Fault, style: Style) -> str:
     return f"{where}{kind} in {visible_line(fault.kernel)}"
 
 
-def _excerpt(fault: Fault, source: str, style: Style) -> Iterator[str]:
+def _excerpt(fault: Fault, source: str, view: View) -> Iterator[str]:
     # Tabs before the caret are kept, so that it stands right at any tab width.
     line = source.rstrip()
     body = line.lstrip()
     if not body:
         return
-    yield visible(f"    {body}")
     column = fault.column - 1 - (len(line) - len(body))
-    if 0 <= column <= len(body):
+    has_caret = 0 <= column <= len(body)
+    if view.width is not None:
+        body, column = _window(body, column if has_caret else 0, max(view.width - 4, 20))
+    yield visible(f"    {body}")
+    if has_caret:
         before = "".join("\t" if c == "\t" else " " for c in body[:column])
-        yield f"    {before}{style.caret('^')}"
+        yield f"    {before}{view.style.caret('^')}"
+
+
+def _window(body: str, column: int, width: int) -> tuple[str, int]:
+    """As much of a line as fits, with the column of its caret; an ellipsis stands for the rest."""
+    if len(body) <= width:
+        return body, column
+    first = max(0, column + _BEHIND_CARET_CHARS - width)
+    shown = body[first:]
+    if first:
+        shown = f"…{shown[1:]}"
+    return (f"{shown[: width - 1]}…" if len(shown) > width else shown), column - first

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from tkdebug.events import AutotuneChoice, Fault, KernelCompiled, LaunchProgress, LaunchRecord
 from tkdebug.hook_chain import HOOKS, Hook, LaunchHook
-from tkdebug.instrument.kernel_objects import KernelObject
+from tkdebug.instrument.launch_listeners.kernel_objects import KernelObject
 
 __all__ = [
     "HookHandle",

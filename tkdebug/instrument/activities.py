@@ -17,7 +17,7 @@ from tkdebug.instrument.device_records import (
     ActivityBatch,
     ActivityTotal,
 )
-from tkdebug.instrument.tables import Recorded
+from tkdebug.instrument.session_file.tables import Recorded
 
 if TYPE_CHECKING:
     import numpy as np

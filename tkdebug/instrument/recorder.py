@@ -1,7 +1,7 @@
 """The recorder: one subscriber of the hook chain, which writes a run into a session file.
 
 Responsible for what is recorded of events; it holds on to no argument, tensor or kernel once a
-callback has returned. Storing is `writer`'s and `store`'s.
+callback has returned. Storing is `session_file`'s.
 """
 
 from __future__ import annotations
@@ -19,18 +19,24 @@ from typing import TYPE_CHECKING, cast
 from tkdebug.errors import SessionError
 from tkdebug.events import Fault, KernelCompiled, KernelLaunch, LaunchRecord
 from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook, PackableKernel
-from tkdebug.instrument.device_times import DeviceTimes
-from tkdebug.instrument.event_sink import EventSink
-from tkdebug.instrument.gpu_recording import GpuRecording
-from tkdebug.instrument.output import OutputTee
-from tkdebug.instrument.queued_events import Event, LaunchEnded, LaunchStarted, RunEnded, Stamped
+from tkdebug.instrument.recording.device_times import DeviceTimes
+from tkdebug.instrument.recording.event_sink import EventSink
+from tkdebug.instrument.recording.gpu_recording import GpuRecording
+from tkdebug.instrument.recording.output import OutputTee
 from tkdebug.instrument.recording_process.packing import LaunchPacker
 from tkdebug.instrument.recording_process.ring import JOINED, TIMED
 from tkdebug.instrument.records import Output, ScopeSpan
-from tkdebug.instrument.session_creation import RunStart, create_session, file_behind
-from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.stored_times import StoredTime
-from tkdebug.instrument.tables import BUSY_TIMEOUT_S
+from tkdebug.instrument.session_file.creation import RunStart, create_session, file_behind
+from tkdebug.instrument.session_file.lock import SessionLock
+from tkdebug.instrument.session_file.queued_events import (
+    Event,
+    LaunchEnded,
+    LaunchStarted,
+    RunEnded,
+    Stamped,
+)
+from tkdebug.instrument.session_file.stored_times import StoredTime
+from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S
 from tkdebug.scopes import SCOPES, Metrics, Scope
 from tkdebug.terminal_text import tell
 

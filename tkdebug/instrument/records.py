@@ -15,7 +15,7 @@ from tkdebug.events import ArgumentInfo, AutotuneChoice, CompilerPass, Fault, Op
 from tkdebug.findings.baseline import UsedBaseline
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.instrument.device_records import ActivityBatch, GpuState, LostActivities
-from tkdebug.instrument.tables import Recorded
+from tkdebug.instrument.session_file.tables import Recorded
 from tkdebug.storage import REPEATED, SHORT, WIDE, stored
 
 SCOPE_SEPARATOR = " > "

@@ -1,8 +1,8 @@
 """Reading a session file: headless, while it is written or long after, here or elsewhere.
 
-Responsible for the questions that can be asked of a session, and for immutable answers. How the
-file is reached is `session_connection`'s, what a row means `tables`'. Nothing in the session is
-trusted: whatever is wrong is a `SessionError` of one line.
+Responsible for the questions that can be asked of a session, and for immutable answers.
+`session_file.connection` knows how the file is reached, `session_file.tables` what a row means.
+Nothing in the session is trusted: whatever is wrong is a `SessionError` of one line.
 """
 
 from __future__ import annotations
@@ -16,13 +16,7 @@ from typing import TypeVar, cast
 
 from tkdebug.errors import Frame, SessionError
 from tkdebug.events import CompilerPass, Fault
-from tkdebug.instrument.activity_totals import sum_of_totals
-from tkdebug.instrument.columns import (
-    MAX_TEXT_CHARS,
-    decode_integer,
-    decode_json,
-    decode_text,
-)
+from tkdebug.instrument.analyses.activity_totals import sum_of_totals
 from tkdebug.instrument.device_records import ActivityBatch, ActivityTotal
 from tkdebug.instrument.records import (
     TABLES,
@@ -38,9 +32,15 @@ from tkdebug.instrument.records import (
     RunInfo,
     ScopeSummary,
 )
-from tkdebug.instrument.session_connection import SessionConnection
-from tkdebug.instrument.session_creation import file_behind
-from tkdebug.instrument.tables import Recorded, table_of
+from tkdebug.instrument.session_file.columns import (
+    MAX_TEXT_CHARS,
+    decode_integer,
+    decode_json,
+    decode_text,
+)
+from tkdebug.instrument.session_file.connection import SessionConnection
+from tkdebug.instrument.session_file.creation import file_behind
+from tkdebug.instrument.session_file.tables import Recorded, table_of
 
 MAX_PAGE_ROWS = 10_000
 _PAGE_ROWS = 1000
@@ -164,6 +164,11 @@ class Session:
     def launch(self, seq: int) -> Launch | None:
         """The launch of that `seq`."""
         return next(iter(self._found(Launch, "WHERE seq = ?", seq)), None)
+
+    def launch_of(self, process: int, launch_id: int) -> Launch | None:
+        """The launch that has that number in its process."""
+        found = self._found(Launch, "WHERE process = ? AND id = ? LIMIT 1", process, launch_id)
+        return next(iter(found), None)
 
     def launch_fields(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
         """These fields of all launches, in the order in which they began.

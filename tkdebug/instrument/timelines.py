@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from tkdebug.errors import Frame
 from tkdebug.timelines.records import WarpTimeline
 
 if TYPE_CHECKING:
+    from tkdebug.instrument.records import Launch
     from tkdebug.instrument.session import Session
 
 _PAGE = 1000
@@ -32,6 +34,23 @@ class LineCycles:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelParts:
+    """What a kernel's time is made of; the three parts add up to it.
+
+    Attributes:
+        kernel_ns: the kernel's time by CUPTI.
+        warp_ns: from a warp's beginning to its end, the mean of those that have timelines.
+        others_ns: from the first warp's beginning to the last one's end, less `warp_ns`.
+        outside_ns: the rest, before the first of these warps and behind the last one.
+    """
+
+    kernel_ns: int
+    warp_ns: float
+    others_ns: float
+    outside_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchTimeline:
     """The warps of one launch.
 
@@ -39,6 +58,7 @@ class LaunchTimeline:
         process: that launched it.
         start_ns: when the first of its warps began, by the GPU's global timer.
         ns_per_cycle: of the multiprocessors' clock, by all warps together.
+        kernel_ns: the kernel's time by CUPTI; None where CUPTI did not time this launch.
     """
 
     process: int
@@ -47,6 +67,7 @@ class LaunchTimeline:
     warps: tuple[WarpTimeline, ...]
     start_ns: int
     ns_per_cycle: float
+    kernel_ns: int | None = None
 
     def lines(self) -> Sequence[LineCycles]:
         """Where its cycles went, the most first."""
@@ -62,6 +83,29 @@ class LaunchTimeline:
         return sorted(found, key=lambda one: -one.cycles)
 
     @property
+    def programs(self) -> list[int]:
+        """Those that have timelines, by their numbers in the grid."""
+        return sorted({warp.program for warp in self.warps})
+
+    @property
+    def has_all_programs(self) -> bool:
+        """Whether every program of the grid has a timeline."""
+        return len(self.programs) == math.prod(self.warps[0].grid)
+
+    def parts(self) -> KernelParts | None:
+        """What the kernel's time is made of.
+
+        None where CUPTI did not time the launch, and where its time is shorter than the span of
+        the warps: the GPU's timer goes on in steps.
+        """
+        span_ns = max(warp.end_ns for warp in self.warps) - self.start_ns
+        if self.kernel_ns is None or not 0 < span_ns <= self.kernel_ns:
+            return None
+        warp_ns = sum(warp.cycles for warp in self.warps) / len(self.warps) * self.ns_per_cycle
+        outside_ns = self.kernel_ns - span_ns
+        return KernelParts(self.kernel_ns, warp_ns, max(0.0, span_ns - warp_ns), outside_ns)
+
+    @property
     def lost(self) -> int:
         """Marks for which there was no room."""
         return sum(warp.lost for warp in self.warps)
@@ -75,13 +119,27 @@ def recorded_timelines(session: Session) -> list[LaunchTimeline]:
         for one in page:
             found[one.process, one.event.launch_id].append(one.event)
         since = page[-1].seq
-    return [_launch(process, warps) for (process, _), warps in found.items()]
+    return [
+        _timeline(process, warps, session.launch_of(process, launch_id))
+        for (process, launch_id), warps in found.items()
+    ]
 
 
-def _launch(process: int, warps: Sequence[WarpTimeline]) -> LaunchTimeline:
+def launch_timeline(session: Session, launch: Launch) -> LaunchTimeline | None:
+    """The timelines of one launch; None where it has none."""
+    warps, since = [], 0
+    fields = {"process": launch.process, "launch_id": launch.id}
+    while page := session.records(WarpTimeline, since, limit=_PAGE, **fields):
+        warps += [one.event for one in page]
+        since = page[-1].seq
+    return _timeline(launch.process, warps, launch) if warps else None
+
+
+def _timeline(process: int, warps: Sequence[WarpTimeline], launch: Launch | None) -> LaunchTimeline:
     # The timer goes on in steps of up to a microsecond: all warps together have less of an error.
     cycles = sum(warp.cycles for warp in warps)
     lasted_ns = sum(max(0, warp.end_ns - warp.start_ns) for warp in warps)
+    is_timed = launch is not None and launch.time_source == "cupti"
     return LaunchTimeline(
         process,
         warps[0].launch_id,
@@ -89,4 +147,5 @@ def _launch(process: int, warps: Sequence[WarpTimeline]) -> LaunchTimeline:
         tuple(warps),
         min(warp.start_ns for warp in warps),
         lasted_ns / cycles if cycles else 0.0,
+        launch.duration_ns if launch is not None and is_timed else None,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from rich.text import Text
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.advice import AT_THE_ROOF, Advice, advice_of, launch_costs
+from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice, advice_of, launch_costs
 from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
 from tkdebug.tui.table import Cell, Column

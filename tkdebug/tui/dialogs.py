@@ -12,8 +12,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
+from tkdebug.instrument.analyses.variants import differing_parts
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.instrument.variants import differing_parts
 from tkdebug.tui import display, palette
 from tkdebug.tui.table import Cell, Column, Table
 

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.records import RecordedKernel
-from tkdebug.instrument.session import Session
-from tkdebug.instrument.stage_lines import (
+from tkdebug.instrument.passes.stage_lines import (
     SASS_STAGE,
     SOURCE_STAGE,
     load_line_table,
     load_stage,
     stage_names,
 )
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_columns import cost_text
 from tkdebug.linemap.line_counts import count_lines
 from tkdebug.linemap.line_table import LineTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from tkdebug.instrument.analyses.kernel_names import activity_name
 from tkdebug.instrument.device_records import ActivityTotal
-from tkdebug.instrument.kernel_names import activity_name
 from tkdebug.instrument.records import KernelSummary, Launch
 from tkdebug.tui import display, palette
 from tkdebug.tui.snapshot import ScriptState, Snapshot

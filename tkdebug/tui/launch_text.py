@@ -25,7 +25,10 @@ _TIME_SOURCES = {
 
 
 def launch_text(
-    launch: Launch, tunings: Sequence[AutotuneChoice] = (), faults: Sequence[FaultGroup] = ()
+    launch: Launch,
+    tunings: Sequence[AutotuneChoice] = (),
+    faults: Sequence[FaultGroup] = (),
+    inside: Sequence[str] = (),
 ) -> Text:
     """The details of a launch.
 
@@ -33,6 +36,7 @@ def launch_text(
         launch: which.
         tunings: what the autotuner of its kernel chose, the latest first.
         faults: those of its kernel, if it had any.
+        inside: lines of where its time went, if it has timelines.
     """
     text = Text(overflow="fold")
     text.append(display.shown(launch.kernel, 200), style=palette.STRONG)
@@ -56,6 +60,10 @@ def launch_text(
     if faults:
         text.append("x: all about it\n\n", style=palette.MUTED)
     append_arguments(text, launch)
+    if inside:
+        text.append("\ninside\n", style=palette.STRONG)
+        for line in inside:
+            text.append(f"{display.shown(line, 300)}\n")
     text.append("\noptions\n", style=palette.STRONG)
     for label, value in _options(launch):
         text.append(f"{label:<14}", style=palette.LABEL)

@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 from tkdebug.errors import SessionError
 from tkdebug.events import AutotuneChoice
 from tkdebug.instrument.records import KernelSummary, Launch
+from tkdebug.instrument.renderers.timeline_section import timeline_text
 from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette
 from tkdebug.tui.filtered import FilteredPane
@@ -61,6 +62,7 @@ class LaunchesPane(FilteredPane):
         self._launch_sort = (0, False)
         self._launch: Launch | None = None
         self._tunings: tuple[AutotuneChoice, ...] = ()
+        self._inside: tuple[str, ...] = ()
         self._rows: list[Launch] = []
         self._shown_filter = ""
         self._chosen_kernel = ""
@@ -211,7 +213,8 @@ class LaunchesPane(FilteredPane):
                 launch = session.launch(chosen)
                 kernel = "" if launch is None else launch.kernel
                 tunings = session.records(AutotuneChoice, kernel=kernel)
-                self.post_message(LaunchLoaded(launch, tuple(t.event for t in tunings)))
+                inside = () if launch is None else tuple(timeline_text(session, launch))
+                self.post_message(LaunchLoaded(launch, tuple(t.event for t in tunings), inside))
             except SessionError as error:
                 app.post_message(SessionFailed(str(error)))
 
@@ -224,7 +227,7 @@ class LaunchesPane(FilteredPane):
         if launch is not None and self.query_one("#launch-table", Table).key != launch.seq:
             return
         same = launch is not None and self._launch is not None and launch.seq == self._launch.seq
-        self._launch, self._tunings = launch, event.tunings
+        self._launch, self._tunings, self._inside = launch, event.tunings, event.inside
         self._show_details()
         if not same:
             self.query_one("#launch-detail").scroll_home(animate=False)
@@ -232,7 +235,9 @@ class LaunchesPane(FilteredPane):
     def _show_details(self) -> None:
         launch = self._launch
         faults = self._faults_of(launch) if launch is not None else ()
-        self._text = Text("") if launch is None else launch_text(launch, self._tunings, faults)
+        self._text = Text("")
+        if launch is not None:
+            self._text = launch_text(launch, self._tunings, faults, self._inside)
         self.query_one("#launch-text", Static).update(self._text)
 
     def _faults_of(self, launch: Launch) -> tuple[FaultGroup, ...]:

@@ -7,7 +7,7 @@ from typing import Literal
 from textual.message import Message
 
 from tkdebug.events import AutotuneChoice
-from tkdebug.instrument.kernel_passes import KernelPasses
+from tkdebug.instrument.passes.kernel_passes import KernelPasses
 from tkdebug.instrument.records import FaultKey, Launch
 from tkdebug.tui.kernel_text import KernelText
 from tkdebug.tui.snapshot import ScriptState, Snapshot
@@ -48,10 +48,19 @@ class StopFinished(Message):
 
 
 class LaunchLoaded(Message):
-    """The details of the launch that was asked for, and its kernel's autotunings."""
+    """The details of the launch that was asked for, and its kernel's autotunings.
 
-    def __init__(self, launch: Launch | None, tunings: tuple[AutotuneChoice, ...] = ()) -> None:
-        self.launch, self.tunings = launch, tunings
+    Attributes:
+        inside: lines of where its time went, if it has timelines.
+    """
+
+    def __init__(
+        self,
+        launch: Launch | None,
+        tunings: tuple[AutotuneChoice, ...] = (),
+        inside: tuple[str, ...] = (),
+    ) -> None:
+        self.launch, self.tunings, self.inside = launch, tunings, inside
         super().__init__()
 
 

@@ -9,9 +9,9 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from tkdebug.instrument.kernel_passes import KernelPasses, LifeStep, Place
-from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, text_diff
-from tkdebug.instrument.pass_summary import counts_text
+from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, StageOps, text_diff
+from tkdebug.instrument.passes.kernel_passes import KernelPasses, LifeStep, Place
+from tkdebug.instrument.passes.summary import counts_text
 from tkdebug.tui import palette
 
 MAX_ROWS = 50_000

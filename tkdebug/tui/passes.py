@@ -11,7 +11,8 @@ from textual.containers import Container, Horizontal
 from textual.widgets import Static
 
 from tkdebug.errors import SessionError
-from tkdebug.instrument.kernel_passes import (
+from tkdebug.instrument.passes.diff import PassDiff
+from tkdebug.instrument.passes.kernel_passes import (
     KernelPasses,
     LifeStep,
     LineLife,
@@ -19,7 +20,6 @@ from tkdebug.instrument.kernel_passes import (
     line_life,
     load_kernel_passes,
 )
-from tkdebug.instrument.pass_diff import PassDiff
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
 from tkdebug.tui import display, palette

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from rich.text import Text
 
+from tkdebug.instrument.analyses.watched_values import values_since
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.tables import Recorded
-from tkdebug.instrument.watched_values import values_since
+from tkdebug.instrument.session_file.tables import Recorded
 from tkdebug.tui import display, palette
 from tkdebug.tui.table import Cell, Column
 from tkdebug.tui.table_pane import TablePane

@@ -14,7 +14,7 @@ from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.command_line.mistakes import refuse_unknown_command, refuse_unknown_options
 from tkdebug.cli.command_line.parser import build_parser
 from tkdebug.cli.line_answers.query import LinesQuery
-from tkdebug.instrument.pass_query import PassQuery
+from tkdebug.instrument.passes.query import PassQuery
 from tkdebug.knob_values import CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (

@@ -15,9 +15,9 @@ from tkdebug.cli.runs.native_target import check_target_of_run
 from tkdebug.cli.runs.upstream import check_upstream
 from tkdebug.cli.script.execution import Program, command_program, find_program, stdin_program
 from tkdebug.errors import UsageError
-from tkdebug.instrument.nvtx_ranges import check_nvtx
+from tkdebug.instrument.launch_listeners.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
-from tkdebug.instrument.session_creation import check_free, check_replaceable, file_behind
+from tkdebug.instrument.session_file.creation import check_free, check_replaceable, file_behind
 from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
 

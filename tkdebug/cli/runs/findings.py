@@ -16,7 +16,7 @@ from tkdebug.fault_printing.text import counted
 from tkdebug.findings.baseline import KnownFault, load, pieces
 from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument.known_faults import baseline_outcome, identities
+from tkdebug.instrument.analyses.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole

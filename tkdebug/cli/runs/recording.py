@@ -16,9 +16,9 @@ from tkdebug.cli.runs.kernel_checks import mode_of
 from tkdebug.cli.runs.native_target import cross_compiling
 from tkdebug.cli.script.execution import Ending, Program, run_program
 from tkdebug.hook_chain import HOOKS
-from tkdebug.instrument.nvtx_ranges import nvtx_ranges
+from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
-from tkdebug.instrument.session_creation import file_behind
+from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES

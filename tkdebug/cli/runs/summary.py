@@ -11,15 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tkdebug.events import Fault
-from tkdebug.fault_printing.text import counted, counted_line
+from tkdebug.fault_printing.text import counted, counted_line, names_of
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
-from tkdebug.instrument.instrumented_lines import instrumented_text
-from tkdebug.instrument.known_faults import baseline_outcome, count_states, remarks
+from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
+from tkdebug.instrument.analyses.known_faults import baseline_outcome, count_states, remarks
+from tkdebug.instrument.analyses.watched_values import watched_lines
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.watched_values import watched_lines
-from tkdebug.terminal_style import style_of
+from tkdebug.terminal_style import view_of
 from tkdebug.terminal_text import tell, visible, visible_line
 
 MAX_SHOWN_FAULTS = 50
@@ -109,13 +109,13 @@ def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:
 def _print_faults(
     session: Session, faults: tuple[FaultGroup, ...], is_printed: Callable[[Fault], bool]
 ) -> None:
-    style = style_of(sys.stderr)
+    view, names = view_of(sys.stderr), names_of(group.fault for group in faults)
     for group in faults[:MAX_SHOWN_FAULTS]:
         fault = group.fault
         if not is_printed(fault):
-            tell("\n".join(fault_lines(session, group, style)), styled=True)
+            tell("\n".join(fault_lines(session, group, view)), styled=True)
         elif fault.kind != "compile-error":
-            tell(counted_line(fault, group.count, group.launches, style), styled=True)
+            tell(counted_line(fault, group.count, group.launches, view.style, names), styled=True)
     if len(faults) > MAX_SHOWN_FAULTS:
         left = counted(len(faults) - MAX_SHOWN_FAULTS, "more fault")
         tell(f"and {left}; the report has all")

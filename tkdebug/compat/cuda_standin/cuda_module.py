@@ -20,6 +20,8 @@ from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 
 
 def _checked(device: object) -> None:
+    if isinstance(device, DeviceScope) and device.idx == 0:
+        return
     if device is not None and not is_cuda_device(device):
         raise ValueError(f"Expected a cuda device, but got: {device}")
 
@@ -104,8 +106,9 @@ class DeviceScope:
 class DeviceOf(DeviceScope):
     """Stands in for `torch.cuda.device_of(tensor)`."""
 
-    def __init__(self, obj: object) -> None:
+    def __init__(self, obj: Any) -> None:
         super().__init__(None)
+        self.idx = 0 if obj.is_cuda else -1
 
 
 class _LegacyType(type):

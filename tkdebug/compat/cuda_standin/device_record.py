@@ -38,6 +38,11 @@ class DeviceProperties:
     pci_domain_id: int = 0
     uuid: str = "00000000-0000-0000-0000-000000000000"
 
+    @property
+    def gcnArchName(self) -> str:
+        """The name of the device, which is what torch's builds for CUDA put here."""
+        return self.name
+
     def __repr__(self) -> str:
         return (
             f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "

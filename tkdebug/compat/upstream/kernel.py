@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from time import perf_counter_ns, time_ns
@@ -116,7 +117,9 @@ class UpstreamKernel:
         number = next_launch_id()
         note(number, *grid, stream, start_ns, *values)
         if IN_FLIGHT.watched:
-            IN_FLIGHT.add_packed(self, number, grid, (), stream, packer)  # type: ignore[arg-type]
+            place = IN_FLIGHT.place_from(sys._getframe(1))  # noqa: SLF001
+            made = (IN_FLIGHT.ordinal(), number, self, grid, (), stream, packer, place)
+            IN_FLIGHT.keep(made)  # type: ignore[arg-type]
         return done
 
     def _launch_hooked(

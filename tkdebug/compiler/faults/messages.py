@@ -224,9 +224,10 @@ def nan_made(
     of the function's domain may be the caller's to know.
     """
     of = f", of {cause}," if cause else ""
+    written = "added" if tt.AtomicRmw.matches(store) else "stored"
     return FaultText(
         "nan",
-        f"a NaN is made here{of} and stored at {place_of(store, op)} to offset {index} of "
+        f"a NaN is made here{of} and {written} at {place_of(store, op)} to offset {index} of "
         f"{named(tensor)}",
         "warning" if is_of_input else "error",
         tensor=tensor,

@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.analysis.broadcast_products import BroadcastProduct
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.location import fuse
-from tkdebug.compiler.ir.types import element_of, shape_of, tile
+from tkdebug.compiler.ir.types import element_of, tile
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -38,59 +39,23 @@ class RaiseToDot:
         rewriter.commit()
 
 
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """A tile of two axes in one of three.
-
-    Attributes:
-        tile: the former.
-        repeated: the axis of the latter along which it is repeated.
-    """
-
-    tile: Value
-    repeated: int
-
-    @staticmethod
-    def of(value: Value) -> _Spread | None:
-        """What `value` is made of; None when it is made otherwise."""
-        repeat = value.defining_op
-        if repeat is None or not tt.Broadcast.matches(repeat):
-            return None
-        expand = tt.Broadcast(repeat).source.defining_op
-        if expand is None or not tt.ExpandDims.matches(expand):
-            return None
-        axis = tt.ExpandDims(expand).axis
-        narrow, wide = shape_of(expand.result.type), shape_of(value.type)
-        if narrow[:axis] + narrow[axis + 1 :] != wide[:axis] + wide[axis + 1 :]:
-            return None
-        return _Spread(tt.ExpandDims(expand).source, axis)
-
-
 def _form(reduce: Operation, rewriter: Rewriter) -> None:
-    product = tt.Reduce(reduce).sources[0].defining_op
-    if len(reduce.operands) != 1 or not _adds(reduce) or product is None:
+    found = BroadcastProduct.of(reduce)
+    if found is None or list(found.product.result.uses.values()) != [1]:
         return
-    if not arith.MulF.matches(product) or list(product.result.uses.values()) != [1]:
-        return
-    shape, element = shape_of(product.result.type), element_of(product.result.type)
-    if len(shape) != 3 or element not in _ELEMENTS or min(shape) < _SMALLEST:
-        return
-    spreads = [_Spread.of(value) for value in product.operands]
-    axis = tt.Reduce(reduce).axis
-    # The first axis of the result is the one along which the second operand is repeated.
-    by_repeated = {spread.repeated: spread for spread in spreads if spread is not None}
-    rows, columns = (d for d in range(3) if d != axis)
-    if set(by_repeated) != {rows, columns}:
+    product, element = found.product, element_of(found.product.result.type)
+    if element not in _ELEMENTS or min(found.sizes) < _SMALLEST:
         return
     location = fuse(product.location, *(inner.location for inner in reduce.walk()))
     build = OpBuilder(rewriter, reduce, "form-dot", location)
-    a, b = by_repeated[columns].tile, by_repeated[rows].tile
-    if axis < rows:
+    a, b = found.rows, found.columns
+    if found.sum_axis < found.row_axis:
         a = build.trans(a, (1, 0))
-    if columns < axis:
+    if found.column_axis < found.sum_axis:
         b = build.trans(b, (1, 0))
+    rows, columns, _ = found.sizes
     # What a sum of nothing but -0.0 starts from.
-    start = build.constant(tile((shape[rows], shape[columns]), element), -0.0)
+    start = build.constant(tile((rows, columns), element), -0.0)
     dot = build.op(tt.Dot, (a, b, start), input_precision="ieee")
     maker = dot.defining_op
     assert maker is not None
@@ -100,8 +65,3 @@ def _form(reduce: Operation, rewriter: Rewriter) -> None:
     rewriter.note_replaced(reduce.result, dot)
     rewriter.replace_with_ops(reduce, "form-dot", [maker])
     rewriter.replace_with_ops(product, "form-dot", [maker])
-
-
-def _adds(reduce: Operation) -> bool:
-    names = [op.name for op in reduce.regions[0].block.operations]
-    return names == [arith.AddF.name, tt.ReduceReturn.name]

@@ -15,6 +15,7 @@ from tkdebug.compiler.layouts.shared_banks import SharedBanks
 ASYNC_COPIES = "async_copies"  # `cp.async`
 MMA_SM80 = "mma_sm80"  # `mma` of sm_80: m16n8k16, bf16, tf32 and bytes; without it m16n8k8 of fp16
 REDUX = "redux"  # `redux.sync`
+L2_POLICIES = "l2_policies"  # `createpolicy` and `.L2::cache_hint`
 BF16_CONVERSIONS = "bf16_conversions"  # `cvt` to bf16
 BF16_ARITHMETIC = "bf16_arithmetic"  # `add`, `sub`, `mul` on bfloat16, not only `fma.rn.bf16`
 FP8_CONVERSIONS = "fp8_conversions"  # `cvt` to and from e4m3x2 and e5m2x2

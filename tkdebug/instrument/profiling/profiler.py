@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from tkdebug.events import LaunchRecord
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.instrument.device_times import DeviceTimes
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.metrics import is_number, kept
 from tkdebug.instrument.profiling.profile import ContextKind, DataKind, LaunchEvent, Profile
 from tkdebug.instrument.profiling.tree import DeviceName
+from tkdebug.instrument.recording.device_times import DeviceTimes
 from tkdebug.scopes import SCOPES, state
 
 # What launches are under while their `launch_metadata` is asked, as Proton calls it.

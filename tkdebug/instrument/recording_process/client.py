@@ -22,13 +22,18 @@ from typing import Any
 
 from tkdebug.events import ArgumentInfo, KernelCompiled
 from tkdebug.instrument.cupti.parsing import RecordError
-from tkdebug.instrument.queued_events import Event, LaunchStarted, MadeLineTable, Stamped
 from tkdebug.instrument.recording_process.channel import ChannelClosed, channel_pair
 from tkdebug.instrument.recording_process.encoding import EventEncoder, encoded_options
 from tkdebug.instrument.recording_process.line_tables import LineTables
 from tkdebug.instrument.recording_process.packing import MAX_KEPT
 from tkdebug.instrument.recording_process.ring import RingWriter
-from tkdebug.instrument.store import process_rank
+from tkdebug.instrument.session_file.queued_events import (
+    Event,
+    LaunchStarted,
+    MadeLineTable,
+    Stamped,
+)
+from tkdebug.instrument.session_file.store import process_rank
 from tkdebug.terminal_text import tell
 
 START_S = 20.0

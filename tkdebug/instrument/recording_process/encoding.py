@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tkdebug.events import KernelCompiled, LaunchProgress
-from tkdebug.instrument.columns import columns_of
-from tkdebug.instrument.queued_events import EncodedRow, Event, Stamped
-from tkdebug.instrument.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.instrument.records import Launch, Output
+from tkdebug.instrument.session_file.columns import columns_of
+from tkdebug.instrument.session_file.queued_events import EncodedRow, Event, Stamped
+from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.terminal_text import tell
 
 # Of these the store makes more than a row. Their fields are plain, but for the ones below.

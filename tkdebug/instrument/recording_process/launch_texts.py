@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import cast
 
 from tkdebug.events import ArgumentInfo
-from tkdebug.instrument.columns import columns_of
 from tkdebug.instrument.records import Launch
+from tkdebug.instrument.session_file.columns import columns_of
 
 # Which arguments lie in slots, and their struct codes.
 Scalars = Sequence[tuple[int, str]]

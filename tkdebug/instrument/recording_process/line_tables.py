@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from tkdebug.events import KernelCompiled
-from tkdebug.instrument.store import line_table_text
+from tkdebug.instrument.session_file.store import line_table_text
 
 
 class LineTables:

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from tkdebug.errors import Frame
 from tkdebug.hook_chain import PackableKernel
 from tkdebug.instrument.device_records import Origin
-from tkdebug.instrument.queued_events import Stamped
 from tkdebug.instrument.recording_process.ring import (
     HEADER_BYTES,
     MASK,
@@ -28,6 +27,7 @@ from tkdebug.instrument.recording_process.ring import (
     RingWriter,
     slot_format,
 )
+from tkdebug.instrument.session_file.queued_events import Stamped
 from tkdebug.scopes import SCOPES, ScopeWatcher
 
 # How a scalar is packed, by the kind of its parameter.

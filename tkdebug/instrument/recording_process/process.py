@@ -26,9 +26,9 @@ from tkdebug.errors import TkError
 from tkdebug.instrument.recording_process.channel import Channel, ChannelClosed, Message
 from tkdebug.instrument.recording_process.received import Received
 from tkdebug.instrument.recording_process.ring import RingReader
-from tkdebug.instrument.session_lock import SessionLock
-from tkdebug.instrument.store import SessionStore
-from tkdebug.instrument.tables import BUSY_TIMEOUT_S
+from tkdebug.instrument.session_file.lock import SessionLock
+from tkdebug.instrument.session_file.store import SessionStore
+from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S
 
 ROUND_S = 0.02
 IDLE_S = 0.05

@@ -16,13 +16,6 @@ from tkdebug.instrument.cupti.layouts import layout_of
 from tkdebug.instrument.cupti.op_spans import OpSpans
 from tkdebug.instrument.cupti.parsing import RecordError
 from tkdebug.instrument.device_records import LostActivities
-from tkdebug.instrument.queued_events import (
-    EncodedLaunch,
-    Event,
-    LaunchEnded,
-    LaunchStarted,
-    Stamped,
-)
 from tkdebug.instrument.recording_process.channel import Message
 from tkdebug.instrument.recording_process.encoding import decoded_options
 from tkdebug.instrument.recording_process.generations import Generations
@@ -41,6 +34,13 @@ from tkdebug.instrument.recording_process.ring import (
     TIME_SOURCES,
     TIMED,
     PackedLaunch,
+)
+from tkdebug.instrument.session_file.queued_events import (
+    EncodedLaunch,
+    Event,
+    LaunchEnded,
+    LaunchStarted,
+    Stamped,
 )
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tkdebug.instrument.advice import AT_THE_ROOF, Advice
+from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice
 from tkdebug.instrument.json_text import json_text
 
 SCHEMA = 1

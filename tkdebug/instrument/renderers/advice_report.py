@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tkdebug.advice.records import LaunchCost, LineCost
-from tkdebug.instrument.advice import advice_of, launch_costs, line_costs, measured_ns
+from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs, measured_ns
 from tkdebug.instrument.renderers.advice_formats import advice_text
 from tkdebug.instrument.session import Session
 

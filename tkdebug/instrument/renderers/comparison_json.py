@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from tkdebug.instrument.comparison import Comparison, KernelChange
+from tkdebug.instrument.analyses.comparison import Comparison, KernelChange
+from tkdebug.instrument.analyses.time_changes import TimeChange
+from tkdebug.instrument.analyses.watched_changes import WatchedChange
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import KernelSummary, RunInfo
 from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.json_format import fault_object
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.time_changes import TimeChange
-from tkdebug.instrument.watched_changes import WatchedChange
 
 COMPARISON_SCHEMA = 1
 

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 from tkdebug.errors import shown_path
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.comparison import Comparison, KernelChange
+from tkdebug.instrument.analyses.comparison import Comparison, KernelChange
+from tkdebug.instrument.analyses.time_changes import CONFIDENCE_PERCENT, TimeChange
+from tkdebug.instrument.analyses.watched_values import value_line
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import KernelSummary
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.text_format import run_line
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.time_changes import CONFIDENCE_PERCENT, TimeChange
-from tkdebug.instrument.watched_values import value_line
 from tkdebug.terminal_style import PLAIN_VIEW, View
 from tkdebug.terminal_text import visible, visible_line
 
@@ -58,7 +58,7 @@ def render(
         ("gone", before, comparison.gone_faults),
     ):
         for group in faults:
-            first, *rest = fault_lines(session, group, view.style)
+            first, *rest = fault_lines(session, group, view)
             yield f"\n{what}: {first}\n"
             # What has gone needs no hint.
             yield from (f"{line}\n" for line in rest if what == "new")

@@ -8,13 +8,13 @@ from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_style import PLAIN, Style
+from tkdebug.terminal_style import PLAIN_VIEW, View
 
 
-def fault_lines(session: Session, group: FaultGroup, style: Style = PLAIN) -> Iterator[str]:
+def fault_lines(session: Session, group: FaultGroup, view: View = PLAIN_VIEW) -> Iterator[str]:
     """One fault: where and what, source line and caret, call chain, offender, hint."""
     source = fault_source(session, group)
-    return fault_text.fault_lines(group.fault, source, _times(group), style)
+    return fault_text.fault_lines(group.fault, source, _times(group), view)
 
 
 def offender_text(group: FaultGroup) -> str:

@@ -9,23 +9,25 @@ from dataclasses import asdict
 from tkdebug.events import AutotuneChoice
 from tkdebug.findings.baseline import as_json
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
-from tkdebug.instrument.advice import advice_of, launch_costs, line_costs
+from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
+from tkdebug.instrument.analyses.instrumented_lines import InstrumentedLine, instrumented_lines
+from tkdebug.instrument.analyses.kernel_names import demangled
+from tkdebug.instrument.analyses.known_faults import baseline_outcome
+from tkdebug.instrument.analyses.model_lines import model_data
+from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
+from tkdebug.instrument.analyses.stalls import recorded_stalls
+from tkdebug.instrument.analyses.watched_values import recorded_values
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
-from tkdebug.instrument.instrumented_lines import InstrumentedLine, instrumented_lines
 from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.kernel_names import demangled
-from tkdebug.instrument.known_faults import baseline_outcome
-from tkdebug.instrument.model_lines import model_data
-from tkdebug.instrument.nvml import slowdown_names
-from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
+from tkdebug.instrument.recording.nvml import slowdown_names
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.stalls_section import kernel_object
 from tkdebug.instrument.renderers.text_format import recorded_tunings
+from tkdebug.instrument.renderers.timeline_section import timeline_object
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.stalls import recorded_stalls
-from tkdebug.instrument.tables import Recorded
-from tkdebug.instrument.watched_values import recorded_values
+from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.instrument.timelines import recorded_timelines
 from tkdebug.watches.records import WatchedValue
 
 JSON_SCHEMA = 1
@@ -53,6 +55,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield from _listed("gpu_states", map(_state, session.records(GpuState)))
     stalls = recorded_stalls(session)
     yield from _listed("stalls", map(kernel_object, () if stalls is None else stalls.kernels))
+    yield from _listed("timelines", map(timeline_object, recorded_timelines(session)))
     advice = advice_of(session)
     yield from _listed("remarks", advice_data(advice))
     yield from _listed("launch_costs", map(asdict, launch_costs(session)))

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from tkdebug.fault_printing.text import counted
+from tkdebug.instrument.analyses.variants import differing_parts
 from tkdebug.instrument.durations import measured_ns
-from tkdebug.instrument.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
-from tkdebug.instrument.line_runs import LineRun, run_text, runs_of
-from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, StageOps, text_diff
-from tkdebug.instrument.pass_query import KernelReport
-from tkdebug.instrument.pass_summary import counts_text, group_changes
+from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, StageOps, text_diff
+from tkdebug.instrument.passes.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
+from tkdebug.instrument.passes.line_runs import LineRun, run_text, runs_of
+from tkdebug.instrument.passes.query import KernelReport
+from tkdebug.instrument.passes.summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
-from tkdebug.instrument.variants import differing_parts
 from tkdebug.terminal_text import visible
 
 MAX_CHANGES = 2_000

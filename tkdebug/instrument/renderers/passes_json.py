@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.kernel_passes import LineLife
-from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
-from tkdebug.instrument.pass_query import KernelReport
+from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, text_diff
+from tkdebug.instrument.passes.kernel_passes import LineLife
+from tkdebug.instrument.passes.query import KernelReport
 
 JSON_SCHEMA = 1
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from tkdebug.errors import shown_path
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.durations import format_ns, measured_ns
-from tkdebug.instrument.kernel_passes import LifeStep
-from tkdebug.instrument.line_runs import run_text, runs_of
-from tkdebug.instrument.pass_diff import OpChange, OpRef, PassDiff, text_diff
-from tkdebug.instrument.pass_query import KernelReport
-from tkdebug.instrument.pass_summary import ChangeGroup, counts_text, group_changes
+from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, text_diff
+from tkdebug.instrument.passes.kernel_passes import LifeStep
+from tkdebug.instrument.passes.line_runs import run_text, runs_of
+from tkdebug.instrument.passes.query import KernelReport
+from tkdebug.instrument.passes.summary import ChangeGroup, counts_text, group_changes
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.terminal_style import PLAIN_VIEW, View, fitted
 from tkdebug.terminal_text import visible, visible_line

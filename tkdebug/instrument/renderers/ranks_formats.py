@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tkdebug.instrument.analyses.ranks import KernelSpread, Ranks
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.ranks import KernelSpread, Ranks
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.terminal_text import visible_line
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from tkdebug.errors import Frame, shown_path, start_folder
 from tkdebug.events import Fault
-from tkdebug.instrument.known_faults import baseline_outcome, identities
+from tkdebug.instrument.analyses.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup, RunInfo
 from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
 from tkdebug.instrument.renderers.fault_section import fault_source, offender_text

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from tkdebug.instrument.session import Session
-from tkdebug.instrument.stalls import (
+from tkdebug.instrument.analyses.stalls import (
     MEANINGS,
     InstructionStalls,
     KernelStalls,
     LineStalls,
     recorded_stalls,
 )
+from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import cut
 
 MOST_KERNELS = 10

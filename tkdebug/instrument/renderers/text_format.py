@@ -12,14 +12,15 @@ from collections.abc import Iterator, Sequence
 from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument import gpu_health
+from tkdebug.instrument.analyses import gpu_health
+from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
+from tkdebug.instrument.analyses.kernel_names import activity_name
+from tkdebug.instrument.analyses.model_lines import model_text
+from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
+from tkdebug.instrument.analyses.ranks import compare_ranks
+from tkdebug.instrument.analyses.watched_values import watched_lines
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.instrumented_lines import instrumented_text
-from tkdebug.instrument.kernel_names import activity_name
-from tkdebug.instrument.model_lines import model_text
-from tkdebug.instrument.origin_totals import OriginTotal, origin_totals
-from tkdebug.instrument.ranks import compare_ranks
 from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.renderers.advice_report import advice_lines
 from tkdebug.instrument.renderers.fault_section import fault_lines
@@ -29,8 +30,7 @@ from tkdebug.instrument.renderers.stalls_section import stalls_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.renderers.timeline_section import timeline_lines
 from tkdebug.instrument.session import Session
-from tkdebug.instrument.tables import Recorded
-from tkdebug.instrument.watched_values import watched_lines
+from tkdebug.instrument.session_file.tables import Recorded
 from tkdebug.terminal_style import PLAIN_VIEW, View, cut
 from tkdebug.terminal_text import visible, visible_line
 
@@ -104,7 +104,7 @@ def render(
     yield f"\n{counted(len(counting), 'fault')}\n"
     for group in counting:
         yield "\n"
-        for line in fault_lines(session, group, view.style):
+        for line in fault_lines(session, group, view):
             yield line + "\n"
     for state, what in _STATES.items():
         others = [group for group in faults if group.fault.state == state]

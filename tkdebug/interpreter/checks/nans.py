@@ -1,6 +1,6 @@
-"""Follows each NaN that a kernel stores back to the op that made it.
+"""Follows each NaN that a kernel stores, or adds by an atomic, back to the op that made it.
 
-Batches run unobserved, and only what they store is looked at. A batch that stores a NaN
+Batches run unobserved, and only what they store or add is looked at. A batch that stores a NaN
 is run again, op by op: a NaN whose operands have none is born there; else it has the origin of the
 operand that has one. NaNs that a kernel loads are its input's, those that it writes down are meant,
 and those that `tl.where` drops end there, so that rows that are masked off later are of no concern.
@@ -26,6 +26,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.given_values import is_function_of_input
 from tkdebug.interpreter.checks.nan_scan import has_nan
+from tkdebug.interpreter.checks.shadow_values import at_touched
 from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
@@ -72,6 +73,12 @@ class NanCheck(StoredValueCheck):
     def _moments_of(self, op: Operation) -> Moments:
         return _moments(op)
 
+    def moments(self, op: Operation) -> Moments:
+        """Before atomics of floats, also where stores are all that is looked at besides."""
+        if self._can_replay:
+            return Moments.BEFORE if _is_float_atomic(op) else Moments.NEVER
+        return self._moments_of(op)
+
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the origins of one batch."""
         tracker = NanTracker(self._faults, self._held)
@@ -79,7 +86,10 @@ class NanCheck(StoredValueCheck):
 
 
 class StoredNans(Observer):
-    """Looks at what a batch stores; where that has NaNs, it wants to see the batch again."""
+    """Looks at what a batch stores or adds; where that has NaNs, it wants the batch again.
+
+    Of an atomic it looks at the operand: asking for the elements would make every atomic slower.
+    """
 
     def __init__(self, tracker: NanTracker) -> None:
         self._tracker = tracker
@@ -88,6 +98,10 @@ class StoredNans(Observer):
     def replay(self) -> Observer | None:
         """The origins of what was stored."""
         return self._tracker if self._is_found else None
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """An atomic of floats is about to run."""
+        self._is_found = self._is_found or _has_nan(operands[1], run.active)
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
@@ -118,13 +132,16 @@ class NanTracker(Observer):
         self._held = held
         # Of the values that have a NaN in an active program, and of some that had one.
         self._origins: dict[Value, Birth | None] = {}
+        self._added: TileValue = 0
 
     def moments(self, op: Operation) -> Moments:
-        """After what gives floats, before what forwards values."""
+        """After what gives floats, before atomics and what forwards values."""
         return _moments(op)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run: at a branch, what it forwards keeps its origin."""
+        if _is_float_atomic(op):
+            self._added = operands[1]
         # Without a NaN what was there stays: it may be of programs that went another way.
         self._origins |= {
             target: self._origins[source]
@@ -164,12 +181,22 @@ class NanTracker(Observer):
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: hold the NaNs among what it stores."""
+        if self._origins.get(stored(access.op)) and access.stored_tile().dtype in _FLOATS:
+            self._hold(access, access.stored())
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic: hold the NaNs among what it adds."""
+        if _is_float_atomic(access.op) and self._origins.get(stored(access.op)):
+            value = stored(access.op)
+            tile = run.full(self._added, value.type)
+            self._hold(access, at_touched(tile, access.touch(), run.first))
+
+    def _hold(self, access: ObservedAccess, values: Tensor) -> None:
+        """Report those of `values`, of the elements of `access.touch()`, that are NaN and stay."""
         op, buffer = access.op, access.buffer
-        birth = self._origins.get(stored(op))
-        if birth is None or access.stored_tile().dtype not in _FLOATS:
-            return
-        places = access.touch().places[access.stored().isnan()]
-        if not places.numel():
+        birth = self._origins[stored(op)]
+        places = access.touch().places[values.isnan()]
+        if birth is None or not places.numel():
             return
 
         def tell(first: int, count: int) -> None:
@@ -177,7 +204,7 @@ class NanTracker(Observer):
             made = birth.op, birth.offender, birth.cause
             self._faults.nan(*made, op, buffer.name, at, count, is_function_of_input(birth.op))
 
-        dtype = run.dtype_of(stored(op).type)
+        dtype = values.dtype
         self._held.hold(birth.op, access, dtype, places, torch.isnan, tell)
 
     def _birth(
@@ -218,11 +245,15 @@ def _is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.ScalarType) and element.name in _FLOAT_NAMES
 
 
+def _is_float_atomic(op: Operation) -> bool:
+    return tt.AtomicRmw.matches(op) and _is_float(tt.AtomicRmw(op).value.type)
+
+
 def _moments(op: Operation) -> Moments:
     moments = Moments.NEVER
     if any(_is_float(value.type) for value in op.results):
         moments |= Moments.AFTER
-    if next(forwarded(op), None) is not None:
+    if next(forwarded(op), None) is not None or _is_float_atomic(op):
         moments |= Moments.BEFORE
     return moments
 

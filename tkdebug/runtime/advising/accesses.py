@@ -164,6 +164,8 @@ def _facts(
         turns=reached * _mean(r.turns for r in requests),
         addresses=reached * _mean(r.addresses for r in requests),
         overfetch_bytes=max(0, overfetch),
+        tile_axes=len(access.shape),
+        footprint_bytes=sum(f.element_bytes for f in footprints),
         why_narrow=form.why,
         exact=access.exact,
     )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tkdebug.advice.facts import Discarded, DotFacts, KernelFacts
-from tkdebug.advice.machines import TF32_BITS
-from tkdebug.compiler.dialects import arith, tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.advice.facts import Discarded, KernelFacts
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, shape_of
+from tkdebug.compiler.ir.types import ScalarType, TensorType, shape_of
 from tkdebug.compiler.rewriting.rewriter import PassRemark
 from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.errors import TkError
@@ -20,12 +18,12 @@ from tkdebug.runtime.advising.accesses import access_facts
 from tkdebug.runtime.advising.executions import Executions
 from tkdebug.runtime.advising.latency import waits
 from tkdebug.runtime.advising.machine_code import line_code, local_accesses
+from tkdebug.runtime.advising.products import broadcast_products, dots_of
 from tkdebug.runtime.advising.shared_memory import shared_facts
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.launch.grid import Grid
 
 _SECTOR_BYTES = 32
-_DOTS = (tt.Dot.name, ttg.LocalDot.name, ttng.WarpGroupDot.name)
 _FLOAT_OPS = frozenset(
     view.name
     for view in (arith.AddF, arith.SubF, arith.MulF, arith.DivF, arith.MaxNumF, arith.MinNumF)
@@ -82,7 +80,7 @@ def gather(
         spill_bytes=(resources.spill_store_bytes or 0) + (resources.spill_load_bytes or 0),
         shared_bytes=resources.shared_bytes,
         accesses=accesses,
-        dots=tuple(_dots(gpu, executions, remarks)),
+        dots=tuple(dots_of(gpu, executions, remarks)),
         shared=shared_facts(gpu, executions, warps, target_of(table.target).banks),
         code=line_code(table, executions, warps),
         chain=waited.plain,
@@ -91,6 +89,9 @@ def gather(
         read_bytes=_sector_bytes(profile, "load"),
         written_bytes=_sector_bytes(profile, "store"),
         flops=_flops(tile, executions),
+        widest_tile=_widest_tile(tile),
+        local_bytes=resources.stack_bytes,
+        broadcast_products=tuple(broadcast_products(tile, executions)),
         discarded=tuple(_discarded(profile, executions)),
         local_lines=local_accesses(table, executions, warps) if resources.may_spill else {},
         exact=all(access.exact for access in accesses),
@@ -122,38 +123,9 @@ def _sector_bytes(profile: LaunchProfile, kind: str) -> int:
     return total
 
 
-def _dots(
-    gpu: Module, executions: Executions, remarks: dict[int, PassRemark]
-) -> Iterator[DotFacts]:
-    for op in gpu.walk():
-        if op.name not in _DOTS:
-            continue
-        dot = DotLike(op)
-        shape = shape_of(dot.a.type)
-        result = shape_of(op.result.type)
-        flops = 2 * math.prod(result) * shape[-1] * executions.of_gpu(op.id)
-        element = element_of(dot.a.type)
-        precision = dot.input_precision or "tf32"
-        is_single = isinstance(element, ScalarType) and element.name == "f32"
-        reasons = (remarks.get(o) for o in (op.id, *_origins(executions, op)))
-        why = next((r.reason for r in reasons if r is not None and r.kind != "pipelined"), "")
-        unit = dot.unit or ("wgmma" if ttng.WarpGroupDot.matches(op) else "fma")
-        on_tensor_cores = unit != "fma"
-        yield DotFacts(
-            op_id=op.id,
-            frame=op.location.frames[-1],
-            flops=flops,
-            unit=unit,
-            bits=TF32_BITS if is_single and on_tensor_cores else element.bits,
-            operands=str(element),
-            why=why,
-            passes=3 if is_single and on_tensor_cores and precision == "tf32x3" else 1,
-        )
-
-
-def _origins(executions: Executions, op: Operation) -> tuple[int, ...]:
-    tile = executions.tile_op(op.id)
-    return () if tile is None else (tile.id,)
+def _widest_tile(tile: Module) -> int:
+    """Elements of the largest tile; 1 where there is none."""
+    return max((math.prod(shape_of(v.type)) for op in tile.walk() for v in op.results), default=1)
 
 
 def _flops(tile: Module, executions: Executions) -> int:

@@ -1,7 +1,8 @@
 """Writes the function that a native launch is, for the parameters of one jit function.
 
 What it calls is `native_launch`'s. In the pieces of text here `@` begins the names that no
-parameter has; `PREFIX` takes its place in the end.
+parameter has; `PREFIX` takes its place in the end. `@is_odd` is whether some of what is passed may
+be neither an address nor a number.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def @launch(@grid, {_declare(params)}**@options):
         if not @path.is_native():
             return @path.elsewhere(@grid, ({names}), @surplus, @options)
     @dev = @device()
+    @is_odd = False
 {prepare}\
     @key = (
         @dev, @knobs.debug, tuple(@options.items()) if @options else (), {keys})
@@ -94,8 +96,11 @@ def @launch(@grid, {_declare(params)}**@options):
         @id = @next_launch_id()
         @note(@id, @x, @y, @z, @on, @start_ns, {names})
         if @in_flight.watched:
-            @in_flight.add_packed(
-                @ran or @kernel, @id, (@x, @y, @z), ({passed}), @on, @packer)
+            @frame = @caller(1)
+            @code = @frame.f_code
+            @place = (@code, @frame.f_lasti) if @is_scripts(@id_of(@code)) else @place_from(@frame)
+            @passed = @plain(({passed})) if @is_odd else ({passed})
+            @keep((@ordinal(), @id, @ran or @kernel, (@x, @y, @z), @passed, @on, @packer, @place))
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel
@@ -147,7 +152,7 @@ def _prepare_text(parameter: KernelParam, hint: Any) -> str:
         lines += [f"    {statement}" for statement in statements]
         word = "elif"
     other = f"@unusual({num}, {name}, @dev, @grid)"
-    lines += ["else:", f"    @k{num}, @s{num}, @v{num} = {other}"]
+    lines += ["else:", f"    @k{num}, @s{num}, @v{num} = {other}", "    @is_odd = True"]
     return "".join(f"    {line}\n" for line in lines)
 
 
@@ -189,6 +194,7 @@ def _descriptor_branch(parameter: KernelParam) -> tuple[str, list[str]]:
     alignment = f"@aligned_descriptor({name})" if parameter.notes_alignment else "False"
     statements = [
         f"@v{num} = {name}",
+        "@is_odd = True",
         f"@k{num} = {kind}",
         f"@s{num} = {alignment}",
         f"if {base}.get_device() != @dev and @grid is not @WARMUP:",

@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ _OWN_FILES = (_OWN_FOLDER, "<launch of ", "<run of ")
 _LIBRARIES = frozenset(("triton", "torch"))
 
 # Code, and the instruction in it.
-_Place = tuple[CodeType, int]
+Place = tuple[CodeType, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Flight:
     values: tuple[Any, ...]
     span: Any
     stream: int = 0
-    place: _Place | None = None
+    place: Place | None = None
 
     @property
     def caller(self) -> Frame | None:
@@ -90,60 +91,46 @@ class InFlight:
 
     Attributes:
         watched: whether launches are to be added.
+        keep: adds one that has no record. Generated launches call it by themselves, with an
+            `ordinal()`, and a caller's place where `is_scripts` says yes to the id of its code.
     """
 
     def __init__(self) -> None:
         self.watched = False
-        self._ordinals = itertools.count(1)
+        self.ordinal = itertools.count(1).__next__
         # Flights, or what makes one: most are never looked at.
-        self._flights: deque[Flight | _Packed] = deque(maxlen=KEPT_LAUNCHES)
+        self._flights: deque[Flight | PackedFlight] = deque(maxlen=KEPT_LAUNCHES)
+        self.keep: Callable[[PackedFlight], None] = self._flights.append
         # By the id of code, which takes 0.4 us to hash; it is held on to.
-        self._is_own: dict[int, bool] = {}
+        self._scripts: dict[int, bool] = {}
+        self.is_scripts: Callable[[int], bool | None] = self._scripts.get
         self._seen_code: list[CodeType] = []
 
     def add(self, kernel: NativeKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
-        """Keep a launch that was just made."""
-        values = _plain(passed)
-        self._flights.append(
-            Flight(
-                next(self._ordinals),
-                record.id,
-                kernel,
-                record.grid,
-                values,
-                record.device_ns,
-                record.stream,
-                self._place(),
-            )
+        """Keep a launch that was just made, by what calls tkdebug's function that calls this."""
+        flight = Flight(
+            self.ordinal(),
+            record.id,
+            kernel,
+            record.grid,
+            plain(passed),
+            record.device_ns,
+            record.stream,
+            self.place_from(sys._getframe(2)),  # noqa: SLF001
         )
+        self._flights.append(flight)
 
-    def add_packed(
-        self,
-        kernel: NativeKernel,
-        launch: int,
-        grid: Grid,
-        passed: tuple[Any, ...],
-        stream: int,
-        packer: LaunchPacker,
-    ) -> None:
-        """Keep a launch that has no record; `packer` knows its time."""
-        launched = (launch, kernel, grid, _plain(passed), stream)
-        self._flights.append((next(self._ordinals), *launched, packer, self._place()))
-
-    def _place(self) -> _Place | None:
-        """Where the nearest frame is that is neither tkdebug's nor a library's."""
-        # What adds a launch is tkdebug's.
-        frame = sys._getframe(3)  # noqa: SLF001
-        is_own = self._is_own
+    def place_from(self, frame: FrameType | None) -> Place | None:
+        """Where the nearest frame is, from this one on, that is not tkdebug's nor a library's."""
         while frame is not None:
             code = frame.f_code
-            own = is_own.get(id(code))
-            if own is None:
-                own = is_own[id(code)] = _is_own(frame)
+            is_scripts = self._scripts.get(id(code))
+            if is_scripts is None:
+                is_scripts = self._scripts[id(code)] = not _is_own(frame)
                 self._seen_code.append(code)
-            if not own:
+            if is_scripts:
                 return code, frame.f_lasti
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
     @property
@@ -154,7 +141,17 @@ class InFlight:
         )
 
 
-_Packed = tuple[int, int, "NativeKernel", Grid, tuple[Any, ...], int, "LaunchPacker", _Place | None]
+# Ordinal, id, kernel, grid, values, stream, what knows its time, place.
+PackedFlight = tuple[
+    int,
+    int,
+    "NativeKernel",
+    Grid,
+    tuple[Any, ...],
+    int,
+    "LaunchPacker",
+    Place | None,
+]
 
 
 def _is_own(frame: FrameType) -> bool:
@@ -163,11 +160,12 @@ def _is_own(frame: FrameType) -> bool:
     return is_library or frame.f_code.co_filename.startswith(_OWN_FILES)
 
 
-def _plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
+def plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a launcher is given, without what is neither an address nor a number."""
     return tuple([value if value.__class__ in _PLAIN else None for value in passed])
 
 
-def _unpacked(packed: _Packed) -> Flight:
+def _unpacked(packed: PackedFlight) -> Flight:
     ordinal, launch, kernel, grid, values, stream, packer, place = packed
     return Flight(ordinal, launch, kernel, grid, values, packer.time_of(launch), stream, place)
 

@@ -12,6 +12,7 @@ tell apart, as equal keys share a kernel.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_text import PREFIX, launch_text
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, plain
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 if TYPE_CHECKING:
@@ -239,6 +240,13 @@ def _make_launch(
         "knobs": KNOBS,
         "hooks": HOOKS,
         "in_flight": IN_FLIGHT,
+        "caller": sys._getframe,  # noqa: SLF001
+        "id_of": id,
+        "is_scripts": IN_FLIGHT.is_scripts,
+        "place_from": IN_FLIGHT.place_from,
+        "plain": plain,
+        "ordinal": IN_FLIGHT.ordinal,
+        "keep": IN_FLIGHT.keep,
         "now": time_ns,
         "next_launch_id": next_launch_id,
         "own_mode": OWN_MODE.get,

@@ -11,7 +11,7 @@ from typing import Any
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.plugins import Plugin, loaded
 
-# Names shared libraries (`instrument.native_tools`).
+# Names shared libraries (`instrument.launch_listeners.native_tools`).
 TOOL_VARIABLE = "TKDEBUG_TOOL"
 
 
@@ -21,7 +21,7 @@ def add_plugin_hooks() -> None:
     for plugin, hook in loaded("tkdebug.hooks", Hook):
         HOOKS.add(_guarded(plugin, hook))
     if os.environ.get(TOOL_VARIABLE):
-        from tkdebug.instrument.native_tools import load_tools_of_environment
+        from tkdebug.instrument.launch_listeners.native_tools import load_tools_of_environment
 
         load_tools_of_environment()
 

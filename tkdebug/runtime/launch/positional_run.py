@@ -6,6 +6,7 @@ compiled, so nothing is bound or looked up: tensors become addresses, and the ke
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, plain
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
@@ -55,6 +56,11 @@ def make_run(kernel: NativeKernel, kernels: Mapping[object, CompiledKernel] | No
         "find": (kernels or {}).get,
         "hooks": HOOKS,
         "in_flight": IN_FLIGHT,
+        "caller": sys._getframe,  # noqa: SLF001
+        "place_from": IN_FLIGHT.place_from,
+        "plain": plain,
+        "ordinal": IN_FLIGHT.ordinal,
+        "keep": IN_FLIGHT.keep,
         "now": time_ns,
         "next_launch_id": next_launch_id,
     }
@@ -103,7 +109,8 @@ def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
     id = next_launch_id()
     note(id, x, y, z, stream, start_ns, {values})
     if in_flight.watched:
-        in_flight.add_packed(ran or kernel, id, (x, y, z), passed, stream, packer)
+        keep((ordinal(), id, ran or kernel, (x, y, z), plain(passed), stream, packer,
+              place_from(caller(1))))
 """
 
 

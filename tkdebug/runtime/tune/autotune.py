@@ -387,8 +387,8 @@ class Autotuner(KernelInterface):
         if not KNOBS.quick:
             compiles = " and compiles" if config is not candidates[0] else ""
             self._tell_once(
-                "interpreted, so nothing is timed; taking the first of "
-                f"{len(self.configs)} configs that survives pruning{compiles} ({config})"
+                f"not timed, as it is interpreted; takes the first of {len(self.configs)} configs "
+                f"that survives pruning{compiles} ({config.brief})"
             )
 
     def _tell_once(self, text: str) -> None:

@@ -58,6 +58,16 @@ class Config:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self._identity() == other._identity()
 
+    @property
+    def brief(self) -> str:
+        """As `str` has it, without clusters of one block and without a limit that there is not."""
+        shown = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages}
+        if self.num_ctas != 1:
+            shown["num_ctas"] = self.num_ctas
+        if self.maxnreg is not None:
+            shown["maxnreg"] = self.maxnreg
+        return ", ".join(f"{name}: {value}" for name, value in shown.items())
+
     def __str__(self) -> str:
         shown = {
             **self.kwargs,

@@ -19,6 +19,7 @@ from tkdebug.compiler.targets.target import (
     CLUSTER,
     FP8_CONVERSIONS,
     FP8_MMA,
+    L2_POLICIES,
     MMA_SM80,
     REDUX,
     STMATRIX,
@@ -37,7 +38,7 @@ BANKS = SharedBanks(count=32, word_bytes=4, access_bytes=16)
 _KIB = 1024
 
 _TURING: frozenset[str] = frozenset()
-_AMPERE = _TURING | {ASYNC_COPIES, BF16_CONVERSIONS, MMA_SM80, REDUX}
+_AMPERE = _TURING | {ASYNC_COPIES, BF16_CONVERSIONS, L2_POLICIES, MMA_SM80, REDUX}
 _ADA = _AMPERE | {FP8_CONVERSIONS, FP8_MMA}
 _SM90 = _ADA | {BF16_ARITHMETIC, CLUSTER, TMA, STMATRIX, VECTOR_ATOMICS}
 # wgmma is sm_90a's alone, and tcgen05 is not in GPUs of compute capability 12.

@@ -71,6 +71,7 @@ class Lowering:
         self.words_of_bytes: dict[str, tuple[LLVMValue, int]] = {}
         self._thread_parts: dict[LinearLayout, dict[str, LLVMValue]] = {}
         self._owners: dict[tuple[int, int], LLVMValue | None] = {}
+        self._l2_policies: dict[str, LLVMValue] = {}
         function = tt.Func(module.function)
         self.num_warps = function.num_warps
         self.flushes_subnormals = function.flush_subnormals
@@ -277,6 +278,16 @@ class Lowering:
         """i1: whether this thread is the one that acts for its elements; None when all do."""
         free = layout.free_masks
         return self._is_owner(free.get(LANE, 0), free.get(WARP, 0))
+
+    def l2_policy(self, priority: str) -> LLVMValue:
+        """i64: the policy of L2 for all of what an access touches; `priority` as `evict_last`."""
+        known = self._l2_policies.get(priority)
+        if known is None:
+            with self.emit.in_entry():
+                text = f"createpolicy.fractional.L2::{priority}.b64 $0, 1.0;"
+                known = self.emit.asm(text, "=l", "i64", [], side_effects=False)
+            self._l2_policies[priority] = known
+        return known
 
     @cached_property
     def is_first_thread(self) -> LLVMValue:

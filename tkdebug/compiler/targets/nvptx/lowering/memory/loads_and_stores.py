@@ -14,11 +14,12 @@ from functools import partial
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess
+from tkdebug.compiler.dialects.interfaces import MaskedAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers, modifiers_of
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import CONSTRAINTS, Words, pack, unpack
 from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     Good,
@@ -51,15 +52,15 @@ def lower_load(
     fills = None
     if mask is not None or access is not None:
         fills = fill_words(ctx, pointee, other, len(pointers), words)
-    load = partial(_load_groups, ctx, _load_modifiers(op), pointers, mask, fills, words)
+    load = partial(_load_groups, ctx, modifiers_of(ctx, op), pointers, mask, fills, words)
     if access is None:
         loaded = load()
     elif access.is_short:
         assert fills is not None
-        loaded = guarded_load(ctx, access, _load_modifiers(op), words.vector, fills)
+        loaded = guarded_load(ctx, access, modifiers_of(ctx, op), words.vector, fills)
     else:
         assert fills is not None
-        modifiers = _load_modifiers(op)
+        modifiers = modifiers_of(ctx, op)
         astray = partial(load_good, ctx, modifiers, pointers, fills, words)
         loaded = either_way(ctx, access, load, astray)
     type_, bits = ctx.element_type(op.result), memory_bits(pointee)
@@ -85,7 +86,7 @@ def fill_words(
 
 def _load_groups(
     ctx: Lowering,
-    modifiers: str,
+    modifiers: Modifiers,
     pointers: Registers,
     mask: Registers | None,
     fills: Sequence[Registers] | None,
@@ -103,7 +104,7 @@ def _load_groups(
 
 def load_good(
     ctx: Lowering,
-    modifiers: str,
+    modifiers: Modifiers,
     pointers: Registers,
     fills: Sequence[Registers],
     words: Words,
@@ -143,7 +144,7 @@ def _load_words(
     ctx: Lowering,
     pointer: LLVMValue,
     words: Words,
-    modifiers: str,
+    modifiers: Modifiers,
     predicate: LLVMValue | None,
     fill: Sequence[LLVMValue] | None,
 ) -> list[LLVMValue]:
@@ -155,9 +156,14 @@ def _load_words(
     target = f"{{{outputs}}}" if words.count > 1 else outputs
     arguments = [pointer]
     constraints = [f"={letter}"] * words.count + ["l"]
-    access = f"ld{modifiers}{words.suffix} {target}, [${words.count}];"
+    policy = modifiers.last_operand(lambda value: f"${words.count + 1}")
+    access = f"ld{modifiers.text}{words.suffix} {target}, [${words.count}]{policy};"
     lines = [access]
+    if modifiers.policy is not None:
+        arguments.append(modifiers.policy)
+        constraints.append("l")
     if predicate is not None and fill is not None:
+        guard = f"@${words.count + len(arguments)}"
         arguments.append(predicate)
         constraints.append("b")
         for i, value in enumerate(fill):
@@ -167,7 +173,7 @@ def _load_words(
                 arguments.append(ctx.emit.cast("zext", value, f"i{register_bits}"))
                 constraints.append(letter)
             lines.insert(i, f"mov.b{register_bits} {names[i]}, {source};")
-        lines[-1] = f"@${words.count + 1} {access}"
+        lines[-1] = f"{guard} {access}"
         # The old values must not share registers with the pointer, which is read after them.
         constraints[: words.count] = [f"=&{letter}"] * words.count
     register = f"i{register_bits}"
@@ -200,7 +206,7 @@ def lower_store(
         store()
     elif access.is_short:
         owner = _store_owner(ctx, op)
-        guarded_store(ctx, access, _modifiers(op), words.vector, packed, owner)
+        guarded_store(ctx, access, modifiers_of(ctx, op), words.vector, packed, owner)
     else:
         astray = partial(_store_good, ctx, op, pointers, values, packed, words)
         either_way(ctx, access, store, astray)
@@ -247,7 +253,7 @@ def _store_good(
         predicate = is_on if owner is None else emit.bit_and(owner, is_on)
         there = emit.gep(pointer, "i8", place * element_bytes)
         word = pack(ctx, [value], single)
-        _store_words(ctx, there, word, single, _modifiers(op), predicate)
+        _store_words(ctx, there, word, single, modifiers_of(ctx, op), predicate)
     emit.branch(after)
     emit.start(after)
     return []
@@ -269,7 +275,7 @@ def _store_groups(
     words: Words,
 ) -> Registers:
     """st.global of all words of a tile; gives none."""
-    modifiers, owner = _modifiers(op), _store_owner(ctx, op)
+    modifiers, owner = modifiers_of(ctx, op), _store_owner(ctx, op)
     for index, part in enumerate(packed):
         first = index * words.count * words.per_word
         predicate = owner
@@ -285,7 +291,7 @@ def _store_words(
     pointer: LLVMValue,
     packed: Sequence[LLVMValue],
     words: Words,
-    modifiers: str,
+    modifiers: Modifiers,
     predicate: LLVMValue | None,
 ) -> None:
     letter, register_bits = CONSTRAINTS[words.bits]
@@ -296,7 +302,11 @@ def _store_words(
         constraints.append(letter)
     sources = ", ".join(f"${i + 1}" for i in range(words.count))
     source = f"{{{sources}}}" if words.count > 1 else sources
-    access = f"st{modifiers}{words.suffix} [$0], {source};"
+    policy = modifiers.last_operand(lambda value: f"${words.count + 1}")
+    access = f"st{modifiers.text}{words.suffix} [$0], {source}{policy};"
+    if modifiers.policy is not None:
+        arguments.append(modifiers.policy)
+        constraints.append("l")
     if predicate is not None:
         access = f"@${len(arguments)} {access}"
         arguments.append(predicate)
@@ -323,19 +333,6 @@ def pointee_of(pointer: Value) -> ScalarType | PointerType:
     type_ = element_of(pointer.type)
     assert isinstance(type_, PointerType)
     return type_.pointee
-
-
-_EVICTION = {"evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last"}
-
-
-def _load_modifiers(op: Operation) -> str:
-    return ".volatile.global" if tt.Load(op).volatile else _modifiers(op)
-
-
-def _modifiers(op: Operation) -> str:
-    # An eviction priority and a cache operator exclude each other.
-    access = PointerAccess(op)
-    return ".global" + (access.cache or _EVICTION.get(access.eviction, ""))
 
 
 LOWERINGS: dict[str, Lower] = {tt.Load.name: lower_load, tt.Store.name: lower_store}

@@ -19,6 +19,7 @@ from tkdebug.compiler.probes import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers
 from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     TestedAccess,
     report_bits,
@@ -235,7 +236,7 @@ class _TwoWays:
 def guarded_load(
     ctx: Lowering,
     access: TestedAccess,
-    modifiers: str,
+    modifiers: Modifiers,
     vector: Vector,
     fills: Sequence[Registers],
 ) -> Registers:
@@ -266,19 +267,22 @@ def guarded_load(
     ]
     ways = _TwoWays(ctx, access, text)
 
+    policy = modifiers.last_operand(text.use)
+
     def target(group: int) -> str:
         listed = ", ".join(names[group * vector.words : (group + 1) * vector.words])
         return f"{{{listed}}}" if vector.words > 1 else listed
 
     def near(group: int) -> None:
-        there = f"{target(group)}, [{ways.place(group)}]"
-        text.put(f"{ways.guard(group)}ld{modifiers}{vector.suffix} {there};")
+        there = f"{target(group)}, [{ways.place(group)}]{policy}"
+        text.put(f"{ways.guard(group)}ld{modifiers.text}{vector.suffix} {there};")
 
     def far(group: int) -> None:
         begin = group * vector.words
         if vector.is_packed:
             text.put(*ways.compared_vector(group), ways.compared(group, "o", ways.limit))
-            text.put(f"@q ld{modifiers}{vector.suffix} {target(group)}, [{ways.place(group)}];")
+            there = f"{target(group)}, [{ways.place(group)}]{policy}"
+            text.put(f"@q ld{modifiers.text}{vector.suffix} {there};")
             text.put(f"sub.s64 l, {ways.size}, o;", f"min.u64 l, l, {vector.bytes};")
             text.put("cvt.u32.u64 n, l;", f"and.b32 n, n, -{ways.element_bytes};")
             text.put("shl.b32 n, n, 3;")
@@ -291,7 +295,8 @@ def guarded_load(
             text.put(ways.compared(group, "l" if moved else "o", ways.limit))
             text.put(*ways.noted(group, word))
             name = names[begin + word]
-            text.put(f"@q ld{modifiers}.b{vector.bits} {name}, [{ways.place(group, moved)}];")
+            there = f"{name}, [{ways.place(group, moved)}]{policy}"
+            text.put(f"@q ld{modifiers.text}.b{vector.bits} {there};")
 
     text.put("{", *_REGISTERS)
     is_masked = access.mask is not None
@@ -325,7 +330,7 @@ def _merged(name: str, fill: str, vector: Vector, word: int) -> tuple[str, ...]:
 def guarded_store(
     ctx: Lowering,
     access: TestedAccess,
-    modifiers: str,
+    modifiers: Modifiers,
     vector: Vector,
     packed: Sequence[Registers],
     owner: LLVMValue | None,
@@ -349,6 +354,7 @@ def guarded_store(
         [text.use(ctx.emit.cast("zext", word, vector.register)) for word in words]
         for words in packed
     ]
+    policy = modifiers.last_operand(text.use)
     parts = [f"w{word}" for word in range(vector.words)]
     bits = max(16, vector.bits)
 
@@ -357,7 +363,8 @@ def guarded_store(
 
     def near(group: int) -> None:
         place, guard = ways.place(group), ways.guard(group)
-        text.put(f"{guard}st{modifiers}{vector.suffix} [{place}], {source(names[group])};")
+        what = f"[{place}], {source(names[group])}{policy}"
+        text.put(f"{guard}st{modifiers.text}{vector.suffix} {what};")
 
     def far(group: int) -> None:
         place = ways.place(group)
@@ -369,7 +376,8 @@ def guarded_store(
             moves = zip(parts, names[group], strict=True)
             text.put(*(f"@b mov.b{bits} {part}, {word};" for part, word in moves))
         text.put(*((f"and.pred q, q, {acting};",) if acting else ()))
-        text.put(f"@q st{modifiers}{vector.suffix} [{place}], {source(names[group])};")
+        what = f"[{place}], {source(names[group])}{policy}"
+        text.put(f"@q st{modifiers.text}{vector.suffix} {what};")
 
     text.put("{", *_REGISTERS)
     begin: tuple[str, ...] = ()
@@ -377,13 +385,15 @@ def guarded_store(
         text.put(".reg .pred part;", ".reg .b64 at, to;", f".reg .b{bits} {', '.join(parts)};")
         zeros = (f"mov.b{bits} {part}, 0;" for part in parts)
         begin = ("setp.ne.u32 part, 0, 0;", "mov.b64 at, 0;", "mov.b64 to, 0;", *zeros)
-    ways.write(near, far, begin, _stored_part(ways, modifiers, vector, parts, acting))
+    ways.write(
+        near, far, begin, _stored_part(ways, f"st{modifiers.text}", policy, vector, parts, acting)
+    )
     text.put("}")
     ways.emit()
 
 
 def _stored_part(
-    ways: _TwoWays, modifiers: str, vector: Vector, parts: Sequence[str], acting: str
+    ways: _TwoWays, store: str, policy: str, vector: Vector, parts: Sequence[str], acting: str
 ) -> list[str]:
     """Instructions that store the good elements of the vector at `to`, `at` in the tensor."""
     lines = [f"and.pred part, part, {acting};"] if acting and vector.elements > 1 else []
@@ -400,7 +410,7 @@ def _stored_part(
         lines += [
             f"add.s64 l, at, {moved};",
             f"setp.lt.and.u64 q, l, {ways.limit}, part;",
-            f"@q st{modifiers}.b{vector.element_bits} [to+{moved}], {value};",
+            f"@q {store}.b{vector.element_bits} [to+{moved}], {value}{policy};",
         ]
     return lines
 

@@ -20,6 +20,7 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.loads_and_stores import (
     load_good,
     pointee_of,
 )
+from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import Words
 from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     Good,
@@ -96,7 +97,7 @@ def lower_async_copy(
         pointee = pointee_of(copy.pointer)
         words = Words.of(memory_bits(pointee), vector)
         filled = fill_words(ctx, pointee, other, len(pointers), words)
-        loaded = list(words.groups(load_good(ctx, ".global", pointers, filled, words, good)))
+        loaded = list(words.groups(load_good(ctx, Modifiers(), pointers, filled, words, good)))
         for group, address in zip(plan.groups, addresses, strict=True):
             store_vector(ctx, address, loaded[group[0] // vector], owner)
         if ctx.target.has(WGMMA):

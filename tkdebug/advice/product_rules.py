@@ -1,0 +1,198 @@
+"""Rules about matrix products: slower units, sums of products that are no `tl.dot`, small tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
+from tkdebug.advice.findings import Finding, Launch, without
+from tkdebug.advice.machines import TENSOR_SHARE, TF32_BITS
+from tkdebug.advice.model import Work, l2_bytes
+from tkdebug.errors import Frame
+
+# What tl.dot takes along its result's axes and along the sum.
+_LEAST_SIDE, _LEAST_SUM = 16, 16
+# Tiles with such sides ask little of the second-level cache for what they compute.
+_LARGE_SIDE = 128
+# Warpgroup instructions take so many rows. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix".
+_WGMMA_ROWS = 64
+
+
+def tensor_cores(launch: Launch) -> Iterator[Finding]:
+    """Products that a better unit could compute."""
+    machine = launch.machine
+    for frame, dots in _dots_by_line(launch.facts).items():
+        dot = max(dots, key=lambda d: d.flops)
+        if not dot.why or not dot.flops:
+            continue
+        flops = sum(d.flops * d.passes for d in dots)
+        bits = dot.bits if dot.bits <= 16 else 19
+        if dot.operands == "f64":
+            continue
+        peak = machine.tensor_flops.get(bits, machine.tensor_flops[16])
+        best = flops / (peak * TENSOR_SHARE)
+        pipes = launch.work.pipes
+        now = 0.0
+        if dot.unit == "fma":
+            kind = "no-tensor-cores"
+            fma = flops / 64
+            pipes = without(pipes, {"fp32": fma, "issue": fma})
+            message = f"dot: computed by FMA units, because {dot.why}"
+            if dot.operands == "f32":
+                message += '; input_precision="tf32" or "tf32x3", or 16-bit operands, use them'
+            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
+            loads = _shared_loads(launch.facts, frame)
+        else:
+            kind = "no-wgmma"
+            now = flops / (peak * machine.mma_share * TENSOR_SHARE)
+            message = f"dot: computed by mma.sync and not by wgmma, because {dot.why}"
+            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
+            loads = _shared_loads(launch.facts, frame)
+            pipes = without(pipes, {"issue": _products(launch.facts, frame)})
+        work = replace(
+            launch.work,
+            tensor_s=launch.work.tensor_s - now + best,
+            pipes=without(pipes, {"lsu": loads, "issue": loads}),
+            l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared - loads),
+        )
+        yield Finding(frame, kind, message, work)
+
+
+def _shared_loads(facts: KernelFacts, frame: Frame) -> float:
+    return sum(c.by_pipe.get("lsu", 0.0) for c in facts.code if c.frame == frame)
+
+
+def _products(facts: KernelFacts, frame: Frame) -> float:
+    """Instructions of tensor cores."""
+    return sum(c.by_pipe.get("tensor", 0.0) for c in facts.code if c.frame == frame)
+
+
+def _dots_by_line(facts: KernelFacts) -> Mapping[Frame, list[DotFacts]]:
+    found: dict[Frame, list[DotFacts]] = {}
+    for dot in facts.dots:
+        found.setdefault(dot.frame, []).append(dot)
+    return found
+
+
+def broadcasting(launch: Launch) -> Iterator[Finding]:
+    """Sums of products of broadcast tiles, which are matrix products."""
+    facts, machine = launch.facts, launch.machine
+    for found in facts.broadcast_products:
+        rows, columns, depth = found.tile
+        if min(rows, columns) < _LEAST_SIDE or found.bits > 32 or not found.flops:
+            continue
+        peak = machine.tensor_flops.get(16 if found.bits <= 16 else TF32_BITS)
+        if peak is None:
+            continue
+        pipes: Mapping[str, float] = launch.work.pipes
+        for line in facts.code:
+            if line.frame in found.frames:
+                pipes = without(pipes, line.by_pipe)
+        shared = sum(s.wavefronts for s in facts.shared if s.frame in found.frames)
+        tensor_s = found.flops / (peak * machine.mma_share * TENSOR_SHARE)
+        work = replace(
+            launch.work,
+            pipes=pipes,
+            l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared),
+            tensor_s=launch.work.tensor_s + tensor_s,
+        )
+        longer = "" if depth >= _LEAST_SUM else f", of {_LEAST_SUM} elements along the sum at least"
+        message = (
+            f"sum of products of broadcast tiles: a matrix product of {rows}x{columns}, {depth} "
+            f"along the sum, computed by FMA units, because only tl.dot uses tensor cores; "
+            f"tl.dot of the two tiles{longer}, computes it"
+        )
+        yield Finding(found.frame, "no-tensor-cores", message, work)
+
+
+def small_products(launch: Launch) -> Iterator[Finding]:
+    """Products of small tiles, whose operands are read again by many programs."""
+    facts = launch.facts
+    loads = {a.op_id: a for a in facts.accesses if a.in_loop}
+    for dots in _dots_by_line(facts).values():
+        dot = max(dots, key=lambda d: d.flops)
+        taller, wider = _growth(dot, loads, facts.programs / launch.machine.sms)
+        if dot.unit == "fma" or taller * wider == 1:
+            continue
+        rows, columns, _ = dot.tile
+        message = (
+            f"dot: a tile of {rows}x{columns} reads its operands again in so many programs that "
+            f"the cache is busy with them; {rows * taller}x{columns * wider} reads "
+            f"{_bytes_ratio(dot, loads, taller, wider):.2g}x less for the same product"
+        )
+        work = _of_larger_tiles(launch, dots, loads, taller, wider)
+        yield Finding(dot.frame, "small-product-tiles", message, work)
+
+
+def _growth(dot: DotFacts, loads: Mapping[int, AccessFacts], waves: float) -> tuple[int, int]:
+    """How many times as many rows and columns a tile could have.
+
+    No more than programs read the same operand, and so that each multiprocessor has a program.
+    """
+    rows, columns, _ = dot.tile
+    sides = {"rows": rows, "columns": columns}
+    again = {"rows": _read_again(loads, dot.loads[1]), "columns": _read_again(loads, dot.loads[0])}
+    grown = {"rows": 1, "columns": 1}
+    while True:
+        can = [
+            side
+            for side in sides
+            if sides[side] * grown[side] * 2 <= _LARGE_SIDE and grown[side] * 2 <= again[side]
+        ]
+        if not can or waves < 2 * grown["rows"] * grown["columns"]:
+            return grown["rows"], grown["columns"]
+        grown[min(can, key=lambda side: sides[side] * grown[side])] *= 2
+
+
+def _read_again(loads: Mapping[int, AccessFacts], op_id: int | None) -> float:
+    """How many times each element of an operand is read in the launch."""
+    load = loads.get(op_id) if op_id is not None else None
+    if load is None or not load.footprint_bytes:
+        return 1.0
+    return load.elements * load.element_bytes / load.footprint_bytes
+
+
+def _kept(dot: DotFacts, taller: int, wider: int) -> Iterator[tuple[int, float]]:
+    """The loads of a product's operands, each with the share of its reads that larger tiles make.
+
+    Rows are read once for each tile in their row of tiles, columns alike.
+    """
+    for op_id, times in zip(dot.loads, (wider, taller), strict=True):
+        if op_id is not None:
+            yield op_id, 1 / times
+
+
+def _bytes_ratio(dot: DotFacts, loads: Mapping[int, AccessFacts], taller: int, wider: int) -> float:
+    kept = [(l2_bytes(loads[op]), share) for op, share in _kept(dot, taller, wider) if op in loads]
+    return sum(size for size, _ in kept) / sum(size * share for size, share in kept)
+
+
+def _of_larger_tiles(
+    launch: Launch, dots: list[DotFacts], loads: Mapping[int, AccessFacts], taller: int, wider: int
+) -> Work:
+    """The work with such tiles: fewer copies, and what moves operands to products."""
+    facts, machine, work = launch.facts, launch.machine, launch.work
+    dot = max(dots, key=lambda d: d.flops)
+    fewer = 1 - 1 / _bytes_ratio(dot, loads, taller, wider)
+    saved = {op: 1 - share for op, share in _kept(dot, taller, wider) if op in loads}
+    frames = {dot.frame, *(loads[op].frame for op in saved)}
+    removed: dict[str, float] = {}
+    for line in facts.code:
+        if line.frame in frames:
+            moves = {p: n * fewer for p, n in line.by_pipe.items() if p in ("int", "lsu")}
+            for pipe, count in (*moves.items(), ("issue", sum(moves.values()))):
+                removed[pipe] = removed.get(pipe, 0.0) + count
+    tensor_s = work.tensor_s
+    if dot.unit == "mma" and dot.tile[0] < _WGMMA_ROWS <= dot.tile[0] * taller:
+        flops = sum(d.flops * d.passes for d in dots)
+        peak = machine.tensor_flops.get(dot.bits, machine.tensor_flops[16]) * TENSOR_SHARE
+        tensor_s -= flops / peak * (1 / machine.mma_share - 1)
+    return replace(
+        work,
+        l2_bytes=work.l2_bytes - sum(l2_bytes(loads[op]) * share for op, share in saved.items()),
+        l1_wavefronts=work.l1_wavefronts
+        - sum(loads[op].lines * loads[op].executions * share for op, share in saved.items()),
+        pipes=without(work.pipes, removed),
+        tensor_s=tensor_s,
+    )

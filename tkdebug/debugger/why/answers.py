@@ -1,0 +1,321 @@
+"""Why an element is what it is: the lines, ops and loads that it was computed from, with values.
+
+The slice is of data: what was computed with what. What an address was computed from is a part of
+its own. Where a value was written by another program, or before the launch, the answer says so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import tt, ttng
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.tensor import tensor
+from tkdebug.debugger.element_names import named_by_script
+from tkdebug.debugger.elements import Element, argument_named, parse_element
+from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.value_text import number_text
+from tkdebug.debugger.why.access_finders import MissFinder, SourceFinder, WriteFinder, bit_mask
+from tkdebug.debugger.why.slice_lines import Line, Slice, is_nan
+from tkdebug.debugger.why.tracing import Tracer
+from tkdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.inspection import Inspection
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer.
+
+    Attributes:
+        what: the element, and where it comes from, in a sentence.
+        program: linear number; None where no program wrote it.
+        computed: the lines that its value was computed at, the last one first.
+        addressed: the lines that only the addresses of its loads, or masks, were computed at.
+        inputs: the arguments that took part as numbers.
+        sources: who wrote what was loaded, a sentence for each tensor that somebody is known to
+            have written: another program of this launch, or an earlier launch.
+    """
+
+    what: str
+    program: int | None
+    computed: tuple[Line, ...] = ()
+    addressed: tuple[Line, ...] = ()
+    inputs: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+def why(
+    inspection: Inspection,
+    text: str,
+    frame: int = 0,
+    only_nan: bool = False,
+    program: int | None = None,
+) -> Why:
+    """Why an element of a tensor, or of a variable, is what it is.
+
+    Args:
+        inspection: of the stop.
+        text: `out[3, 17]`, `acc[0, 4]`, or the name of a scalar.
+        frame: whose variables are meant, 0 for the innermost.
+        only_nan: follow NaN alone, back to where it was born.
+        program: linear number of that whose variable is meant; None for the first selected one.
+
+    Raises:
+        UsageError: `text` names no element, or there is no such variable here.
+    """
+    variable = _variable(inspection, text, frame)
+    if variable is not None:
+        name, value, index = variable
+        return _of_variable(inspection, text, name, value, index, only_nan, program)
+    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
+    return _of_element(inspection, element, only_nan)
+
+
+def _variable(
+    inspection: Inspection, text: str, frame: int
+) -> tuple[str, Value, tuple[int, ...]] | None:
+    """The variable and the index that `text` names; None for an argument's element."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise UsageError(f"why: {text}: expected an element, such as out[3, 17]") from None
+    index: object = ()
+    if isinstance(node, ast.Subscript):
+        try:
+            index = ast.literal_eval(node.slice)
+        except ValueError:
+            raise UsageError(f"why: {text}: the indices must be numbers") from None
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise UsageError(f"why: {text}: expected a variable, or an element such as out[3, 17]")
+    if inspection.here is None or inspection.host_frame(frame) is not None:
+        return None
+    mark = inspection.mark_of(frame)
+    found = mark.names.get(node.id)
+    if node.id in mark.missing and argument_named(node.id, inspection.launch.arguments) is None:
+        raise UsageError(f"why: `{node.id}` is not available here: {mark.missing[node.id]}")
+    is_argument = argument_named(node.id, inspection.launch.arguments) is not None
+    if found is None and isinstance(node, ast.Name) and index != ():
+        return None  # an argument, or a global that was passed as one
+    if not is_argument and not isinstance(found, tensor):
+        problem = "has no value here" if found is None else "is not a number or tile of the kernel"
+        raise UsageError(f"why: `{node.id}` {problem}")
+    if not isinstance(found, tensor) or found.type.scalar.is_ptr():
+        return None
+    full = index if isinstance(index, tuple) else (index,)
+    shape = found.shape
+    if len(full) != len(shape) or not all(
+        isinstance(place, int) and -extent <= place < extent
+        for place, extent in zip(full, shape, strict=True)
+    ):
+        count = f"{len(shape)} ind{'ex' if len(shape) == 1 else 'ices'}"
+        problem = (
+            f"`{text.strip()}` is not an element of it"
+            if len(full) == len(shape)
+            else f"an element has {count}, such as {node.id}{[0] * len(shape)}"
+        )
+        raise UsageError(f"why: `{node.id}` has shape {list(shape)}; {problem}")
+    return node.id, found.value, tuple(int(p) % e for p, e in zip(full, shape, strict=True))
+
+
+def _of_variable(
+    inspection: Inspection,
+    text: str,
+    name: str,
+    value: Value,
+    index: tuple[int, ...],
+    only_nan: bool,
+    program: int | None,
+) -> Why:
+    here, programs = inspection.here, inspection.programs
+    assert here is not None
+    if not programs:
+        raise UsageError("why: none of the selected programs is here")
+    program = programs[0] if program is None else program
+    tracer = _traced(inspection, program, here.moment)
+    number = tracer.current.get(value, -1)
+    if number < 0:
+        raise UsageError(f"why: `{name}` has no value in this program")
+    instance = tracer.instances[number]
+    assert instance.data is not None
+    mask = torch.zeros(instance.data.shape, dtype=torch.bool)
+    mask[index] = True
+    shown = instance.data[index].item()
+    what = f"{text} is {number_text(shown)} in program {inspection.program_text(program)}"
+    starts = [(number, mask)]
+    return _sliced(inspection, here.moment, tracer, what, program, starts, [], only_nan)
+
+
+def _traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
+    execution = inspection.execution
+    return execution.execute_beside(lambda now: Tracer(execution, until, now, program), until)
+
+
+def _memory_of(inspection: Inspection, element: Element) -> float | int | bool:
+    tensor_ = inspection.launch.arguments[element.name]
+    held = tensor_ if isinstance(tensor_, torch.Tensor) else tensor_.base
+    value: float | int | bool = held[element.index].item()
+    return value
+
+
+def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
+    """Why no program has written an element.
+
+    Args:
+        inspection: of the stop.
+        text: `out[3, 17]`.
+        frame: whose names are meant, 0 for the innermost.
+
+    Raises:
+        UsageError: `text` names no element.
+    """
+    if inspection.code.stage.is_gpu:
+        raise UsageError(
+            "why-not-written: masks of stores are not looked at in GPU IR; `stage tile-ir` begins "
+            "the launch again where they are"
+        )
+    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
+    until, execution = inspection.moment, inspection.execution
+    written = execution.execute_beside(
+        lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
+    ).found
+    if written is not None:
+        who, line = inspection.program_text(written.program), written.op.location.primary.line
+        return Why(f"{element} was written, by program {who} at line {line}", written.program)
+    missed = execution.execute_beside(
+        lambda now: MissFinder(execution, until, now, element), until, is_whole=True
+    )
+    lines = []
+    for miss in missed.misses:
+        line, who = miss.op.location.primary.line, inspection.program_text(miss.program)
+        why_ = "its mask is false there" if miss.is_masked else "it is not in that branch"
+        lines.append(f"program {who} addresses it at line {line}, but {why_}")
+    if not lines:
+        for op, (low, high) in missed.reached.items():
+            line = op.location.primary.line
+            lines.append(
+                f"the store at line {line} addresses elements {low} to {high} of {element.name} "
+                f"in all, never this one, which is element {_offset(inspection, element)}"
+            )
+    if not lines:
+        lines.append(f"no store into {element.name} ran")
+    return Why(f"{element} was not written: {'; '.join(dict.fromkeys(lines))}", None)
+
+
+def _offset(inspection: Inspection, element: Element) -> int:
+    given = inspection.launch.arguments[element.name]
+    held = given if isinstance(given, torch.Tensor) else given.base
+    return sum(at * stride for at, stride in zip(element.index, held.stride(), strict=True))
+
+
+def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why:
+    until, execution = inspection.moment, inspection.execution
+    finder = execution.execute_beside(
+        lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
+    )
+    value = _memory_of(inspection, element)
+    write = finder.found
+    if write is None:
+        what = f"{element} is {number_text(value)}: no program of this launch has written it"
+        return Why(what, None)
+    tracer = _traced(inspection, write.program, Moment(write.time + 1, 0))
+    op, operands = tracer.stores.get(write.time, (write.op, ()))
+    if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
+        op, operands = write.op, ()  # `op` is the wait at which it lands
+    line = op.location.primary.line
+    who = inspection.program_text(write.program)
+    what = f"{element} is {number_text(value)}: written by program {who} at line {line}"
+    if tt.AtomicRmw.matches(write.op) and tt.AtomicRmw(write.op).kind not in ("xchg", "store"):
+        what += ", which combined it atomically with the value before; that one is not followed"
+    starts: list[tuple[int, Tensor]] = []
+    addresses: list[tuple[int, Tensor]] = []
+    if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
+        copy = tracer.bulk_store_of(op, write.lane, _offset(inspection, element))
+        if copy is not None and (held := tracer.instances[copy].data) is not None:
+            starts.append((copy, bit_mask(held.shape, write.lane)))
+    if not operands and op.results:
+        number = tracer.current.get(op.results[0], -1)
+        operands = tracer.instances[number].operands if number >= 0 else ()
+    for place, number in enumerate(operands):
+        if number < 0 or tracer.instances[number].data is None:
+            continue
+        data = tracer.instances[number].data
+        assert data is not None
+        mask = bit_mask(data.shape, write.lane if data.numel() > 1 else 0)
+        (starts if place == 1 else addresses).append((number, mask))
+    return _sliced(
+        inspection,
+        Moment(write.time, 0),
+        tracer,
+        what,
+        write.program,
+        starts,
+        addresses,
+        only_nan,
+        op,
+    )
+
+
+def _sliced(
+    inspection: Inspection,
+    until: Moment,
+    tracer: Tracer,
+    what: str,
+    program: int,
+    starts: Sequence[tuple[int, Tensor]],
+    addresses: Iterable[tuple[int, Tensor]],
+    only_nan: bool,
+    store: Operation | None = None,
+) -> Why:
+    if only_nan and not any(
+        bool(is_nan(tracer.instances[number].data)[mask].any()) for number, mask in starts
+    ):
+        raise UsageError(f"why-nan: {what}, which is no NaN")
+    values = Slice(tracer, only_nan)
+    values.follow(starts)
+    if store is not None:
+        values.line(store, 1 << 62)
+    places = Slice(tracer, False)
+    if not only_nan:
+        places.follow([*addresses, *values.addresses])
+    computed = values.sorted()
+    known = {line.frames for line in computed}
+    addressed = [line for line in places.sorted() if line.frames not in known]
+    inputs = dict.fromkeys([*values.inputs, *places.inputs])
+    sources = _sources(inspection, [*computed, *addressed], until)
+    return Why(what, program, tuple(computed), tuple(addressed), tuple(inputs), tuple(sources))
+
+
+def _sources(inspection: Inspection, lines: Iterable[Line], until: Moment) -> list[str]:
+    """Who wrote what the lines loaded."""
+    bytes_of: dict[int, list[Tensor]] = {}
+    names: dict[int, str] = {}
+    for line in lines:
+        for name, (buffer, offsets, _) in line.loads.items():
+            places = (torch.cat(offsets) + buffer.storage_offset) * buffer.itemsize
+            bytes_of.setdefault(buffer.storage_key, []).append(places)
+            names[buffer.storage_key] = name
+    if not bytes_of:
+        return []
+    wanted = {key: torch.cat(places) for key, places in bytes_of.items()}
+    execution = inspection.execution
+    found = execution.execute_beside(
+        lambda now: SourceFinder(execution, until, now, wanted), until, is_whole=True
+    ).found
+    said = []
+    for key, name in names.items():
+        write = found.get(key)
+        if write is not None:
+            who, at = inspection.program_text(write.program), write.op.location.primary.line
+            said.append(f"{name}: this launch has written there, last program {who} at line {at}")
+        elif key in inspection.launch.written_before:
+            said.append(f"{name}: {inspection.launch.written_before[key]} has written it")
+    return said

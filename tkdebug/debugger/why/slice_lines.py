@@ -1,0 +1,257 @@
+"""What an element was computed from, line by line: a slice through traced instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
+from tkdebug.compiler.ir import Operation
+from tkdebug.debugger.value_text import number_text
+from tkdebug.debugger.why.shared_slices import DOTS, written_by
+from tkdebug.debugger.why.slices import operand_masks
+from tkdebug.debugger.why.tracing import Instance, Tracer
+from tkdebug.errors import Frame
+from tkdebug.interpreter.memory.buffers import Buffer
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """A line that took part.
+
+    Attributes:
+        frames: the chain of calls, outermost first.
+        values: for each variable or op of it, the elements that took part, one tensor for each time
+            that it ran, the last time first.
+        loads: the elements that it loaded, by the name of the tensor: offsets and values.
+        last: how many ops had begun when it ran last.
+        births: the ops of it whose result is NaN though no operand is.
+    """
+
+    frames: tuple[Frame, ...]
+    values: dict[str, list[Tensor]] = field(default_factory=dict)
+    loads: dict[str, tuple[Buffer, list[Tensor], list[Tensor]]] = field(default_factory=dict)
+    last: int = 0
+    births: list[str] = field(default_factory=list)
+
+    @property
+    def place(self) -> Frame:
+        """The innermost."""
+        return self.frames[-1]
+
+
+class Slice:
+    """The elements that took part, gathered from the last instance to the first."""
+
+    def __init__(self, tracer: Tracer, only_nan: bool) -> None:
+        self._instances = tracer.instances
+        self._tracer = tracer
+        # Of copies to shared memory: what they brought, where somebody read it.
+        self._landed: dict[int, Tensor] = {}
+        self._only_nan = only_nan
+        self._lines: dict[tuple[Frame, ...], Line] = {}
+        self.addresses: list[tuple[int, Tensor]] = []
+        self.inputs: list[str] = []
+
+    def line(self, op: Operation, time: int) -> Line:
+        """The line of an op."""
+        frames = op.location.frames
+        found = self._lines.setdefault(frames, Line(frames))
+        found.last = max(found.last, time)
+        return found
+
+    def sorted(self) -> list[Line]:
+        """The lines, those that ran last first."""
+        return sorted(self._lines.values(), key=lambda line: -line.last)
+
+    def follow(self, starts: Iterable[tuple[int, Tensor]]) -> None:
+        """Gather what the elements at some masks of instances were computed from."""
+        masks: dict[int, Tensor] = {}
+        for number, mask in starts:
+            masks[number] = masks[number] | mask if number in masks else mask
+        while masks:
+            number = max(masks)
+            mask = masks.pop(number)
+            if not bool(mask.any()):
+                continue
+            for operand, part in self._operands(self._instances[number], mask):
+                masks[operand] = masks[operand] | part if operand in masks else part
+
+    def _operands(self, instance: Instance, mask: Tensor) -> list[tuple[int, Tensor]]:
+        op = instance.op
+        if op is None:
+            self._note_input(instance)
+            return []
+        if arith.Constant.matches(op):
+            return []
+        tiles = [self._instances[n].data if n >= 0 else None for n in instance.operands]
+        if ttng.AsyncTmaCopyLocalToGlobal.matches(op):
+            self._note_coordinates(op, instance)
+            return self._through_shared(instance, instance.operands[1], mask, instance.data)
+        if instance.block is not None or instance.value is None:
+            self._note_block(op, instance, mask)
+            return []
+        self._note(instance, mask)
+        if ttg.LocalLoad.matches(op):
+            buffer, *_ = instance.operands
+            return self._through_shared(instance, buffer, mask, instance.data)
+        if scf.For.matches(op):
+            return []  # a loop's variable: its bounds are no part of what it counts
+        parts = operand_masks(op, mask, instance.value.index, tiles)
+        found = []
+        is_copy = ttg.AsyncCopyGlobalToLocal.matches(op)
+        is_load = tt.Load.matches(op) or is_copy
+        for place, (number, part) in enumerate(zip(instance.operands, parts, strict=False)):
+            if number < 0 or part is None:
+                continue
+            if op.name in DOTS and self._instances[number].places is not None:
+                held = self._tracer.contents.get((instance.number, place))
+                found += self._through_shared(instance, number, part, held)
+                continue
+            if tiles[place] is None:
+                continue
+            is_mask = arith.Select.matches(op) and place == 0
+            is_address = place in (0, 2) if is_copy else place < 2
+            if is_mask or (is_load and is_address and not self._is_other(op, place)):
+                self.addresses.append((number, part))
+                continue
+            if self._only_nan:
+                part = part & is_nan(tiles[place])
+            if bool(part.any()):
+                found.append((number, part))
+        if self._only_nan and not found and not is_load:
+            self.line(op, instance.time).births.append(_birth(op, instance, mask, tiles, parts))
+        return found
+
+    @staticmethod
+    def _is_other(op: Operation, place: int) -> bool:
+        if tt.Load.matches(op):
+            return place == 1 and tt.Load(op).mask is None
+        return place == 2 and ttg.AsyncCopyGlobalToLocal(op).mask is None
+
+    def _through_shared(
+        self, reader: Instance, view: int, mask: Tensor, held: Tensor | None
+    ) -> list[tuple[int, Tensor]]:
+        """What put the elements at a mask of a view of shared memory there."""
+        places = self._instances[view].places if view >= 0 else None
+        if places is None:
+            return []
+        if self._only_nan and held is not None:
+            mask = mask & is_nan(held)
+        found = []
+        writes = self._tracer.shared_writes
+        for write, hit, at in written_by(writes, reader.number, places, mask):
+            if write.source < 0:
+                continue
+            part = torch.zeros(write.places.numel(), dtype=torch.bool)
+            part[at] = True
+            source = self._instances[write.source]
+            if held is not None and source.data is None:
+                landed = self._landed.setdefault(
+                    write.source, torch.zeros(write.places.numel(), dtype=held.dtype)
+                )
+                landed[at] = held[hit].to(landed.dtype)
+            found.append((write.source, part.reshape(write.places.shape)))
+        return found
+
+    def _note_block(self, op: Operation, instance: Instance, mask: Tensor) -> None:
+        """A load through a descriptor: what of its block was read, and where from."""
+        line, block = self._note_coordinates(op, instance), instance.block
+        data = instance.data
+        if data is None and instance.number in self._landed:
+            data = self._landed[instance.number]
+        if block is None or data is None:
+            return
+        mask = mask.reshape(block.offsets.shape)
+        data, keeps = data.reshape(mask.shape), mask & block.keeps
+        _add_loads(line, block.buffer, block.offsets[keeps], data[keeps])
+        if instance.value is not None and instance.value.name is not None:
+            line.values.setdefault(instance.value.name, []).append(data[mask])
+
+    def _note_coordinates(self, op: Operation, instance: Instance) -> Line:
+        """The line of an access through a descriptor; its coordinates are followed as addresses."""
+        scalar = torch.ones((), dtype=torch.bool)
+        numbers = instance.operands[_first_coordinate(op) :]
+        self.addresses += [(number, scalar) for number in numbers if number >= 0]
+        return self.line(op, instance.time)
+
+    def _note_input(self, instance: Instance) -> None:
+        value, data = instance.value, instance.data
+        if value is not None and data is not None and instance.buffer is None and value.name:
+            self.inputs.append(f"{value.name} = {number_text(data.reshape(-1)[0].item())}")
+
+    def _note(self, instance: Instance, mask: Tensor) -> None:
+        op, value, data = instance.op, instance.value, instance.data
+        assert op is not None
+        assert value is not None
+        line = self.line(op, instance.time)
+        is_copy = ttg.AsyncCopyGlobalToLocal.matches(op)
+        if is_copy and instance.number in self._landed:
+            data = self._landed[instance.number].reshape(mask.shape)
+        if data is None:
+            return
+        if is_copy or tt.Load.matches(op):
+            place, *masks = instance.operands
+            masks = masks[1:] if is_copy else masks
+            pointer = self._instances[place]
+            if pointer.buffer is not None and pointer.data is not None:
+                keeps = mask
+                access = ttg.AsyncCopyGlobalToLocal(op) if is_copy else tt.Load(op)
+                if access.mask is not None:
+                    test = self._instances[masks[0]].data
+                    keeps = mask if test is None else mask & test.bool()
+                _add_loads(line, pointer.buffer, pointer.data[keeps], data[keeps])
+        name = value.name
+        if name is None and ttng.WarpGroupDotWait.matches(op):
+            source = self._instances[instance.operands[value.index]]
+            # Of the dot, if this is the wait that completes it.
+            name = op.operands[value.index].name if source.is_pending else None
+        if name is not None and instance.buffer is None and not (is_copy or instance.is_pending):
+            line.values.setdefault(name, []).append(data[mask])
+
+
+def _add_loads(line: Line, buffer: Buffer, offsets: Tensor, values: Tensor) -> None:
+    name = (buffer.name or "memory").removesuffix(".base")  # of a descriptor that passes took apart
+    _, places, found = line.loads.setdefault(name, (buffer, [], []))
+    places.append(offsets)
+    found.append(values)
+
+
+def _first_coordinate(op: Operation) -> int:
+    if ttng.AsyncTmaCopyGlobalToLocal.matches(op):
+        return len(op.operands) - len(ttng.AsyncTmaCopyGlobalToLocal(op).coordinates)
+    return 2 if ttng.AsyncTmaCopyLocalToGlobal.matches(op) else 1
+
+
+def is_nan(data: Tensor | None) -> Tensor:
+    """Which elements are NaN; none of integers."""
+    assert data is not None
+    if not data.dtype.is_floating_point:
+        return torch.zeros(data.shape, dtype=torch.bool)
+    return (data.float() if data.element_size() < 2 else data).isnan()
+
+
+def _birth(
+    op: Operation,
+    instance: Instance,
+    mask: Tensor,
+    tiles: list[Tensor | None],
+    parts: list[Tensor | None],
+) -> str:
+    """The first NaN of an op without one among its operands: what they were there."""
+    given = []
+    for operand, tile, part in zip(op.operands, tiles, parts, strict=False):
+        if tile is None or part is None or not bool(part.any()):
+            continue
+        picked = tile[part].reshape(-1)
+        name = operand.name or "an operand"
+        if picked.numel() == 1:
+            given.append(f"{name} = {number_text(picked[0].item())}")
+        else:
+            wide = picked.double()
+            bad = int((~wide.isfinite()).sum())
+            given.append(f"{name}: {picked.numel()} elements, {bad} of them not finite")
+    return f"{op.name.rpartition('.')[2]} of {', '.join(given) or 'constants'}"

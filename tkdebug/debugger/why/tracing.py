@@ -1,0 +1,317 @@
+"""What one program computed, op instance by op instance: traced by executing the launch again.
+
+The launch stays where it is: it is executed beside itself from a checkpoint, and memory is put back
+as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from tkdebug.compiler.dialects import scf, tt, ttg, ttng
+from tkdebug.compiler.ir import Operation, Region, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.debugger.counting import CountingObserver
+from tkdebug.debugger.execution import Execution
+from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.why.shared_slices import DOTS, SharedWrite, places_of
+from tkdebug.errors import UsageError
+from tkdebug.interpreter.memory.checked_access import loaded_type
+from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.memory.shared_buffers import read_view
+from tkdebug.interpreter.observers import Moments
+from tkdebug.interpreter.tiles.values import (
+    AddressTile,
+    BufferView,
+    DescriptorTile,
+    PointerTile,
+    TileValue,
+)
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.memory.buffers import Buffer
+
+_MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """What a load through a descriptor reads.
+
+    Attributes:
+        offsets: of each element in the buffer, in elements.
+        keeps: which elements are inside of the descriptor's shape; the others are padding.
+    """
+
+    buffer: Buffer
+    offsets: Tensor
+    keeps: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """One result of an op that ran once, for one program.
+
+    Attributes:
+        number: its position in the trace.
+        time: how many ops had begun.
+        op: None for an argument of the kernel.
+        value: the IR value.
+        operands: the numbers of the instances that it was computed from, -1 for unknown ones.
+        data: the tile of this program; offsets in elements where it is pointers; None where it has
+            no numbers.
+        buffer: what the pointers point into.
+        places: of a view of shared memory, the address of each element.
+        block: of a load through a descriptor, what it reads; None where that is not known.
+        is_pending: whether `data` stands for what an asynchronous op is still computing.
+    """
+
+    number: int
+    time: int
+    op: Operation | None
+    value: Value | None
+    operands: tuple[int, ...]
+    data: Tensor | None
+    buffer: Buffer | None = None
+    places: Tensor | None = None
+    block: Block | None = None
+    is_pending: bool = False
+
+
+class Tracer(CountingObserver):
+    """Notes each instance of one program.
+
+    Attributes:
+        instances: all, in the order in which they ran.
+        current: the instance that each IR value is just now.
+        stores: the instances' numbers of each store's operands, by time.
+        shared_writes: what was put into shared memory, in order.
+        bulk_stores: the instances of bulk copies to memory, in order.
+        contents: what views of shared memory held when an op read them: by the instance of its
+            result and the operand's position.
+    """
+
+    def __init__(self, execution: Execution, until: Moment, now: int, program: int) -> None:
+        super().__init__(execution, until, now)
+        self.instances: list[Instance] = []
+        self.current: dict[Value, int] = {}
+        self.stores: dict[int, tuple[Operation, tuple[int, ...]]] = {}
+        self.shared_writes: list[SharedWrite] = []
+        self.contents: dict[tuple[int, int], Tensor] = {}
+        self.bulk_stores: list[int] = []
+        self._program = program
+        self._pending: dict[Operation, list[int]] = {}
+        self._bytes = 0
+
+    def moments(self, op: Operation) -> Moments:
+        """Everything."""
+        if tt.Func.matches(op):
+            return Moments.REGIONS
+        wanted = super().moments(op)
+        return wanted | Moments.REGIONS if wanted and op.regions else wanted
+
+    def _is_active(self, run: Evaluator) -> bool:
+        place = self._program - run.first
+        if not 0 <= place < run.programs:
+            return False
+        return run.active is None or bool(run.active[place])
+
+    def _ids(self, values: Sequence[Value]) -> list[int]:
+        return [self.current.get(value, -1) for value in values]
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Note what goes into a loop, and what a store stores."""
+        super().before(run, op, operands)
+        if not self._is_active(run):
+            return
+        if scf.For.matches(op):
+            self._pending[op] = self._ids(scf.For(op).inits)
+        elif scf.While.matches(op):
+            self._pending[op] = self._ids(op.operands)
+        elif not op.results:
+            ids = tuple(self._ids(op.operands))
+            self.stores[self.now] = (op, ids)
+            if ttg.LocalStore.matches(op):
+                self._writes_shared(ids[1], ids[0])
+            elif ttng.AsyncTmaCopyGlobalToLocal.matches(op):
+                self._bulk_copy(run, op, ids, operands)
+            elif ttng.AsyncTmaCopyLocalToGlobal.matches(op):
+                self._bulk_store(run, op, ids, operands)
+
+    def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
+        """Bind a region's arguments to the instances that they are."""
+        if not self._is_active(run):
+            return
+        op = region.parent
+        assert op is not None
+        given = region.block.arguments
+        if tt.Func.matches(op):
+            for argument, value in zip(given, arguments, strict=True):
+                self._add(run, None, argument, value, ())
+        elif scf.For.matches(op):
+            self._add(run, op, given[0], arguments[0], tuple(self._ids(scf.For(op).bounds)))
+            self.current.update(zip(given[1:], self._pending[op], strict=True))
+        elif scf.While.matches(op):
+            self.current.update(zip(given, self._pending[op], strict=True))
+
+    def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
+        """Note what a region forwards."""
+        if not self._is_active(run):
+            return
+        op, terminator = region.parent, region.block.terminator
+        assert op is not None
+        handed = terminator.operands
+        if scf.Condition.matches(terminator):
+            handed = handed[1:]
+        self._pending[op] = self._ids(handed)
+
+    def after(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        results: Sequence[TileValue],
+    ) -> Sequence[TileValue]:
+        """Note the results."""
+        results = super().after(run, op, operands, results)
+        if not self._is_active(run):
+            return results
+        if op in self._pending:
+            self.current.update(zip(op.results, self._pending.pop(op), strict=True))
+            return results
+        ids = tuple(self._ids(op.operands))
+        if op.results:
+            block = None
+            if tt.DescriptorLoad.matches(op):
+                block = self._block(run, op, operands[0], operands[1:])
+            for value, result in zip(op.results, results, strict=True):
+                self._add(run, op, value, result, ids, block)
+            self._note_shared(run, op, operands, ids)
+        return results
+
+    def _note_shared(
+        self, run: Evaluator, op: Operation, operands: Sequence[TileValue], ids: tuple[int, ...]
+    ) -> None:
+        """Note what an op with results writes into shared memory, or reads there."""
+        number = self.current[op.results[0]]
+        if ttg.LocalAlloc.matches(op):
+            self._writes_shared(number, ids[0] if ids else -1)
+        elif ttg.AsyncCopyGlobalToLocal.matches(op):
+            self._writes_shared(ids[1], number)
+        elif op.name in DOTS:
+            row = self._program - run.first
+            for place, operand in enumerate(operands):
+                if isinstance(operand, BufferView):
+                    held = read_view(run, operand)
+                    self.contents[number, place] = held[row if held.shape[0] > 1 else 0].clone()
+
+    def _writes_shared(self, view: int, source: int) -> None:
+        places = self.instances[view].places if view >= 0 else None
+        if places is not None:
+            self.shared_writes.append(SharedWrite(len(self.instances), places, source))
+
+    def _bulk_copy(
+        self,
+        run: Evaluator,
+        op: Operation,
+        ids: tuple[int, ...],
+        operands: Sequence[TileValue],
+    ) -> None:
+        copy = ttng.AsyncTmaCopyGlobalToLocal(op)
+        predicate = self.current.get(copy.predicate, -1)
+        test = self.instances[predicate].data if predicate >= 0 else None
+        if test is not None and not bool(test):
+            return
+        number, before = len(self.instances), len(operands) - len(copy.coordinates)
+        block = self._block(run, op, operands[0], operands[before:])
+        self.instances.append(Instance(number, self.now, op, None, ids, None, block=block))
+        self._writes_shared(self.current.get(copy.buffer, -1), number)
+
+    def _bulk_store(
+        self,
+        run: Evaluator,
+        op: Operation,
+        ids: tuple[int, ...],
+        operands: Sequence[TileValue],
+    ) -> None:
+        view = operands[1]
+        assert isinstance(view, BufferView)
+        held, row = read_view(run, view), self._program - run.first
+        data = held[row if held.shape[0] > 1 else 0].clone()
+        number, block = len(self.instances), self._block(run, op, operands[0], operands[2:])
+        self.instances.append(Instance(number, self.now, op, None, ids, data, block=block))
+        self.bulk_stores.append(number)
+
+    def bulk_store_of(self, op: Operation, lane: int, offset: int) -> int | None:
+        """The last bulk copy by `op` whose element at `lane` is at `offset` of its tensor."""
+        for number in reversed(self.bulk_stores):
+            made = self.instances[number]
+            if made.op is op and made.block is not None:
+                if int(made.block.offsets.reshape(-1)[lane]) == offset:
+                    return number
+        return None
+
+    def _block(
+        self,
+        run: Evaluator,
+        op: Operation,
+        descriptor: TileValue,
+        offsets: Sequence[TileValue],
+    ) -> Block | None:
+        assert isinstance(descriptor, DescriptorTile)
+        shape = ir.shape_of(loaded_type(op))
+        pointer, mask = descriptor_access(run, descriptor, shape, offsets)
+        if not isinstance(pointer, PointerTile):
+            return None
+        row = self._program - run.first
+        places = run.full(pointer.places, ir.tile(shape, ir.I64))
+        keeps = run.full(mask, ir.tile(shape, ir.I1))
+        return Block(
+            pointer.buffer,
+            places[row if places.shape[0] > 1 else 0].clone(),
+            keeps[row if keeps.shape[0] > 1 else 0].clone(),
+        )
+
+    def _add(
+        self,
+        run: Evaluator,
+        op: Operation | None,
+        value: Value,
+        tile: TileValue,
+        operands: tuple[int, ...],
+        block: Block | None = None,
+    ) -> None:
+        data, buffer = self._row(run, value, tile)
+        places = None
+        if isinstance(tile, BufferView):
+            places = places_of(run, tile, self._program - run.first)
+        number = len(self.instances)
+        waits = isinstance(tile, Tensor) and tile in run.pending
+        made = Instance(number, self.now, op, value, operands, data, buffer, places, block, waits)
+        self.instances.append(made)
+        self.current[value] = number
+        if data is not None:
+            self._bytes += data.numel() * data.element_size()
+        if self._bytes > _MOST_BYTES:
+            raise UsageError(
+                "why: what this program computed takes more than 1 GiB; ask earlier in the launch"
+            )
+
+    def _row(
+        self, run: Evaluator, value: Value, tile: TileValue
+    ) -> tuple[Tensor | None, Buffer | None]:
+        place, buffer = self._program - run.first, None
+        if isinstance(tile, DescriptorTile | BufferView) or value.type == ir.TOKEN:
+            return None, None
+        type_ = value.type
+        if isinstance(tile, PointerTile | AddressTile):
+            buffer = tile.buffer if isinstance(tile, PointerTile) else None
+            shape = ir.shape_of(type_)
+            tile, type_ = tile.places, ir.tile(shape, ir.I64) if shape else ir.I64
+        dense = run.full(tile, type_)
+        return dense[place if dense.shape[0] > 1 else 0].clone(), buffer

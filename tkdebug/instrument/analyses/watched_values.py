@@ -1,0 +1,99 @@
+"""The watched values of a run, by what was watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tkdebug.errors import Frame, shown_path
+from tkdebug.fault_printing.text import counted
+from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.watches.records import WatchCount, WatchedValue, program_text, summary_text
+
+
+@dataclass(slots=True)
+class WatchedName:
+    """The values of one variable at one place of one kernel.
+
+    Attributes:
+        watch: as it was asked for.
+        frames: call chain of the line, outermost first.
+        values: by launch, program and iteration.
+    """
+
+    watch: str
+    kernel: str
+    name: str
+    type: str
+    frames: tuple[Frame, ...]
+    values: list[Recorded[WatchedValue]] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What was watched, in one line."""
+        frame = self.frames[-1]
+        number = counted(len(self.values), "value")
+        return f"{shown_path(frame.file)}:{frame.line} {self.name}: {self.type}, {number}"
+
+
+def recorded_values(session: Session, since: int = 0) -> Iterator[Recorded[WatchedValue]]:
+    """Those beyond the one of number `since`, in the order in which they were recorded."""
+    while page := session.records(WatchedValue, since):
+        yield from page
+        since = page[-1].seq
+
+
+def values_since(session: Session, since: int, most: int) -> Iterator[Recorded[WatchedValue]]:
+    """Those beyond the one of number `since`, so many at most."""
+    for recorded, _ in zip(recorded_values(session, since), range(most), strict=False):
+        yield recorded
+
+
+def watched_names(session: Session) -> list[WatchedName]:
+    """The variables that were watched, by line."""
+    found: dict[object, WatchedName] = {}
+    for recorded in recorded_values(session):
+        value = recorded.event
+        key = value.watch, value.kernel, value.frames, value.type
+        if key not in found:
+            found[key] = WatchedName(
+                value.watch, value.kernel, value.name, value.type, value.frames
+            )
+        found[key].values.append(recorded)
+    for one in found.values():
+        one.values.sort(
+            key=lambda recorded: (recorded.rank, recorded.process, recorded.event.order)
+        )
+    return sorted(found.values(), key=lambda one: (one.frames[-1].file, one.frames[-1].line))
+
+
+def lost_values(session: Session) -> dict[str, tuple[int, int]]:
+    """By watch, how many values were kept of how many, where that is not all of them."""
+    found: dict[str, tuple[int, int]] = {}
+    for recorded in session.records(WatchCount):
+        count = recorded.event
+        kept, seen = found.get(count.watch, (0, 0))
+        found[count.watch] = kept + count.kept, seen + count.seen
+    return {watch: (kept, seen) for watch, (kept, seen) in found.items() if kept < seen}
+
+
+def value_line(value: WatchedValue) -> str:
+    """Where and when, and the summary."""
+    where = f"launch {value.launch_id}, program {program_text(value.program_id)}"
+    return f"{where}, iteration {value.iteration}: {summary_text(value)}"
+
+
+def watched_lines(session: Session, most: int) -> Iterator[str]:
+    """The watched values as text: of each variable so many lines at most."""
+    lost = lost_values(session)
+    for one in watched_names(session):
+        yield one.title
+        for recorded in one.values[:most]:
+            rank = f"rank {recorded.rank}, " if recorded.rank else ""
+            yield f"  {rank}{value_line(recorded.event)}"
+        if len(one.values) > most:
+            yield f"  … and {counted(len(one.values) - most, 'more value')}"
+        if one.watch in lost:
+            kept, seen = lost[one.watch]
+            yield f"  {kept:,} of {seen:,} values were kept: there was no room for more"

@@ -1,0 +1,1 @@
+"""Launches as profilers and tools other than ours see them."""

@@ -1,0 +1,48 @@
+"""What may be asked of the passes of a recorded run, and the answer for one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Command lines are parsed into queries: what answers them is no part of that.
+    from tkdebug.instrument.passes.diff import PassDiff
+    from tkdebug.instrument.passes.kernel_passes import KernelPasses, LineLife, Place
+
+
+@dataclass(frozen=True, slots=True)
+class PassQuery:
+    """What is asked for.
+
+    Attributes:
+        kernel: pattern of kernel names, or the beginning of a hash; None for all.
+        pass_name: pattern of pass names; None for all.
+        only_changed: leave out passes that changed nothing.
+        text_diff: also the unified diff of the texts.
+        line: "33" (of the kernel's own file) or "file.py:33": follow that line; None for none.
+    """
+
+    kernel: str | None = None
+    pass_name: str | None = None
+    only_changed: bool = False
+    text_diff: bool = False
+    line: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One kernel as asked for.
+
+    Attributes:
+        diffs: of the passes asked for.
+        life: of the line asked for, None when none was.
+        source_line: the text of a source line, "" where it was not recorded.
+    """
+
+    passes: KernelPasses
+    diffs: tuple[PassDiff, ...]
+    life: LineLife | None
+    query: PassQuery
+    source_line: Callable[[Place], str]

@@ -1,0 +1,93 @@
+"""Changes of a pass in few words: counts, and groups of alike changes. Shared by all views."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tkdebug.instrument.passes.diff import CHANGE_KINDS, ChangeKind, OpChange, OpRef, PassDiff
+
+_WORDS: dict[ChangeKind, tuple[str, str]] = {
+    "added": ("op added", "ops added"),
+    "removed": ("op removed", "ops removed"),
+    "replaced": ("op replaced", "ops replaced"),
+    "attribute": ("attribute changed", "attributes changed"),
+    "layout": ("layout changed", "layouts changed"),
+    "type": ("type changed", "types changed"),
+    "moved": ("op moved", "ops moved"),
+    "operands": ("op takes other operands", "ops take other operands"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    """Changes of one kind by one rule to ops of the same names.
+
+    Attributes:
+        what: the ops: "tt.load", "arith.addi -> arith.muli".
+        detail: what all of them have in common, "" when they differ in it.
+        count: how many changes.
+        places: where their ops are from.
+    """
+
+    kind: ChangeKind
+    rule: str
+    what: str
+    detail: str
+    count: int
+    places: tuple[tuple[str, int], ...]
+
+
+def counts_text(diff: PassDiff) -> str:
+    """`3 ops added, 1 op removed`; `nothing changed`."""
+    if not diff.known:
+        return "too large a kernel for its changes to be recorded"
+    counts = diff.counts
+    parts = [f"{counts[k]:,} {_WORDS[k][counts[k] != 1]}" for k in CHANGE_KINDS if counts[k]]
+    return ", ".join(parts) or "nothing changed"
+
+
+def group_changes(changes: Sequence[OpChange]) -> list[ChangeGroup]:
+    """Alike changes together; of a kind, the largest group first."""
+    groups: dict[tuple[ChangeKind, str, str, str], list[OpChange]] = {}
+    for change in changes:
+        # An attribute's name is part of what happened, its values are not; layouts are.
+        name = change.detail.partition(":")[0] if change.kind == "attribute" else ""
+        name = change.detail if change.kind == "layout" else name
+        # One layout goes to ops of many names.
+        what = "" if change.kind == "layout" else _what(change)
+        key = (change.kind, change.rule, name, what)
+        groups.setdefault(key, []).append(change)
+    found = []
+    for (kind, rule, name, what), members in groups.items():
+        details = {change.detail for change in members}
+        places = dict.fromkeys(
+            op.place for c in members for op in (c.old or c.new) if op.place is not None
+        )
+        found.append(
+            ChangeGroup(
+                kind=kind,
+                rule=rule,
+                what=what or _op_names([c.new[0] for c in members]),
+                detail=details.pop() if len(details) == 1 else name,
+                count=sum(len(c.old) if kind == "replaced" else 1 for c in members),
+                places=tuple(places),
+            )
+        )
+    order = {kind: index for index, kind in enumerate(CHANGE_KINDS)}
+    return sorted(found, key=lambda group: (order[group.kind], -group.count))
+
+
+def _what(change: OpChange) -> str:
+    old, new = _op_names(change.old), _op_names(change.new)
+    if change.kind == "replaced":
+        return f"{old} -> {new}"
+    return new or old
+
+
+def _op_names(ops: Sequence[OpRef]) -> str:
+    counts = Counter(op.name for op in ops)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items())

@@ -1,0 +1,138 @@
+"""Where a recorder's events go: to a thread of this process, or to a process of its own.
+
+It begins with the thread, which costs a short run nothing. Once CUDA is in use, or many events have
+come, a recording process takes over, as Python code beside the script holds the script up. What the
+thread has is stored before. Responsible for that change, and for forks: a child begins with a
+thread of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tkdebug.instrument.session_file.queued_events import Event
+from tkdebug.instrument.session_file.writer import SessionWriter, flush_at_process_exit
+from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.recording_process.client import RecordingProcess
+
+MOVED_AFTER = 2000  # events
+
+
+class EventSink:
+    """Takes the events of one recorder.
+
+    Args:
+        path: the session.
+        is_child: whether another process may end this one at any time.
+        left: called in a forked child, and where recording has stopped.
+
+    Attributes:
+        put: takes an event, from any thread.
+        process: the recording process, None where there is none.
+    """
+
+    def __init__(self, path: Path, is_child: bool, left: Callable[[], None]) -> None:
+        self._path = path
+        self._left = left
+        self._is_child = is_child
+        self._writer = SessionWriter(path, is_child=is_child)
+        self._moving = threading.RLock()
+        self._is_closed = False
+        self._begin_here()
+        _follow_forks(self)
+
+    def _begin_here(self) -> None:
+        self.process: RecordingProcess | None = None
+        self.put: Callable[[Event], None] = self._put_here
+        self._may_move = KNOBS.recording_process and hasattr(os, "memfd_create")
+        self._count = itertools.count(1)
+
+    @property
+    def error(self) -> str | None:
+        """Why recording stopped before `close`, if it did."""
+        return self._writer.error or (self.process.error if self.process is not None else None)
+
+    def _put_here(self, event: Event) -> None:
+        self._writer.put(event)
+        if self._may_move and next(self._count) >= MOVED_AFTER:
+            self.move()
+
+    def move(self) -> RecordingProcess | None:
+        """Have a recording process take over; None where there can be none."""
+        with self._moving:
+            if not self._may_move or self._is_closed or self._writer.error is not None:
+                return self.process
+            # First, as a signal handler may come here, too.
+            self._may_move = False
+            # Most runs without a GPU end before they need it.
+            from tkdebug.instrument.recording_process.client import CannotStart, RecordingProcess
+
+            try:
+                process = RecordingProcess(self._path)
+            except CannotStart as error:
+                tell(
+                    f"{self._path}: no recording process ({error}); launches are recorded in this "
+                    "one, which takes the script more time"
+                )
+                return None
+            process.failed = self._left
+            self.process = process
+            if self._is_child:
+                flush_at_process_exit(self)
+            self.put = process.put
+        self._writer.rest()
+        return process
+
+    def flush(self, timeout_s: float = 60.0) -> None:
+        """Wait until all events so far are in the file."""
+        self._writer.flush(timeout_s)
+        if self.process is not None:
+            self.process.flush(timeout_s)
+
+    def close(self) -> None:
+        """Store what came; later events are dropped."""
+        self._is_closed = True
+        self._writer.close()
+        if self.process is not None:
+            self.process.close()
+
+    def before_fork(self) -> None:
+        """End threads."""
+        if self.process is not None:
+            self.process.before_fork()
+
+    def after_fork_in_child(self) -> None:
+        """The process is the parent's."""
+        self._moving = threading.RLock()
+        self._is_child = True
+        if self.process is not None:
+            self.process.leave()
+            self._left()
+        self._begin_here()
+
+
+def _follow_forks(sink: EventSink) -> None:
+    if not hasattr(os, "register_at_fork"):
+        return
+    reference = weakref.ref(sink)
+
+    def call(step: Callable[[EventSink], None]) -> Callable[[], None]:
+        def hook() -> None:
+            alive = reference()
+            if alive is not None:
+                step(alive)
+
+        return hook
+
+    os.register_at_fork(
+        before=call(EventSink.before_fork), after_in_child=call(EventSink.after_fork_in_child)
+    )

@@ -1,0 +1,352 @@
+"""How the launches of a recorded run get their times on the GPU: by CUPTI, else by CUDA events.
+
+Responsible for choosing: CUPTI from the moment that CUDA is in use, events where CUPTI is missing,
+of an unknown version, or another profiler's, and for the time in which torch's profiler has it.
+Each change is reported in one line. Beside it, the states of the GPUs that run something are
+recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tkdebug.events import KernelCompiled, LaunchRecord
+from tkdebug.hook_chain import ActivityBuffers
+from tkdebug.instrument.cupti.joining import Made
+from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
+from tkdebug.instrument.device_records import LostActivities
+from tkdebug.instrument.recording_process.ring import JOINED, TIMED
+from tkdebug.knobs import KNOBS
+from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured
+    from tkdebug.instrument.cupti.recording import DeviceRecording, Taker
+    from tkdebug.instrument.recording.nvml import Nvml
+    from tkdebug.instrument.recording.stall_recording import StallRecording
+    from tkdebug.instrument.recording_process.client import RecordingProcess
+
+STATE_S = 1.0
+TRIAL_S = 0.3
+SILENCE_S = 1.0
+_CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
+# Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
+# synchronisation wait for each other forever, and no dump is written.
+_BESIDE_CORE_DUMPS = "CUPTI cannot record beside core dumps of crashes (--coredump, --hang-timeout)"
+_EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
+
+
+class LaunchTime:
+    """What `LaunchRecord.device_ns` is of a launch that CUPTI times.
+
+    Attributes:
+        duration_ns: on the device, once it is known.
+        settled_ns: when it became known, since 1970.
+    """
+
+    __slots__ = ("_wait", "duration_ns", "settled_ns")
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+        self.duration_ns: int | None = None
+        self.settled_ns: int | None = None
+
+    def __call__(self, wait: bool = False) -> int | None:
+        """The launch's nanoseconds on the device; None when they are not known."""
+        if wait and self.settled_ns is None:
+            self._wait()
+        return self.duration_ns
+
+
+class _Here(threading.local):
+    """The calling thread; to ask the system for its id takes a call."""
+
+    def __init__(self) -> None:
+        self.native_id = threading.get_native_id()
+
+
+class GpuRecording:
+    """Times of launches by CUPTI, while it can be had.
+
+    Args:
+        measured: called with each launch whose time is known, or will never be.
+        on_record: called with records for the session.
+        switched: called with whether CUPTI times launches from now on.
+        has_origins: whether it is recorded what launches others' kernels.
+        has_stalls: whether it is sampled where warps wait.
+
+    Attributes:
+        is_on: whether it does.
+        flags: of a launch that is made now, as packed launches have them.
+    """
+
+    def __init__(
+        self,
+        measured: Callable[[Measured], None],
+        on_record: Callable[[object], None],
+        switched: Callable[[bool], None],
+        *,
+        has_origins: bool = False,
+        has_stalls: bool = False,
+    ) -> None:
+        self._has_origins = has_origins
+        self._has_stalls = has_stalls
+        self._stalls: StallRecording | None = None
+        self._early: list[KernelCompiled] = []
+        self._told_measured = measured
+        self._on_record = on_record
+        self._switched = switched
+        self._recording: DeviceRecording | None = None
+        self._join: ActivityJoin | None = None
+        self._nvml: Nvml | None = None
+        self._state_due_s = 0.0
+        self._devices: set[int] = {0}
+        self._times: dict[int, LaunchTime] = {}
+        self._here = _Here()
+        self._owner = os.getpid()
+        # While torch's profiler ends its work it makes CUPTI forget of others.
+        self._is_on_trial = False
+        self._trial_due_s = 0.0
+        # When events first showed the end of a launch that CUPTI has not reported.
+        self._missed_s: float | None = None
+        self.is_on = False
+        self.flags = 0
+
+    def start(
+        self,
+        make_buffers: Callable[[], ActivityBuffers],
+        process: RecordingProcess | None,
+        profiler_has_cupti: bool | None = None,
+    ) -> None:
+        """CUDA is in use now.
+
+        Args:
+            make_buffers: makes memory for CUPTI.
+            process: what joins its records; None for this process.
+            profiler_has_cupti: whether torch's profiler has CUPTI; None where it never had.
+        """
+        self._owner = os.getpid()
+        self._here = _Here()
+        self._open_nvml()
+        if not KNOBS.cupti:
+            return
+        if os.environ.get(_CORE_DUMPS) == "1":
+            self._on_record(LostActivities(0, _BESIDE_CORE_DUMPS))
+            tell(f"GPU times: {_BESIDE_CORE_DUMPS}; {_EVENTS_INSTEAD}")
+            return
+        try:
+            self._recording = self._make_recording(make_buffers(), process)
+            if profiler_has_cupti is None:
+                self._recording.start()
+        except CuptiError as error:
+            self._recording = None
+            self._on_record(LostActivities(0, str(error)))
+            tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
+            return
+        if profiler_has_cupti is None:
+            self._switch(True)
+        elif profiler_has_cupti:
+            self._tell_of_profiler()
+        else:
+            # It stays a subscriber of CUPTI forever, which keeps nobody from recording; but on an
+            # H200 (torch 2.11) half of the kernels of a training loop had no record behind it.
+            self._on_record(
+                LostActivities(0, "torch.profiler was used before; kernels may be missing")
+            )
+            self._try_again(self._recording)
+
+    def _tell_of_profiler(self) -> None:
+        tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
+        self._on_record(LostActivities(0, "torch.profiler used CUPTI"))
+
+    def _make_recording(
+        self, buffers: ActivityBuffers, process: RecordingProcess | None
+    ) -> DeviceRecording:
+        from tkdebug.instrument.cupti.collection import Collection
+        from tkdebug.instrument.cupti.recording import DeviceRecording
+
+        cupti = Cupti(find_cupti())
+        if self._has_stalls:
+            self._sample_stalls(cupti)
+        return DeviceRecording(
+            Collection(cupti, buffers, has_origins=self._has_origins and process is not None),
+            self._make_taker(cupti, process),
+            self._on_record,
+            self._on_round,
+            self._on_failure,
+        )
+
+    def _sample_stalls(self, cupti: Cupti) -> None:
+        from tkdebug.instrument.cupti.contexts import PrimaryContexts
+        from tkdebug.instrument.recording.stall_recording import StallRecording
+
+        self._stalls = StallRecording(cupti.path, cupti.version, self._on_record, PrimaryContexts())
+        for kernel in self._early:
+            self._stalls.compiled(kernel)
+        self._early.clear()
+
+    def compiled(self, kernel: KernelCompiled) -> None:
+        """A kernel may be launched from now on."""
+        if self._stalls is not None:
+            self._stalls.compiled(kernel)
+        elif self._has_stalls:
+            self._early.append(kernel)  # CUDA is not in use yet
+
+    def _make_taker(self, cupti: Cupti, process: RecordingProcess | None) -> Taker:
+        if process is not None:
+            from tkdebug.instrument.recording_process.taker import JoinApart
+
+            return JoinApart(process, cupti.version, self._has_origins)
+        from tkdebug.instrument.cupti.activity_join import ActivityJoin
+        from tkdebug.instrument.cupti.collection import names_at
+        from tkdebug.instrument.cupti.recording import JoinHere
+
+        self._join = ActivityJoin(cupti.layout, names_at, self._on_measured, self._on_record)
+        return JoinHere(self._join)
+
+    def _switch(self, is_on: bool) -> None:
+        self.is_on = is_on
+        self._set_flags()
+        self._switched(is_on)
+
+    def _set_flags(self) -> None:
+        # On trial, so that a kernel of ours is not taken for somebody else's.
+        self.flags = JOINED | TIMED if self.is_on else JOINED if self._is_on_trial else 0
+
+    def _on_failure(self) -> None:
+        self._switch(False)
+
+    def share(self, is_taken: bool) -> None:
+        """Torch's profiler takes CUPTI, or has given it back: it has one client at a time."""
+        recording = self._recording
+        if recording is None or os.getpid() != self._owner:
+            return
+        if is_taken and recording.is_on:
+            self._tell_of_profiler()
+            self._is_on_trial = False
+            self._switch(False)
+            recording.stop(when_done=False)
+        elif not is_taken and not recording.is_on:
+            self._try_again(recording)
+
+    def _try_again(self, recording: DeviceRecording) -> None:
+        try:
+            recording.start(is_ours=True)
+        except CuptiError as error:
+            tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
+            return
+        self._is_on_trial = True
+        self._missed_s = None
+        self._set_flags()
+        self._trial_due_s = time.monotonic() + TRIAL_S
+
+    def _go_on_with_trial(self, recording: DeviceRecording) -> None:
+        """Have CUPTI time launches again, once it delivers anything; else ask it once more."""
+        if recording.has_records:
+            self._is_on_trial = False
+            self._switch(True)
+            return
+        if self._missed_s is not None and time.monotonic() - self._missed_s > SILENCE_S:
+            self._missed_s = float("inf")  # reported
+            reason = "CUPTI records nothing since torch.profiler used it"
+            self._on_record(LostActivities(0, reason))
+            tell(f"GPU times: {reason}; {_EVENTS_INSTEAD}")
+        if time.monotonic() >= self._trial_due_s:
+            self._trial_due_s = time.monotonic() + TRIAL_S
+            recording.restart()
+
+    def ended_by_events(self) -> None:
+        """Events have shown that a launch has ended."""
+        if self._is_on_trial and self._missed_s is None:
+            self._missed_s = time.monotonic()
+
+    def stop(self) -> None:
+        """Take what is left."""
+        if os.getpid() != self._owner or self._recording is None:
+            return
+        self._sample(is_busy=False)
+        if self._stalls is not None:
+            self._recording.wait()
+            self._stalls.stop()
+            if self._stalls.is_broken:
+                self._recording.leave_alone()
+        self._recording.stop()
+        self.is_on = False
+        self.flags = 0
+        self._times.clear()
+
+    def take_ended(self, limit_s: float) -> None:
+        """Take what has ended, without waiting for what runs."""
+        if self._recording is not None:
+            self._recording.take_ended(limit_s)
+
+    def abandon(self, limit_s: float) -> None:
+        """Take no more: the GPU is stuck, and nothing may wait for it."""
+        if os.getpid() != self._owner or self._recording is None:
+            return
+        self._recording.abandon(limit_s)
+        self.is_on = False
+        self.flags = 0
+
+    def wait(self) -> None:
+        """Take what is there."""
+        if self._recording is not None:
+            self._recording.wait()
+
+    def enter(self, launch: int) -> LaunchTime:
+        """A launch is about to be made."""
+        time_on_device = self._times[launch] = LaunchTime(self.wait)
+        return time_on_device
+
+    def exit(self, record: LaunchRecord) -> bool:
+        """It was made, unless it failed; the result is whether CUPTI times it."""
+        launch = record.id
+        is_timed = launch in self._times
+        if not is_timed and not self._is_on_trial:
+            return False
+        if record.error is not None or self._join is None:
+            self._times.pop(launch, None)
+            return False
+        # On trial, so that its kernel is not taken for somebody else's.
+        ends = (record.start_ns, time.time_ns())
+        self._join.made(Made(launch, self._here.native_id, *ends, record.grid))
+        return is_timed
+
+    def _on_measured(self, measured: Measured) -> None:
+        time_on_device = self._times.pop(measured.launch, None)
+        if time_on_device is None:
+            return
+        time_on_device.duration_ns = measured.duration_ns
+        time_on_device.settled_ns = time.time_ns()
+        self._told_measured(measured)
+
+    def _open_nvml(self) -> None:
+        from tkdebug.instrument.recording.nvml import Nvml
+
+        with contextlib.suppress(OSError, AttributeError):
+            self._nvml = Nvml()
+        self._sample(is_busy=False)
+
+    def _on_round(self, devices: set[int]) -> None:
+        """A round of the recording found activities of these devices."""
+        if self._is_on_trial and self._recording is not None:
+            self._go_on_with_trial(self._recording)
+        if self._stalls is not None:
+            self._stalls.round()
+        self._devices |= devices
+        if devices and time.monotonic() >= self._state_due_s:
+            self._sample(is_busy=True)
+
+    def _sample(self, is_busy: bool) -> None:
+        if self._nvml is None:
+            return
+        self._state_due_s = time.monotonic() + STATE_S
+        for device in sorted(self._devices):
+            state = self._nvml.state(device, is_busy)
+            if state is not None:
+                self._on_record(state)

@@ -1,0 +1,237 @@
+"""The connection to a session file, whatever became of the file since.
+
+Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
+read-only directory) and for reporting what is wrong as a `SessionError` of one line. It never
+writes to the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from operator import methodcaller
+from pathlib import Path
+from typing import TypeVar
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.session_file.columns import MAX_TEXT_CHARS
+from tkdebug.instrument.session_file.tables import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA_VERSION
+
+# Twice what the longest text takes that is ever written: a row of `kernels` has two of those.
+MAX_VALUE_BYTES = 2 * 4 * MAX_TEXT_CHARS + (1 << 20)
+_LENIENT = methodcaller("decode", "utf-8", "replace")
+_T = TypeVar("_T")
+
+
+class SessionConnection:
+    """Reads the session at `path`, from any thread.
+
+    Raises:
+        SessionError: it is not there, not a session, truncated, or of another schema.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_file(path)
+        self.path = path
+        self._lock = threading.Lock()
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._log_absent = False
+        self._file_state: tuple[int, int] | None = None
+        self._connection = self._connect()
+
+    def close(self) -> None:
+        """Close the file; a second call is a no-op."""
+        with self._lock:
+            self._connection.close()
+            if self._copy is not None:
+                self._copy.cleanup()
+                self._copy = None
+
+    def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        """The rows of one statement; to be called inside of what `query` is given."""
+        connection = self._connection
+        try:
+            # Quicker than a function of Python's, by which text that is not UTF-8 is read.
+            connection.text_factory = str
+            return connection.execute(statement, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+            connection.text_factory = _LENIENT
+            return connection.execute(statement, values).fetchall()
+
+    def query(self, read: Callable[[], _T]) -> _T:
+        """What `read` gives, which may raise ValueError on what no session holds.
+
+        Raises:
+            SessionError: the session was closed, or is damaged.
+        """
+        with self._lock:
+            try:
+                if self._log_absent and self._was_written():
+                    self._connection.close()
+                    self._connection = self._connect()
+                return read()
+            except sqlite3.ProgrammingError as error:
+                raise SessionError(f"{self.path}: this session was closed; open it again") from (
+                    error
+                )
+            except (sqlite3.Error, ValueError, OverflowError) as error:
+                raise SessionError(
+                    f"{self.path}: truncated or damaged session ({error}); record the run again"
+                ) from error
+
+    def copy_to(self, path: Path) -> None:
+        """Write the session as it is now into a file of its own; one that is there is kept.
+
+        Raises:
+            SessionError: it cannot be written, or there is a file of that name.
+        """
+        draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+        try:
+            with contextlib.closing(sqlite3.connect(draft)) as target:
+                self.query(lambda: self._connection.backup(target))
+            os.link(draft, path)
+        except (OSError, sqlite3.Error) as error:
+            raise SessionError(f"{path}: cannot be written ({error})") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _was_written(self) -> bool:
+        """Whether a writer has come since the file was opened; it may have gone again."""
+        return log_size_bytes(self.path) is not None or _file_state(self.path) != self._file_state
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return self._open_in_place()
+        except sqlite3.Error as error:
+            # Its log cannot be followed where it lies (a read-only place): read a copy of both,
+            # or the file alone when nothing is in the log.
+            size_bytes = log_size_bytes(self.path)
+            if size_bytes:
+                return self._open_copy(error)
+            if size_bytes == 0:
+                return open_read_only(self.path, "immutable=1")
+            # What is no OperationalError is about what lies in the file.
+            readable = isinstance(error, sqlite3.OperationalError)
+            what = "cannot be opened as a session" if readable else "truncated or damaged session"
+            raise SessionError(f"{self.path}: {what} ({error}); record the run again") from error
+
+    def _open_in_place(self) -> sqlite3.Connection:
+        # A log-mode file with no log beside it has no writer: reading it as immutable needs no
+        # shared-memory file next to it, and so works in read-only places and leaves no litter.
+        self._file_state = _file_state(self.path)
+        self._log_absent = log_size_bytes(self.path) is None
+        connection = open_read_only(self.path, "immutable=1" if self._log_absent else "mode=ro")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_copy(self, cause: sqlite3.Error) -> sqlite3.Connection:
+        try:
+            if self._copy is None:
+                self._copy = tempfile.TemporaryDirectory(prefix="tkdebug-")
+            copy = Path(self._copy.name) / "run.tkd"
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(log_path(self.path), log_path(copy))
+            connection = open_read_only(copy, "mode=rw")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except (OSError, sqlite3.Error) as error:
+            raise SessionError(
+                f"{self.path}: cannot be opened as a session ({cause}; and a copy: {error}); "
+                "record the run again"
+            ) from error
+        return connection
+
+
+def _file_state(path: Path) -> tuple[int, int] | None:
+    """What changes when the file is written; None where it is gone."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+    return None
+
+
+def open_read_only(path: Path, options: str) -> sqlite3.Connection:
+    """A connection to the file that writes nothing and trusts nothing in it."""
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{options}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.text_factory = _LENIENT
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def log_path(path: Path) -> Path:
+    """Where the write-ahead log of a session lies."""
+    return path.with_name(path.name + "-wal")
+
+
+def log_size_bytes(path: Path) -> int | None:
+    """Size of the log, None where there is none."""
+    with contextlib.suppress(OSError):
+        return log_path(path).stat().st_size
+    return None
+
+
+def check_file(path: Path) -> None:
+    """Raise the clearest `SessionError` that the first bytes of the file allow."""
+    try:
+        # A FIFO would be waited for.
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise SessionError(f"{path}: is not a regular file, expected a session file")
+        with path.open("rb") as file:
+            header = file.read(100)
+            size_bytes = file.seek(0, os.SEEK_END)
+    except FileNotFoundError:
+        raise SessionError(
+            f"{path}: no such session; `tkdebug run -o {path.name} script.py` records one"
+        ) from None
+    except IsADirectoryError:
+        raise SessionError(f"{path}: is a directory, expected a session file") from None
+    except OSError as error:
+        raise SessionError(f"{path}: cannot be read ({error.strerror})") from error
+    if size_bytes == 0:
+        raise SessionError(f"{path}: is empty, expected a session file; record the run again")
+    magic = b"SQLite format 3\0"
+    if not header.startswith(magic[: len(header)]):
+        raise SessionError(f"{path}: is not a tkdebug session; `tkdebug run -o` records one")
+    if len(header) < 100:
+        raise SessionError(f"{path}: truncated session; copy it again or record the run again")
+    # SQLite file format, "The Database Header": application id at 68, user version at 60.
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise SessionError(f"{path}: is an SQLite file but not a tkdebug session")
+    version = int.from_bytes(header[60:64], "big")
+    if version != SCHEMA_VERSION:
+        remedy = (
+            "open it with a newer tkdebug" if version > SCHEMA_VERSION else "record the run again"
+        )
+        raise SessionError(
+            f"{path}: has schema {version}, this tkdebug reads {SCHEMA_VERSION}; {remedy}"
+        )
+    # Page size at 16 (1 stands for 65536), size of the file in pages at 28.
+    page_bytes = int.from_bytes(header[16:18], "big")
+    pages = int.from_bytes(header[28:32], "big")
+    needed_bytes = pages * (65536 if page_bytes == 1 else page_bytes)
+    if size_bytes < needed_bytes and not log_size_bytes(path):
+        raise SessionError(
+            f"{path}: truncated session, got {size_bytes} of {needed_bytes} bytes; "
+            "copy it again or record the run again"
+        )

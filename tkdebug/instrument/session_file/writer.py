@@ -1,0 +1,301 @@
+"""The writer of a session file: events go into a queue, one background thread stores them.
+
+Responsible for batching, checkpoints, forks and the end of the process. Not responsible for what
+is recorded (`recorder`) nor for how it is stored (`store`).
+
+Invariants: `put` never touches the disk; a kill loses at most what came in the last 100 ms or the
+last 500 rows, whichever is less (so `put` waits while 500 rows are not yet committed, which only a
+starved writer thread lets happen); nothing in `put` holds a lock that a signal handler which prints
+or launches could wait for; no connection and no thread is open across a fork; what fails stops the
+recording with one line on stderr and never the script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import sqlite3
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from tkdebug.instrument.recording.child_ends import store_before_ending
+from tkdebug.instrument.session_file.queued_events import Event
+from tkdebug.instrument.session_file.store import SessionStore
+from tkdebug.terminal_text import tell
+
+# Half of what may be lost, so that the commit itself is within the promise.
+BATCH_S = 0.05
+BATCH_ROWS = 250
+MAX_UNSTORED_ROWS = 500
+ROOM_POLL_S = 0.0005
+CHECKPOINT_S = 1.0
+LAST_STORE_S = 5.0
+
+
+class _Stop:
+    """Asks the thread to store what is queued before it and to end."""
+
+
+class SessionWriter:
+    """Writes rows into an existing session file, from any thread and across forks.
+
+    Args:
+        path: a file made by `session_creation.create_session`.
+        is_child: whether another process may end this one at any time.
+    """
+
+    def __init__(self, path: Path, is_child: bool = False) -> None:
+        self.path = path.absolute()
+        self.error: str | None = None
+        self._closed = False
+        self._is_child = is_child
+        self._start_fresh()
+        _follow_forks(self)
+
+    def put(self, row: Event) -> None:
+        """Queue one row; waits while 500 are not yet committed."""
+        if self._closed:
+            return
+        self._queue.put(row)
+        if self._thread is None:
+            self._start_thread()
+        number = next(self._put_count)
+        if number - self._stored_count >= BATCH_ROWS:
+            self._wake_writer()
+            self._await_room(number)
+
+    def flush(self, timeout_s: float = 60.0) -> None:
+        """Wait until all rows put so far are committed."""
+        if self._closed or (self._thread is None and self._queue.empty()):
+            return
+        if threading.current_thread() is self._thread:
+            return
+        stored = threading.Event()
+        self._queue.put(stored)
+        if self._thread is None:
+            self._start_thread()
+        self._wake_writer()
+        stored.wait(timeout_s)
+
+    def close(self) -> None:
+        """Store what is queued and end the thread; later rows are dropped."""
+        with self._lifecycle:
+            self._closed = True
+            self._stop_thread()
+
+    def rest(self) -> None:
+        """Store what is queued and end the thread, which the next row starts again."""
+        with self._lifecycle:
+            self._stop_thread()
+
+    def _store_the_last(self) -> None:
+        """In the handler of a signal that ends the process; it may have interrupted `close`."""
+        thread = self._thread
+        if not self._closed:
+            self.flush(LAST_STORE_S)
+        elif thread is not None and thread.is_alive():
+            self._queue.put(_Stop())
+            self._wake_writer()
+            thread.join(LAST_STORE_S)
+
+    def _start_fresh(self) -> None:
+        self._queue: queue.SimpleQueue[Event | threading.Event | _Stop] = queue.SimpleQueue()
+        # A queue, since `Event.set` is not safe against a signal handler that comes here too.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._woken = False
+        self._put_count = itertools.count(1)
+        self._stored_count = 0
+        # Reentrant: a signal handler may fork or launch while this thread is in `_start_thread`.
+        self._lifecycle = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._may_start = {"thread": True}
+
+    def _wake_writer(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._wake.put(None)
+
+    def _await_room(self, number: int) -> None:
+        writer = self._thread
+        while (
+            number - self._stored_count >= MAX_UNSTORED_ROWS
+            and writer is not None
+            and writer is self._thread
+            and writer is not threading.current_thread()
+            and writer.is_alive()
+        ):
+            time.sleep(ROOM_POLL_S)
+
+    def _start_thread(self) -> None:
+        with self._lifecycle:
+            # Taken in one step: a signal handler that comes here too must not start a second one.
+            if self._closed or self._may_start.pop("thread", None) is None:
+                return
+            self._thread = threading.Thread(target=self._run, name="tkdebug-session", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # no more threads, or the interpreter is ending
+                self._thread = None
+                self._may_start["thread"] = True
+                raise
+            if self._is_child:
+                # Only now that there is something to store: not every child is about kernels.
+                store_before_ending(self._store_the_last)
+
+    def _stop_thread(self) -> None:
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        self._queue.put(_Stop())
+        self._wake_writer()
+        with contextlib.suppress(RuntimeError):  # an exception of a signal kept it from starting
+            thread.join()
+        self._thread = None
+        self._may_start["thread"] = True
+
+    def _run(self) -> None:
+        store: SessionStore | None = None
+        try:
+            if self.error is None:
+                store = SessionStore(self.path)
+        except sqlite3.Error as error:
+            self._fail(error)
+        checkpoint_due_s: float | None = None
+        while True:
+            rows = self._next_rows(checkpoint_due_s)
+            events = [row for row in rows if isinstance(row, threading.Event)]
+            stop = any(isinstance(row, _Stop) for row in rows)
+            checkpoint_due_s = self._store(store, rows, checkpoint_due_s, stop)
+            self._stored_count += sum(isinstance(row, tuple) for row in rows)
+            for event in events:
+                event.set()
+            if stop:
+                return
+            if store is not None and self.error is None:
+                self._make_line_tables(store)
+
+    def _next_rows(self, checkpoint_due_s: float | None) -> list[Event | threading.Event | _Stop]:
+        try:
+            if checkpoint_due_s is None:
+                rows = [self._queue.get()]
+            else:
+                rows = [self._queue.get(timeout=max(0.0, checkpoint_due_s - time.monotonic()))]
+        except queue.Empty:
+            return []
+        with contextlib.suppress(queue.Empty):
+            self._wake.get(timeout=BATCH_S)
+        self._woken = False
+        with contextlib.suppress(queue.Empty):
+            while not isinstance(rows[-1], _Stop):
+                rows.append(self._queue.get_nowait())
+        return rows
+
+    def _store(
+        self,
+        store: SessionStore | None,
+        rows: list[Event | threading.Event | _Stop],
+        checkpoint_due_s: float | None,
+        stop: bool,
+    ) -> float | None:
+        """Commit `rows`; the result is when the next checkpoint is due, None when nothing is.
+
+        Once something has failed the store is closed and rows are dropped.
+        """
+        if store is None or self.error is not None:
+            return None
+        batch = [row for row in rows if isinstance(row, tuple)]
+        try:
+            if batch:
+                store.write(batch)
+                if checkpoint_due_s is None:
+                    checkpoint_due_s = time.monotonic() + CHECKPOINT_S
+            if stop:
+                store.close()
+                return None
+            if checkpoint_due_s is not None and time.monotonic() >= checkpoint_due_s:
+                store.checkpoint()
+                return None
+        except Exception as error:
+            # Whatever goes wrong here must not leave a `flush` waiting for a dead thread.
+            self._fail(error)
+            with contextlib.suppress(sqlite3.Error):
+                store.close()
+        return checkpoint_due_s
+
+    def _make_line_tables(self, store: SessionStore) -> None:
+        # Rows go first: while one table is made they wait, at most.
+        try:
+            while self._queue.empty() and store.write_line_table():
+                pass
+        except Exception as error:
+            self._fail(error)
+            with contextlib.suppress(sqlite3.Error):
+                store.close()
+
+    def _fail(self, error: Exception) -> None:
+        self.error = str(error) or type(error).__name__
+        tell(
+            f"{self.path}: recording stopped: {self.error}; "
+            "check that the file is there and the disk has room"
+        )
+
+    def before_fork(self) -> None:
+        """Store what is queued and end the thread."""
+        # SQLite's locks and threads do not survive a fork: parent and child each start again.
+        self._lifecycle.acquire()
+        self._stop_thread()
+
+    def after_fork_in_parent(self) -> None:
+        """Let the next row start the thread again."""
+        self._lifecycle.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin with an empty queue: what was queued is the parent's to store."""
+        self._is_child = True
+        self._start_fresh()
+        if "multiprocessing.util" in sys.modules:
+            from multiprocessing import util
+
+            # A multiprocessing child ends by os._exit, which runs finalizers but no atexit; they
+            # are cleared before the after-fork calls, so they are registered from one.
+            util.register_after_fork(self, flush_at_process_exit)
+
+
+class _Flushes(Protocol):
+    def flush(self) -> None:
+        """Wait until all events so far are in the file."""
+
+
+def flush_at_process_exit(writer: _Flushes) -> None:
+    """Flush where this is a multiprocessing child, which ends without what `atexit` knows."""
+    if "multiprocessing.util" in sys.modules:
+        from multiprocessing import util
+
+        util.Finalize(writer, writer.flush, exitpriority=-100)
+
+
+def _follow_forks(writer: SessionWriter) -> None:
+    if not hasattr(os, "register_at_fork"):
+        return
+    reference = weakref.ref(writer)
+
+    def call(step: Callable[[SessionWriter], None]) -> Callable[[], None]:
+        def hook() -> None:
+            alive = reference()
+            if alive is not None:
+                step(alive)
+
+        return hook
+
+    os.register_at_fork(
+        before=call(SessionWriter.before_fork),
+        after_in_parent=call(SessionWriter.after_fork_in_parent),
+        after_in_child=call(SessionWriter.after_fork_in_child),
+    )
