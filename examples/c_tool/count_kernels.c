@@ -50,9 +50,15 @@ static void leave(const struct tkdebug_kernel *kernel) {
 }
 
 static void print_counts(void) {
-    for (int i = 0; i < kernels; i++)
-        fprintf(stderr, "count_kernels: %s: %llu launches, %lld ns\n", counts[i].name,
-                (unsigned long long)counts[i].launches, (long long)counts[i].total_ns);
+    for (int i = 0; i < kernels; i++) {
+        const struct count *count = &counts[i];
+        fprintf(stderr, "count_kernels: %s: %llu launches, %lld ns", count->name,
+                (unsigned long long)count->launches, (long long)count->total_ns);
+        if (count->launches && count->registers >= 0) fprintf(stderr, ", %d registers", count->registers);
+        if (count->entered > count->launches)
+            fprintf(stderr, ", %llu did not end", (unsigned long long)(count->entered - count->launches));
+        fputc('\n', stderr);
+    }
 }
 
 static const struct tkdebug_tool tool = {sizeof tool, 1, enter, leave};

@@ -143,7 +143,7 @@ def test_warps_have_their_spans_without_gaps(loaded):
 def test_scopes_and_interpreted_launches_do_not_share_a_track(loaded):
     (step,) = [s for s in loaded.slices if s["category"] == "scope"]
     assert (step["name"], step["track"][:17]) == ("step 1", "scopes of thread ")
-    first, second = loaded.on("stream 0")
+    first, second = loaded.on("interpreted, on the CPU")
     assert (first["name"], first["dur"]) == ("reduce", 1500)
     assert second["dur"] == -1  # its end was not recorded
 

@@ -396,9 +396,9 @@ def test_programs_that_wait_for_each_other_step_one_by_one():
 
 
 def test_batches_are_distinguished(monkeypatch):
-    from tkdebug.interpreter import launch
+    from tkdebug.interpreter import batches
 
-    monkeypatch.setattr(launch, "_batch_size", lambda *_: 2)
+    monkeypatch.setattr(batches, "_batch_size", lambda *_: 2)
     seen = []
     look = lambda debugger: seen.append(debugger.at_stop.census().text())  # noqa: E731
     set_up = lambda debugger: debugger.add_line(FILE, line("store"))  # noqa: E731

@@ -67,7 +67,7 @@ def test_speedscope_has_kernels_in_their_scopes(profile, exported):
         ("inner", 2),
         ("=cmd(),\"'", 1),
     ]
-    assert profile["name"].startswith("stream 0, process ")
+    assert profile["name"].startswith("interpreted, on the CPU, process ")
     inner = profile["calls"][2]
     assert (Path(inner["file"]).name, inner["line"]) == ("k.py", 1)
 

@@ -49,6 +49,20 @@ def test_a_callback_that_is_for_no_kernel_is_refused():
         kernel_launch_enter(print, 7)
 
 
+def test_what_cannot_be_called_is_no_callback():
+    with pytest.raises(TypeError, match="tool_callback: got 3, expected a function"):
+        kernel_launch_exit(3)
+
+
+def test_a_callback_that_raises_is_named(capsys):
+    def measure(kernel):
+        raise ValueError("mine")
+
+    with kernel_launch_enter(measure):
+        launch()
+    assert "measure raised (shown once)" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     compiler = shutil.which("cc")
@@ -91,3 +105,4 @@ def test_a_library_that_is_no_tool_is_one_line(tmp_path, monkeypatch, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "it is skipped" in err
+    assert err.count(str(other)) == 1

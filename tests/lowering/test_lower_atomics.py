@@ -266,3 +266,28 @@ def test_dependent_launches_are_nothing_before_sm_90():
 def test_barrier_and_promise():
     assert "bar.sync" in debug("tt.barrier", [], layout=None)
     debug("tt.assume", ["i1"], layout=None)
+
+
+@pytest.mark.parametrize(
+    ("element", "kind", "number", "sem", "looks"),
+    [
+        ("i64", "add", 0, "relaxed", True),
+        ("i32", "add", 0, "acquire", True),
+        ("f32", "fadd", 0.0, "relaxed", True),
+        ("i32", "add", 1, "relaxed", False),
+        ("i32", "add", 0, "acq_rel", False),
+        ("i32", "max", 0, "relaxed", False),
+    ],
+)
+def test_a_scalar_to_which_nothing_is_added_is_loaded(element, kind, number, sem, looks):
+    kernel = Kernel(None, 4)
+    type_ = ir.SCALARS[element]
+    (value,) = kernel.op("arith.constant", [], [type_], {"value": number})
+    attributes = {"kind": kind, "sem": sem, "scope": "gpu"}
+    (old,) = kernel.op("tt.atomic_rmw", [kernel.pointers(type_), value], [type_], attributes)
+    kernel.keep(old)
+    old.defining_op.attributes["scratch_offset"] = 0
+    ptx = kernel.ptx()
+    assemble(ptx, "kernel", TARGETS["sm_90a"])
+    assert (f"ld.{sem}.gpu.global.b" in ptx) == looks
+    assert ("atom." in ptx) != looks

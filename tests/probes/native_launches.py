@@ -17,7 +17,7 @@ from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.events import Fault
-from tkdebug.interpreter.launch import Prepared
+from tkdebug.interpreter.prepared import Prepared
 from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor
 
 

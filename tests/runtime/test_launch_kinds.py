@@ -5,6 +5,7 @@ import weakref
 import pytest
 import torch
 
+from tkdebug.interpreter.probes.reports import PassedTensor
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import reinterpret
 from tkdebug.runtime.probes.launch_kinds import MOST_KINDS, QUIET, LaunchKinds
@@ -96,6 +97,26 @@ def test_bounds_are_those_of_the_view():
 def test_expanded_view_may_use_its_allocation():
     assert span(torch.zeros(6, 1)[1:].expand(5, 4)) == (4, 24)
     assert span(torch.zeros(6)[2:3].expand(9)) == (8, 24)
+
+
+def test_bounds_and_gaps_are_those_of_what_is_reported():
+    x = torch.zeros(4, 6)
+    resized = torch.zeros(8)
+    resized.untyped_storage().resize_(0)
+    views = (
+        *(x, x.t(), x[1:3], x[:, 1:4], x[::2], x[:, :1], x[2:2], x[:1, :1], x[3, 5], x[:, None]),
+        *(
+            x[:1].expand(3, 6),
+            resized,
+            torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        ),
+    )
+    for view in views:
+        passed = PassedArguments(("x",), (view,))
+        tensor = PassedTensor.of(view)
+        assert passed.tensors["x"] == tensor
+        assert passed.bounds(("x",)) == tensor.byte_bounds()
+        assert passed.has_gaps == tensor.has_gaps
 
 
 def test_bounds_of_nested_arguments():

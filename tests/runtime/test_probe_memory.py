@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tkdebug.runtime.cuda import driver_api, probe_memory
+from tkdebug.runtime.cuda import device, driver_api, probe_memory
+from tkdebug.runtime.cuda.device import EnteredContext
 from tkdebug.runtime.cuda.probe_memory import MOST_TABLES, CudaProbeMemory
 from tkdebug.runtime.errors import CudaError
 
@@ -134,3 +135,18 @@ def test_captured_streams_are_known(driver, memory):
     assert not memory.is_capturing(STREAM)
     driver.is_capturing = 1
     assert memory.is_capturing(STREAM)
+
+
+@pytest.mark.parametrize("status", [0, 201])
+def test_context_is_entered_and_left_again(monkeypatch, status):
+    done = []
+
+    def push(context):
+        done.append(context)
+        return status
+
+    monkeypatch.setattr(device, "_context_calls", lambda: (push, lambda place: done.append("left")))
+    monkeypatch.setattr(driver_api, "status_name", lambda status: "CUDA_ERROR_INVALID_CONTEXT")
+    with pytest.raises(CudaError if status else KeyError), EnteredContext(77):
+        raise KeyError
+    assert done == ([77] if status else [77, "left"])

@@ -34,6 +34,8 @@ _LEAST_OF_KIND = {
     "small-tiles": 1.2,
 }
 _S_TO_NS = 1e9
+# No launch is shorter: a small test problem's share of a full GPU is no time to show.
+_SHORTEST_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +105,11 @@ def _made(
     launch: Launch, finding: Finding, now_s: float, better_s: float, launch_id: int
 ) -> Remark:
     facts = launch.facts
-    prediction = (
-        f"predicted: {now_s / better_s:.3g}x as fast, {_time(better_s)} instead of "
-        f"{_time(now_s)} on an {launch.machine.name} {launch.machine.basis}"
-    )
+    machine = f"an {launch.machine.name} {launch.machine.basis}"
+    times = f", {_time(better_s)} instead of {_time(now_s)} on {machine}"
+    if now_s < _SHORTEST_S:
+        times = f" in a grid that fills {machine}"
+    prediction = f"predicted: {now_s / better_s:.3g}x as fast{times}"
     return Remark(
         kernel=facts.kernel,
         kernel_hash=facts.kernel_hash,

@@ -9,7 +9,7 @@ from pathlib import Path
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.cli.statuses import FAULT_STATUS
-from tkdebug.instrument.analyses.comparison import compare
+from tkdebug.instrument.analyses.comparison import Comparison, compare
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import tell
@@ -49,7 +49,18 @@ def _compare(arguments: Arguments, earlier: Path, later: Path, outputs: Sequence
     slower = comparison.slower(allowed) if allowed is not None else ()
     for change in slower:
         tell(f"{change.kernel}: slower than before by more than {allowed:g} %")
+    if allowed is not None:
+        _tell_unjudged(comparison)
     return FAULT_STATUS if new or slower else 0
+
+
+def _tell_unjudged(comparison: Comparison) -> None:
+    """Say of which kernels `--max-slowdown` says nothing."""
+    if not comparison.is_timed:
+        tell("--max-slowdown: nothing is judged, as times of interpreted kernels are not a GPU's")
+        return
+    for why, kernels in comparison.unknown().items():
+        tell(f"--max-slowdown: not judged: {', '.join(kernels)} ({why})")
 
 
 def _section(outputs: Sequence[str]) -> Iterator[str]:

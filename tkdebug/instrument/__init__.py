@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import TracebackType
 
@@ -92,6 +93,9 @@ def kernel_launch_enter(tool_callback: ToolCallback, kernel_object: object = Non
 
     Returns:
         A handle whose `remove()` undoes this; also usable as a context manager.
+
+    Raises:
+        TypeError: `tool_callback` cannot be called, or `kernel_object` is no kernel.
     """
     return add_hook(enter=_calling(tool_callback, kernel_object))
 
@@ -105,8 +109,12 @@ def kernel_launch_exit(tool_callback: ToolCallback, kernel_object: object = None
 
 
 def _calling(tool_callback: ToolCallback, kernel_object: object) -> LaunchHook:
+    if not callable(tool_callback):
+        raise TypeError(f"tool_callback: got {tool_callback!r}, expected a function")
     only = _name_of(kernel_object)
 
+    # What goes wrong in it is reported with its name.
+    @functools.wraps(tool_callback)
     def call(kernel: object, launch: LaunchRecord) -> None:
         if only is None or launch.kernel == only:
             tool_callback(KernelObject(kernel, launch))

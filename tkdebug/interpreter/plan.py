@@ -144,12 +144,12 @@ def _dying(block: Block, observers: Sequence[Observer]) -> list[tuple[Value, ...
 def _counted(rule: Rule) -> Rule:
     """`rule` of an op that changes memory, counted."""
 
-    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
-        if ev.scheduler is not None:
-            ev.scheduler.changes += 1
-        return rule(ev, view, *operands)
+    def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        if run.scheduler is not None:
+            run.scheduler.changes += 1
+        return rule(run, view, *operands)
 
-    return run
+    return apply
 
 
 def _backend(op: Operation) -> Backend:
@@ -171,8 +171,8 @@ def _clobbering(op: Operation, rule: Rule) -> Rule:
     # Only GPU IR after AllocateShared needs to know how ops are lowered.
     size_bytes = _backend(op).scratch_bytes(op)
 
-    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
-        clobber_scratch(ev, op, offset, size_bytes)
-        return rule(ev, view, *operands)
+    def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        clobber_scratch(run, op, offset, size_bytes)
+        return rule(run, view, *operands)
 
-    return run
+    return apply

@@ -24,9 +24,8 @@ from tkdebug.errors import IRError
 
 # Attribute of a function: the names of its descriptor parameters that pad with NaN.
 NAN_PADDED = "nan_padded"
-# Of those whose strides a tensor map can have, and of those that are passed as tensor maps.
+# Of those whose strides a tensor map can have.
 MAPPABLE = "mappable"
-TENSOR_MAPS = "tensor_maps"
 KINDS = ("add", "min", "max", "and", "or", "xor")
 _MIN_ROWS = 8
 _MIN_ROW_BYTES = 32

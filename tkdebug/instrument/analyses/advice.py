@@ -18,6 +18,8 @@ LAUNCH_BOUND = "launch-bound"
 _ROOFS = ("memory", "tensor cores", "fp32 instructions")
 # A launch takes so much of the CPU and of the GPU's front end, whatever it does.
 _LAUNCH_NS = 2500.0
+# No launch is shorter: a small test problem's share of a full GPU is no time to show.
+_SHORTEST_NS = 1e3
 _MANY_LAUNCHES = 50
 _PAGE = 10_000
 
@@ -172,7 +174,7 @@ def _launch_bound(
         gain = weight.count * _LAUNCH_NS / with_launches * (1 - 1 / weight.count)
         speedup = (cost.predicted_ns + _LAUNCH_NS) / (cost.predicted_ns + _LAUNCH_NS / weight.count)
         message = (
-            f"{weight.count} launches of {cost.predicted_ns / 1e3:.2g} us each: launching takes "
+            f"{weight.count} launches of {_each(cost.predicted_ns)} each: launching takes "
             f"longer, about {_LAUNCH_NS / 1e3:.2g} us; do the work of several in one launch, fuse "
             f"them, or replay them as a CUDA graph (predicted: up to {speedup:.3g}x as fast)"
         )
@@ -182,15 +184,23 @@ def _launch_bound(
     return found
 
 
+def _each(time_ns: float) -> str:
+    if time_ns < _SHORTEST_NS:
+        return "less than a microsecond"
+    return f"{time_ns / 1e3:.2g} us"
+
+
 def _roofs(costs: Sequence[LaunchCost], named: set[str]) -> list[Advice]:
     found: dict[str, Advice] = {}
     for cost in costs:
         if cost.kernel in named or cost.bound not in _ROOFS or cost.kernel in found:
             continue
+        time = f"{cost.predicted_ns / 1e3:.3g} us on"
+        if cost.predicted_ns < _SHORTEST_NS:
+            time = "time of a grid that fills"
         message = (
             f"at the roof: {cost.bound} take{'s' if cost.bound == 'memory' else ''} "
-            f"{100 * cost.bound_share:.0f} % of the predicted {cost.predicted_ns / 1e3:.3g} us on "
-            f"an {cost.machine}"
+            f"{100 * cost.bound_share:.0f} % of the predicted {time} an {cost.machine}"
         )
         found[cost.kernel] = Advice(
             cost.file, cost.line, cost.kernel, AT_THE_ROOF, message, 0, 0.0, 1.0

@@ -10,9 +10,9 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice, advice_of
+from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice, advice_of, launch_costs
 from tkdebug.instrument.analyses.code_changes import CodeFigures, code_figures
-from tkdebug.instrument.analyses.time_changes import TimeChange, time_changes
+from tkdebug.instrument.analyses.time_changes import LEAST_LAUNCHES, TimeChange, time_changes
 from tkdebug.instrument.analyses.watched_changes import WatchedChange, watched_changes
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.session import Session
@@ -23,7 +23,7 @@ class KernelChange:
     """A kernel in both runs; None in the one that did not launch it.
 
     Attributes:
-        time: how its time changed, of all launches that were timed; None for one run only.
+        time: how its time changed, of launches that are alike; None where there are none.
         code_before: what its machine code needs; None where it was not compiled natively.
         code_after: alike.
     """
@@ -34,6 +34,17 @@ class KernelChange:
     time: TimeChange | None = None
     code_before: CodeFigures | None = None
     code_after: CodeFigures | None = None
+
+    @property
+    def unknown_why(self) -> str:
+        """Why it is not known whether it is slower or faster; empty where it is."""
+        if self.before is None or self.after is None:
+            return "only one run launched it"
+        if self.time is None:
+            return "no launches on tensors of the same shapes, timed in the same way, in both runs"
+        if self.time.verdict == "unknown":
+            return f"fewer than {LEAST_LAUNCHES} launches that are alike in a run"
+        return ""
 
     @property
     def mean_ratio(self) -> float | None:
@@ -74,9 +85,23 @@ class Comparison:
     gone_remarks: tuple[Advice, ...] = ()
     watched: tuple[WatchedChange, ...] = ()
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether both runs were on a GPU, so that their times say something."""
+        return "interpret" not in self.before.mode and "interpret" not in self.after.mode
+
+    def unknown(self) -> dict[str, tuple[str, ...]]:
+        """Kernels of both runs of which it is not known whether they are slower, by why."""
+        found: dict[str, tuple[str, ...]] = {}
+        for change in self.kernels:
+            if change.before is not None and change.after is not None and change.unknown_why:
+                why = change.unknown_why
+                found[why] = (*found.get(why, ()), change.kernel)
+        return found
+
     def slower(self, least_percent: float) -> tuple[KernelChange, ...]:
         """Kernels that are certainly slower by so much, of runs on a GPU."""
-        if "interpret" in self.before.mode or "interpret" in self.after.mode:
+        if not self.is_timed:
             return ()
         least = 1 + least_percent / 100
         return tuple(
@@ -99,6 +124,8 @@ def compare(before: Session, after: Session) -> Comparison:
     times = time_changes(before, after)
     old_code, new_code = code_figures(before), code_figures(after)
     old_remarks, new_remarks = _remarks(before), _remarks(after)
+    if not (launch_costs(before) and launch_costs(after)):
+        old_remarks, new_remarks = {}, {}  # of a run without advice nothing is new or gone
     old_faults = {_identity(before, group): group for group in before.fault_groups()}
     new_faults = {_identity(after, group): group for group in after.fault_groups()}
     came = {key: g for key, g in new_faults.items() if g.fault.is_open and key not in old_faults}

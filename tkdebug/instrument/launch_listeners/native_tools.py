@@ -107,7 +107,8 @@ def load_tool(path: str) -> Hook:
         library = ctypes.CDLL(path)
         init = getattr(library, _INIT)
     except OSError as error:
-        raise TkError(f"{VARIABLE}: {path}: {error}") from None
+        reason = str(error).removeprefix(f"{path}: ")
+        raise TkError(f"{VARIABLE}: {path}: {reason}") from None
     except AttributeError:
         raise TkError(f"{VARIABLE}: {path}: exports no {_INIT}") from None
     init.restype = ctypes.POINTER(NativeTool)

@@ -24,7 +24,7 @@ from tkdebug.instrument.device_records import Activity, Origin
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.timeline_section import timeline_events
-from tkdebug.instrument.renderers.trace_tracks import StreamLanes, Tracks, lanes
+from tkdebug.instrument.renderers.trace_tracks import StreamLanes, Tracks, host_track_name, lanes
 from tkdebug.instrument.session import Session
 
 _MOST_KNOWN = 4096
@@ -65,7 +65,7 @@ def _launch_events(
     starts_ns: dict[tuple[int, int], int],
 ) -> Iterator[dict[str, object]]:
     """The launches; when each began on the GPU is put into `starts_ns`."""
-    free_ns: dict[tuple[int, int], int] = {}
+    free_ns: dict[tuple[int, str], int] = {}
     processes: set[int] = set()
     texts = _ArgumentTexts()
     for launch in map(_Launch._make, session.launch_fields(_Launch._fields)):
@@ -84,11 +84,11 @@ def _launch_events(
             yield from streams.tracks.put(launch.process, "host", "launches by the host", host)
             continue
         # Launches are queued before the GPU gets to them, and a stream runs them in turn.
-        stream = (launch.process, launch.stream)
-        start_ns = max(launch.start_ns, free_ns.get(stream, 0))
-        free_ns[stream] = start_ns + (launch.duration_ns or 0)
+        track = host_track_name(launch.mode, launch.stream)
+        start_ns = max(launch.start_ns, free_ns.get((launch.process, track), 0))
+        free_ns[launch.process, track] = start_ns + (launch.duration_ns or 0)
         event = _event(launch, start_ns - run.start_ns, launch_faults, texts)
-        yield from streams.tracks.put(*stream, f"stream {launch.stream}", event)
+        yield from streams.tracks.put(launch.process, ("launches", track), track, event)
 
 
 def _host_event(launch: _Launch, run: RunInfo, arrow: str) -> dict[str, object]:

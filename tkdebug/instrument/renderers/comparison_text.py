@@ -39,8 +39,10 @@ def render(
         yield "\n"
         for line in _table(comparison.kernels, view.width):
             yield visible(line) + "\n"
-        for line in _changes(comparison):
-            yield visible(line) + "\n"
+        changes = [*_changes(comparison)]
+        if changes:
+            yield "\n"
+        yield from (visible(line) + "\n" for line in changes)
     else:
         yield "\nno kernels were launched\n"
     for what, remarks in (("new", comparison.new_remarks), ("gone", comparison.gone_remarks)):
@@ -84,10 +86,12 @@ def _watched(comparison: Comparison) -> Iterator[str]:
 
 def _changes(comparison: Comparison) -> Iterator[str]:
     """Times that changed for certain, and code that needs more or less."""
-    if comparison.before.mode == comparison.after.mode == "native":
+    if comparison.is_timed:
         for change in comparison.kernels:
             if change.time is not None and change.time.verdict in ("slower", "faster"):
                 yield _certain(visible_line(change.kernel), change.time)
+        for why, kernels in comparison.unknown().items():
+            yield f"not known whether slower or faster: {', '.join(kernels)} ({why})"
     for change in comparison.kernels:
         old, new = change.code_before, change.code_after
         if old is None or new is None or old == new:

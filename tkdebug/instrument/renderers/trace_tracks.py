@@ -46,6 +46,11 @@ class Tracks:
         yield {**event, "tid": number}
 
 
+def host_track_name(mode: str, stream: int) -> str:
+    """The name of a track of launches that the GPU's clock did not time."""
+    return "interpreted, on the CPU" if mode == "interpret" else f"stream {stream}"
+
+
 def track_name(process: int, track: int, name: str) -> Event:
     """The event that names a track."""
     return {

@@ -11,24 +11,33 @@ from dataclasses import dataclass
 
 from tkdebug.instrument.records import Launch
 from tkdebug.instrument.renderers.json_format import recorded_launches
+from tkdebug.instrument.renderers.trace_tracks import host_track_name
 from tkdebug.instrument.session import Session
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Track:
-    """One stream of one process; `device` is None where the GPU's clock did not time it."""
+    """One stream of one process.
+
+    Attributes:
+        device: None where the GPU's clock did not time it.
+        mode: of its launches, "" where the GPU's clock timed them.
+    """
 
     process: int
     rank: int
     stream: int
     device: int | None
+    mode: str = ""
 
     @property
     def name(self) -> str:
         """For people."""
-        where = "" if self.device is None else f"GPU {self.device}, "
+        where = f"GPU {self.device}, stream {self.stream}"
+        if self.device is None:
+            where = host_track_name(self.mode, self.stream)
         rank = f"rank {self.rank}, " if self.rank else ""
-        return f"{rank}{where}stream {self.stream}, process {self.process}"
+        return f"{rank}{where}, process {self.process}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class TimedLaunch:
 def track_of(launch: Launch) -> Track:
     """The track of a launch."""
     if launch.device_start_ns is None:
-        return Track(launch.process, launch.rank, launch.stream, None)
+        return Track(launch.process, launch.rank, launch.stream, None, launch.mode)
     return Track(launch.process, launch.rank, launch.device_stream or 0, launch.device)
 
 

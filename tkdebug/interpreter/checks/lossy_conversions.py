@@ -86,7 +86,7 @@ def _is_widened_sum(value: Value, bits: int) -> bool:
     """Whether a reduction or scan that widened integers of `bits` bits by itself gave `value`."""
     combining = traced(value, _RESHAPING).defining_op
     while combining is not None and (tt.Reduce.matches(combining) or tt.Scan.matches(combining)):
-        widening = traced(combining.operands[0], _RESHAPING).defining_op
+        widening = traced(tt.Combining(combining).sources[0], _RESHAPING).defining_op
         if widening is not None and widening.name in _WIDENING:
             # `x.to(tl.int32)` has a place of its own.
             is_its_own = not set(widening.location.sources).isdisjoint(combining.location.sources)

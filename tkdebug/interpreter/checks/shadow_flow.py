@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.tiles.values import TileValue
@@ -106,15 +106,15 @@ def is_elementwise(op: Operation) -> bool:
 def moved_shadows(ev: Evaluator, op: Operation, shadows: Shadows) -> Sequence[Tensor]:
     """The results' shadows of an op of `MOVES`."""
     given = [
-        _nothing(ev, op, place) if shadow is None else shadow
-        for place, shadow in enumerate(shadows)
+        _nothing(ev, operand) if shadow is None else shadow
+        for operand, shadow in zip(op.operands, shadows, strict=True)
     ]
     results = ev.plan.run_alone(ev, op, given)
     return [ev.dense(result, ir.I1) for result in results]
 
 
-def _nothing(ev: Evaluator, op: Operation, place: int) -> Tensor:
-    rank = len(ir.shape_of(op.operands[place].type))
+def _nothing(ev: Evaluator, operand: Value) -> Tensor:
+    rank = len(ir.shape_of(operand.type))
     return torch.zeros((1,) * (rank + 1), dtype=torch.bool, device=ev.device)
 
 

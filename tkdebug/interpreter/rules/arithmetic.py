@@ -36,27 +36,27 @@ _COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _integer(
     method: Callable[[IndexAlgebra, Operation, TileValue, TileValue], TileValue],
 ) -> Rule:
-    def run(ev: Evaluator, view: OpView, a: TileValue, b: TileValue) -> Sequence[TileValue]:
-        return (method(ev.index, view.op, a, b),)
+    def apply(run: Evaluator, view: OpView, a: TileValue, b: TileValue) -> Sequence[TileValue]:
+        return (method(run.index, view.op, a, b),)
 
-    return run
+    return apply
 
 
 def _float(function: Callable[..., Tensor]) -> Rule:
-    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
-        return (ev.map_floats(view.op, function, *operands),)
+    def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        return (run.map_floats(view.op, function, *operands),)
 
-    return run
+    return apply
 
 
-def constant(ev: Evaluator, view: arith.Constant) -> TileValue:
+def constant(run: Evaluator, view: arith.Constant) -> TileValue:
     """arith.constant."""
-    return ev.constant(view.result.type, view.value)
+    return run.constant(view.result.type, view.value)
 
 
-def compare_floats(ev: Evaluator, view: arith.CmpF, a: TileValue, b: TileValue) -> TileValue:
+def compare_floats(run: Evaluator, view: arith.CmpF, a: TileValue, b: TileValue) -> TileValue:
     """arith.cmpf."""
-    return ev.map_floats(view.op, _COMPARISONS[view.predicate], a, b)
+    return run.map_floats(view.op, _COMPARISONS[view.predicate], a, b)
 
 
 RULES: Rules = {

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects import scf, tt
-from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter import control_flow
 from tkdebug.interpreter.rules.types import Rules, nothing, unchanged
 from tkdebug.interpreter.tile_ops import elementwise, reductions
 
 RULES: Rules = {
     tt.Return: nothing,
-    scf.If: Evaluator.run_if,
-    scf.For: Evaluator.run_for,
-    scf.While: Evaluator.run_while,
+    scf.If: control_flow.run_if,
+    scf.For: control_flow.run_for,
+    scf.While: control_flow.run_while,
     scf.Yield: unchanged,
     scf.Condition: unchanged,
     tt.Reduce: reductions.reduce,

@@ -19,10 +19,10 @@ from tkdebug.interpreter.tiles.values import TileValue
 
 
 def _math(function: Callable[..., Tensor]) -> Rule:
-    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
-        return (ev.map(view.op, function, *operands),)
+    def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        return (run.map(view.op, function, *operands),)
 
-    return run
+    return apply
 
 
 def _fused(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
@@ -30,9 +30,9 @@ def _fused(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     return product
 
 
-def fma(ev: Evaluator, view: math.Fma, a: TileValue, b: TileValue, c: TileValue) -> TileValue:
+def fma(run: Evaluator, view: math.Fma, a: TileValue, b: TileValue, c: TileValue) -> TileValue:
     """math.fma."""
-    return ev.map_floats(view.op, _fused, a, b, c)
+    return run.map_floats(view.op, _fused, a, b, c)
 
 
 def _without_sign(value: Tensor, out: Tensor | None = None) -> Tensor:
@@ -40,10 +40,10 @@ def _without_sign(value: Tensor, out: Tensor | None = None) -> Tensor:
     return bits if out is None else out.copy_(bits)
 
 
-def absf(ev: Evaluator, view: math.AbsF, x: TileValue) -> TileValue:
+def absf(run: Evaluator, view: math.AbsF, x: TileValue) -> TileValue:
     """math.absf; torch has none for fp8."""
     is_byte = ir.element_of(view.source.type).bits == 8
-    return ev.map(view.op, _without_sign if is_byte else torch.abs, x)
+    return run.map(view.op, _without_sign if is_byte else torch.abs, x)
 
 
 def _precise_root(value: Tensor, out: Tensor | None = None) -> Tensor:
@@ -52,13 +52,13 @@ def _precise_root(value: Tensor, out: Tensor | None = None) -> Tensor:
     return exact if out is None else out.copy_(exact)
 
 
-def sqrt(ev: Evaluator, view: math.Sqrt, x: TileValue) -> TileValue:
+def sqrt(run: Evaluator, view: math.Sqrt, x: TileValue) -> TileValue:
     """math.sqrt: the GPU approximates that of fp32 and rounds that of fp64 to nearest."""
     is_double = ir.element_of(view.source.type) == ir.F64
-    return ev.map(view.op, _precise_root if is_double else torch.sqrt, x)
+    return run.map(view.op, _precise_root if is_double else torch.sqrt, x)
 
 
-def libdevice(ev: Evaluator, view: tt.ExternElementwise, *operands: TileValue) -> TileValue:
+def libdevice(run: Evaluator, view: tt.ExternElementwise, *operands: TileValue) -> TileValue:
     """tt.extern_elementwise."""
     meaning = MEANINGS.get(view.function)
     if meaning is None:
@@ -67,14 +67,14 @@ def libdevice(ev: Evaluator, view: tt.ExternElementwise, *operands: TileValue) -
             f"{where.file}:{where.line}: libdevice.{view.function} is not available under "
             "interpret; it needs a GPU (its numbers have no closed form here)"
         )
-    dtype = ev.dtype_of(view.result.type)
+    dtype = run.dtype_of(view.result.type)
     unsigned = view.unsigned
 
     def compute(*tensors: Tensor) -> Tensor:
         result: Tensor = meaning(torch, unsigned, *tensors).to(dtype)
         return result
 
-    return ev.map(view.op, compute, *operands)
+    return run.map(view.op, compute, *operands)
 
 
 RULES: Rules = {

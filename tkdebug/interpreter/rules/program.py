@@ -5,24 +5,24 @@ from __future__ import annotations
 from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.rules.types import Rules, nothing, one, unchanged
-from tkdebug.interpreter.tile_ops import elementwise
+from tkdebug.interpreter.tile_ops import assertions, elementwise
 from tkdebug.interpreter.tiles.values import TileValue
 from tkdebug.interpreter.watching.prints import device_print
 
 
-def program_id(ev: Evaluator, view: tt.GetProgramId) -> TileValue:
+def program_id(run: Evaluator, view: tt.GetProgramId) -> TileValue:
     """tt.get_program_id."""
-    return ev.program_id(view.axis)
+    return run.program_id(view.axis)
 
 
-def num_programs(ev: Evaluator, view: tt.GetNumPrograms) -> TileValue:
+def num_programs(run: Evaluator, view: tt.GetNumPrograms) -> TileValue:
     """tt.get_num_programs."""
-    return ev.num_programs(view.axis)
+    return run.num_programs(view.axis)
 
 
-def visit(ev: Evaluator, view: tt.Visit) -> TileValue:
+def visit(run: Evaluator, view: tt.Visit) -> TileValue:
     """tt.visit."""
-    return ev.visit(view.watch)
+    return run.visit(view.watch)
 
 
 RULES: Rules = {
@@ -33,7 +33,7 @@ RULES: Rules = {
     nvvm.GlobalTimer: one(elementwise.global_timer),
     nvvm.GridDependencyControl: nothing,
     tt.Barrier: nothing,
-    tt.Assert: Evaluator.device_assert,
+    tt.Assert: assertions.device_assert,
     tt.Print: device_print,
     # What they assume is looked at by `checks.assumptions`.
     tt.Assume: nothing,

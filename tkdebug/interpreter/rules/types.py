@@ -22,17 +22,17 @@ Rules = dict[type[OpView], Rule]
 def one(rule: Callable[..., TileValue]) -> Rule:
     """The rule of an op with one result, from a function that gives its value."""
 
-    def run(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
-        return (rule(ev, view, *operands),)
+    def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        return (rule(run, view, *operands),)
 
-    return run
+    return apply
 
 
-def nothing(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+def nothing(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
     """The rule of an op that only matters on a GPU, and has no results."""
     return ()
 
 
-def unchanged(ev: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+def unchanged(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
     """The rule of an op that gives its operands: a terminator, a hint, a layout conversion."""
     return operands

@@ -23,55 +23,55 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
 
-def extend_signed(ev: Evaluator, view: arith.ExtSI, value: TileValue) -> TileValue:
+def extend_signed(run: Evaluator, view: arith.ExtSI, value: TileValue) -> TileValue:
     """arith.extsi."""
     source = ir.element_of(view.source.type).bits
     if isinstance(value, int):
         return -value if source == 1 else value
     if isinstance(value, AffineTile):
         return value
-    target = ev.dtype_of(view.result.type)
+    target = run.dtype_of(view.result.type)
     if source == 1:
-        return ev.map(view.op, lambda t: -t.to(target), value)
-    return ev.map(view.op, lambda t: t.to(target), value)
+        return run.map(view.op, lambda t: -t.to(target), value)
+    return run.map(view.op, lambda t: t.to(target), value)
 
 
-def extend_unsigned(ev: Evaluator, view: arith.ExtUI, value: TileValue) -> TileValue:
+def extend_unsigned(run: Evaluator, view: arith.ExtUI, value: TileValue) -> TileValue:
     """arith.extui."""
     source = ir.element_of(view.source.type).bits
     if isinstance(value, int):
         return value & ((1 << source) - 1)
     if isinstance(value, AffineTile) and value.bounds(exact=True)[0] >= 0:
         return value
-    target = ev.dtype_of(view.result.type)
+    target = run.dtype_of(view.result.type)
     if source == 1:
-        return ev.map(view.op, lambda t: t.to(target), value)
-    return ev.map(view.op, lambda t: t.to(target) & ((1 << source) - 1), value)
+        return run.map(view.op, lambda t: t.to(target), value)
+    return run.map(view.op, lambda t: t.to(target) & ((1 << source) - 1), value)
 
 
-def truncate(ev: Evaluator, view: arith.TruncI, value: TileValue) -> TileValue:
+def truncate(run: Evaluator, view: arith.TruncI, value: TileValue) -> TileValue:
     """arith.trunci."""
     bits = ir.element_of(view.result.type).bits
     if isinstance(value, int):
         return wrap(value, bits)
     if isinstance(value, AffineTile) and bits > 1:
-        return ev.index.settle(value, bits)
-    target = ev.dtype_of(view.result.type)
+        return run.index.settle(value, bits)
+    target = run.dtype_of(view.result.type)
     if bits == 1:
-        return ev.map(view.op, lambda t: (t & 1).to(target), value)
-    return ev.map(view.op, lambda t: t.to(target), value)
+        return run.map(view.op, lambda t: (t & 1).to(target), value)
+    return run.map(view.op, lambda t: t.to(target), value)
 
 
-def integer_to_float(ev: Evaluator, view: arith.SIToFP, value: TileValue) -> TileValue:
+def integer_to_float(run: Evaluator, view: arith.SIToFP, value: TileValue) -> TileValue:
     """arith.sitofp."""
-    target = ev.dtype_of(view.result.type)
-    return ev.map(view.op, lambda t: t.to(target), value)
+    target = run.dtype_of(view.result.type)
+    return run.map(view.op, lambda t: t.to(target), value)
 
 
-def unsigned_to_float(ev: Evaluator, view: arith.UIToFP, value: TileValue) -> TileValue:
+def unsigned_to_float(run: Evaluator, view: arith.UIToFP, value: TileValue) -> TileValue:
     """arith.uitofp."""
     bits = ir.element_of(view.source.type).bits
-    target = ev.dtype_of(view.result.type)
+    target = run.dtype_of(view.result.type)
 
     def convert(t: Tensor) -> Tensor:
         if bits == 1:
@@ -82,57 +82,57 @@ def unsigned_to_float(ev: Evaluator, view: arith.UIToFP, value: TileValue) -> Ti
         half = ((t >> 1) & (2**63 - 1)) | (t & 1)
         return torch.where(t >= 0, t.to(target), half.to(target) * 2)
 
-    return ev.map(view.op, convert, value)
+    return run.map(view.op, convert, value)
 
 
-def float_to_integer(ev: Evaluator, view: Cast, value: TileValue) -> TileValue:
+def float_to_integer(run: Evaluator, view: Cast, value: TileValue) -> TileValue:
     """arith.fptosi and arith.fptoui: toward zero, as cvt does it; 8 bits are 16 cut short."""
-    target = ev.dtype_of(view.result.type)
+    target = run.dtype_of(view.result.type)
     dtype = torch.int16 if target is torch.int8 else target
     unsigned = isinstance(view, arith.FPToUI)
-    return ev.map(
+    return run.map(
         view.op, lambda t: rounding.to_integer(torch, "rz", dtype, unsigned, t).to(target), value
     )
 
 
-def convert_float(ev: Evaluator, view: Cast, value: TileValue) -> TileValue:
+def convert_float(run: Evaluator, view: Cast, value: TileValue) -> TileValue:
     """arith.extf and arith.truncf: to nearest even."""
-    target = ev.dtype_of(view.result.type)
+    target = run.dtype_of(view.result.type)
     if ir.element_of(view.source.type) == ir.F64 and target.itemsize < 4:
         # torch goes by way of fp32, which rounds twice.
-        return ev.map(view.op, lambda t: fp8.rounded_to_odd(t).to(target), value)
-    return ev.map(view.op, lambda t: t.to(target), value)
+        return run.map(view.op, lambda t: fp8.rounded_to_odd(t).to(target), value)
+    return run.map(view.op, lambda t: t.to(target), value)
 
 
-def fp_to_fp(ev: Evaluator, view: tt.FpToFp, value: TileValue) -> TileValue:
+def fp_to_fp(run: Evaluator, view: tt.FpToFp, value: TileValue) -> TileValue:
     """tt.fp_to_fp: with a rounding mode; fp8 saturates to finite."""
     source = ir.element_of(view.source.type)
     target = ir.element_of(view.result.type)
     assert isinstance(source, ir.ScalarType)
     assert isinstance(target, ir.ScalarType)
     toward_zero = view.rounding == "rtz"
-    return ev.map(
+    return run.map(
         view.op,
-        lambda t: fp8.convert(t, source.name, target.name, ev.dtypes, toward_zero),
+        lambda t: fp8.convert(t, source.name, target.name, run.dtypes, toward_zero),
         value,
     )
 
 
-def bitcast(ev: Evaluator, view: tt.Bitcast, value: TileValue) -> TileValue:
+def bitcast(run: Evaluator, view: tt.Bitcast, value: TileValue) -> TileValue:
     """tt.bitcast: the same bits under another type; pointers to another element type."""
     element = ir.element_of(view.result.type)
     if isinstance(element, ir.PointerType):
-        return _bitcast_pointer(ev, view, value, max(1, element.pointee.bits // 8))
+        return _bitcast_pointer(run, view, value, max(1, element.pointee.bits // 8))
     source = ir.element_of(view.source.type)
     if isinstance(value, int | AffineTile) and element.is_integer:
         return value
-    target = ev.dtype_of(view.result.type)
+    target = run.dtype_of(view.result.type)
     if source.bits == 1 or element.bits == 1:
-        return ev.map(view.op, lambda t: t.to(target), value)
-    return ev.map(view.op, lambda t: t.view(target), value)
+        return run.map(view.op, lambda t: t.to(target), value)
+    return run.map(view.op, lambda t: t.view(target), value)
 
 
-def _bitcast_pointer(ev: Evaluator, view: tt.Bitcast, value: TileValue, size: int) -> TileValue:
+def _bitcast_pointer(run: Evaluator, view: tt.Bitcast, value: TileValue, size: int) -> TileValue:
     if isinstance(value, AddressTile):
         return AddressTile(value.address, value.buffers, size)
     if not isinstance(value, PointerTile):
@@ -144,20 +144,20 @@ def _bitcast_pointer(ev: Evaluator, view: tt.Bitcast, value: TileValue, size: in
     if have < size or have % size:
         address = byte_addresses(value)
         return AddressTile(address, (value.buffer,), size)  # type: ignore[arg-type]
-    offset = ev.index.scaled(affine_of(ev, value.offset, shape), have // size)
+    offset = run.index.scaled(affine_of(run, value.offset, shape), have // size)
     return PointerTile(value.buffer.reinterpreted(size), offset)
 
 
-def pointer_to_integer(ev: Evaluator, view: tt.PtrToInt, value: TileValue) -> TileValue:
+def pointer_to_integer(run: Evaluator, view: tt.PtrToInt, value: TileValue) -> TileValue:
     """tt.ptr_to_int."""
     assert isinstance(value, PointerTile | AddressTile)
     return byte_addresses(value)
 
 
-def integer_to_pointer(ev: Evaluator, view: tt.IntToPtr, value: TileValue) -> TileValue:
+def integer_to_pointer(run: Evaluator, view: tt.IntToPtr, value: TileValue) -> TileValue:
     """tt.int_to_ptr."""
     element = ir.element_of(view.result.type)
     assert isinstance(element, ir.PointerType)
     if not isinstance(value, int | AffineTile):
-        value = ev.dense(value, view.source.type).to(torch.int64)
+        value = run.dense(value, view.source.type).to(torch.int64)
     return AddressTile(value, (), max(1, element.pointee.bits // 8))

@@ -22,20 +22,20 @@ from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
 
-def device_print(ev: Evaluator, view: tt.Print, *operands: TileValue) -> Sequence[TileValue]:
+def device_print(run: Evaluator, view: tt.Print, *operands: TileValue) -> Sequence[TileValue]:
     """tt.print, in program order."""
-    if not ev.faults.is_reported:
+    if not run.faults.is_reported:
         return ()
-    count, most = ev.programs, int(KNOBS.print_elements)
+    count, most = run.programs, int(KNOBS.print_elements)
     tensors = []
     for value, operand in zip(operands, view.values, strict=True):
         if isinstance(value, PointerTile | AddressTile):
             value = byte_addresses(value)
-        tensors.append(ev.full(value, operand.type).expand(count, *ir.shape_of(operand.type)))
+        tensors.append(run.full(value, operand.type).expand(count, *ir.shape_of(operand.type)))
     for program in range(count):
-        if ev.active is not None and not bool(ev.active[program]):
+        if run.active is not None and not bool(run.active[program]):
             continue
-        name = "pid ({}, {}, {})".format(*ev.program_at(program))
+        name = "pid ({}, {}, {})".format(*run.program_at(program))
         for line in _lines(view, [tensor[program] for tensor in tensors], most):
             print(f"{name}{line}")
     sys.stdout.flush()

@@ -239,7 +239,11 @@ def runtime_values(specs: Sequence[ArgSpec], values: Sequence[Any]) -> list[Any]
     """
     flat: list[Any] = []
     for spec, value in zip(specs, values, strict=True):
-        _append(flat, spec, value)
+        if spec.__class__ is pointer_type or spec.__class__ is dtypes.dtype:
+            # The usual ones without a call: checked launches ask.
+            flat.append(value if value.__class__ is not TensorWrapper else _bare(value))
+        else:
+            _append(flat, spec, value)
     return flat
 
 

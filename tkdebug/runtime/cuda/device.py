@@ -6,8 +6,8 @@ the one torch's tensors live in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,44 @@ _ATTRIBUTES = {
     "memory_bus_bits": "GLOBAL_MEMORY_BUS_WIDTH",
     "maps_host_memory": "CAN_MAP_HOST_MEMORY",
 }
+
+
+class EnteredContext:
+    """A `with` block in which a context is the calling thread's; checked launches enter one each.
+
+    Raises:
+        CudaError: the driver refuses.
+    """
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: int) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        """Make it current."""
+        status = _context_calls()[0](self._context)
+        if status:
+            raise driver_api.cuda_error(status, "cuCtxPushCurrent")
+
+    def __exit__(self, *raised: object) -> None:
+        """Make that of before current again."""
+        status = _context_calls()[1](ctypes.addressof(_LEFT))
+        if status:
+            raise driver_api.cuda_error(status, "cuCtxPopCurrent")
+
+
+# Where the driver writes which context was left, which nobody reads.
+_LEFT = ctypes.c_void_p()
+
+
+@cache
+def _context_calls() -> tuple[Callable[[int], int], Callable[[int], int]]:
+    handle = ctypes.c_void_p
+    return (
+        driver_api.raw_function("cuCtxPushCurrent", handle, keeps_gil=True),
+        driver_api.raw_function("cuCtxPopCurrent", handle, keeps_gil=True),
+    )
 
 
 @dataclass(frozen=True)
@@ -85,14 +123,9 @@ class Device:
         """Make its context the calling thread's."""
         driver_api.call("cuCtxSetCurrent", driver_api.driver().CUcontext(self.context))
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> EnteredContext:
         """Its context is the calling thread's for the length of a `with` block."""
-        driver_api.call("cuCtxPushCurrent", driver_api.driver().CUcontext(self.context))
-        try:
-            yield
-        finally:
-            driver_api.call("cuCtxPopCurrent")
+        return EnteredContext(self.context)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -115,8 +115,3 @@ def _site(
         op_id=op.id,
         operand=operand,
     )
-
-
-def sites_of(sites: Sequence[WatchSite], plugin: str) -> Iterator[WatchSite]:
-    """The sites of a plugin."""
-    return (site for site in sites if site.plugin == plugin)

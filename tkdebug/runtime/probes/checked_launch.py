@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.compiler.probes.table import table_bytes
@@ -18,12 +19,59 @@ from tkdebug.runtime.probes.memory_maps import LaunchMemory, launch_memory
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.interpreter.replay import Parameters
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.launch.grid import Grid
     from tkdebug.runtime.launch.native_kernel import NativeKernel
     from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBuild:
+    """What the launches of one checked build have in common.
+
+    Attributes:
+        table_bytes: memory for what a launch reports.
+        counters: where the counters of watched values begin in it.
+        record_bytes: memory for records of watched values; 0 where none is watched.
+        takes_map: whether the kernel takes the map of memory.
+        may_need_look: whether launches are held for a closer look.
+        parameters: whose memory it reads and writes; None where not known, or of no use.
+    """
+
+    table_bytes: int
+    counters: int
+    record_bytes: int
+    takes_map: bool
+    may_need_look: bool
+    parameters: Parameters | None
+
+    @staticmethod
+    def of(plan: ProbePlan) -> CheckedBuild:
+        """Worked out when it is first asked for."""
+        found = plan.module.derived.get(CheckedBuild)
+        if found is None:
+            found = plan.module.derived[CheckedBuild] = _build_of(plan)
+        assert isinstance(found, CheckedBuild)
+        return found
+
+
+def _build_of(plan: ProbePlan) -> CheckedBuild:
+    # The interpreter's word of what a kernel reads and writes.
+    from tkdebug.interpreter.replay import Parameters
+
+    words = records_words(plan.watches, plan.watch_bytes) if plan.watches else 0
+    may_need_look = may_need_closer_look(plan)
+    return CheckedBuild(
+        plan.table_bytes,
+        table_bytes(len(plan.sites)),
+        WORD_BYTES * words,
+        plan.takes_map,
+        may_need_look,
+        Parameters.of(plan.module) if may_need_look else None,
+    )
 
 
 class CheckedLaunch:
@@ -77,15 +125,15 @@ class CheckedLaunch:
         """
         plan = kernel.binary.probes
         assert plan is not None
+        build = CheckedBuild.of(plan)
         records = None
-        if plan.watches:
-            words = records_words(plan.watches, plan.watch_bytes)
-            records = _or_wait(lambda: memory.begin_records(WORD_BYTES * words))
+        if build.record_bytes:
+            records = _or_wait(lambda: memory.begin_records(build.record_bytes))
             if records is None:
                 return None
-        known = launch_memory(memory, arguments) if plan.takes_map else None
+        known = launch_memory(memory, arguments) if build.takes_map else None
         behind = b"" if known is None else known.packed
-        table = _or_wait(lambda: memory.begin(plan.table_bytes, stream, behind))
+        table = _or_wait(lambda: memory.begin(build.table_bytes, stream, behind))
         if table is None:
             if records is not None:
                 memory.end_records(records)
@@ -100,8 +148,8 @@ class CheckedLaunch:
             passed: what a bare kernel's `submit` takes.
         """
         plan = self._kernel.binary.probes
-        if plan is not None and may_need_closer_look(plan):
-            self._held = self._hold(plan, values)
+        if plan is not None and (build := CheckedBuild.of(plan)).may_need_look:
+            self._held = self._hold(build, values)
         if HOOKS.launch:
             self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
         else:
@@ -109,13 +157,10 @@ class CheckedLaunch:
         if self._held is not None:
             CHECKED.await_briefly(self._kernel.name)
 
-    def _hold(self, plan: ProbePlan, values: tuple[Any, ...]) -> HeldArguments:
-        # The interpreter's word of what a kernel reads and writes.
-        from tkdebug.interpreter.replay import Parameters
-
+    def _hold(self, build: CheckedBuild, values: tuple[Any, ...]) -> HeldArguments:
         given = runtime_values(self._kernel.src.specs, values)
         stream = self._stream if CHECKED.may_save(self._kernel.name) else None
-        return HeldArguments(given, Parameters.of(plan.module), stream)
+        return HeldArguments(given, build.parameters, stream, self._arguments.by_id)
 
     def submit_as(self, launch_id: int) -> Callable[..., NativeKernel | None]:
         """What makes the launch that hooks know by that id, in the place of `kernel.submit`."""
@@ -129,7 +174,7 @@ class CheckedLaunch:
         there = self._table.behind, self._table.behind + size_bytes
         probes = (self._table.address, *self._arguments.bounds(plan.bounds, there))
         if self._records is not None:
-            counters = self._table.address + table_bytes(len(plan.sites))
+            counters = self._table.address + CheckedBuild.of(plan).counters
             probes = (*probes, counters, self._records.address)
         try:
             ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, probes)

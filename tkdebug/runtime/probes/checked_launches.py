@@ -16,9 +16,9 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
@@ -51,8 +51,7 @@ LONGEST_MOMENT_S = 0.002
 ALL_MOMENTS_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class PendingTable:
+class PendingTable(NamedTuple):
     """A checked launch that was not read yet.
 
     Attributes:

@@ -7,7 +7,7 @@ write; what it reads and writes is saved before the launch, where that is little
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,12 +19,14 @@ from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 if TYPE_CHECKING:
     import torch
 
+    from tkdebug.interpreter.probes.reports import PassedTensor
     from tkdebug.interpreter.replay import Parameters
 
 # More is not copied from the device.
 MOST_BYTES = 256 << 20
 # More is not saved of what a kernel reads and writes.
 SAVED_BYTES = 16 << 20
+_PLAIN = frozenset((type(None), bool, int, float))
 # (address, bytes) of the device's memory -> what is there.
 Fetch = Callable[[int, int], bytearray]
 
@@ -36,32 +38,24 @@ class _Held(NamedTuple):
         owner: it, or what it is a view of, while that is alive.
         version: of its contents; None where torch keeps none.
         span: address and bytes of its allocation.
+        passed: its shape, strides, place in the allocation.
         padding: of the descriptor that it is the base of; None of a tensor.
     """
 
     owner: ref[torch.Tensor]
     version: int | None
     span: tuple[int, int]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    storage_offset: int
-    dtype: torch.dtype
+    passed: PassedTensor
     padding: str | None
 
     @staticmethod
-    def of(tensor: torch.Tensor, padding: str | None) -> _Held:
+    def of(tensor: torch.Tensor, padding: str | None, passed: PassedTensor) -> _Held:
         """A tensor as it is now."""
-        storage = tensor.untyped_storage()
-        return _Held(
-            ref(_owner(tensor)),
-            _version(tensor),
-            (storage.data_ptr(), storage.nbytes()),
-            tuple(tensor.shape),
-            tensor.stride(),
-            int(tensor.storage_offset()),
-            tensor.dtype,
-            padding,
-        )
+        # One without elements has no address.
+        before = passed.storage_offset * passed.dtype.itemsize
+        first = passed.address - before if passed.address else tensor.untyped_storage().data_ptr()
+        span = first, passed.storage_bytes
+        return _Held(ref(_owner(tensor)), _version(tensor), span, passed, padding)
 
     def require_unchanged(self) -> None:
         """See that its memory is what the launch was given.
@@ -78,9 +72,10 @@ class _Held(NamedTuple):
 
     def on(self, memory: torch.Tensor) -> Any:
         """The same view, or descriptor of one, of other memory."""
-        size = self.dtype.itemsize
-        elements = memory[: memory.numel() // size * size].view(self.dtype)
-        view = elements.as_strided(self.shape, self.strides, self.storage_offset)
+        passed = self.passed
+        size = passed.dtype.itemsize
+        elements = memory[: memory.numel() // size * size].view(passed.dtype)
+        view = elements.as_strided(passed.shape, passed.strides, passed.storage_offset)
         if self.padding is None:
             return view
         return SimpleNamespace(base=view, padding=self.padding)
@@ -97,12 +92,17 @@ class HeldArguments:
         values: one for each run-time argument of the kernel, as `run_module` takes them.
         parameters: positions of those whose memory it reads and writes; None where not known.
         stream: handle of the stream that it will run on; None to save nothing.
+        known: what is known of tensors, by their ids.
     """
 
     def __init__(
-        self, values: Sequence[Any], parameters: Parameters | None, stream: int | None
+        self,
+        values: Sequence[Any],
+        parameters: Parameters | None,
+        stream: int | None,
+        known: Mapping[int, PassedTensor],
     ) -> None:
-        self._values = [_held(value) for value in values]
+        self._values = [_held(value, known.get(id(value))) for value in values]
         self._parameters = parameters
         # What the kernel both reads and writes, as it was; by its span.
         self._saved: dict[tuple[int, int], torch.Tensor] = {}
@@ -154,18 +154,21 @@ class HeldArguments:
         ]
 
 
-def _held(value: Any) -> Any:
+def _held(value: Any, passed: PassedTensor | None) -> Any:
+    if passed is not None:
+        return _Held.of(value, None, passed)
+    # The usual ones first: the GPU may be waiting for this launch.
+    if value.__class__ in _PLAIN:
+        return value
     import torch
 
-    if value.__class__ is torch.Tensor:
-        return _Held.of(value, None)
+    from tkdebug.interpreter.probes.reports import PassedTensor
+
     if isinstance(value, TensorDescriptor):
-        return _Held.of(value.base, value.padding)
+        return _Held.of(value.base, value.padding, PassedTensor.of(value.base))
     if isinstance(value, torch.Tensor):
-        return _Held.of(value, None)
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return _Unknown()
+        return _Held.of(value, None, PassedTensor.of(value))
+    return value if isinstance(value, bool | int | float) else _Unknown()
 
 
 class _Unknown:

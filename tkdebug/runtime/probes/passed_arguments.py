@@ -7,6 +7,8 @@ them begins and ends, as it was passed.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.probes.live_memory import MEMORY
@@ -16,6 +18,8 @@ from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
 
 if TYPE_CHECKING:
+    import torch
+
     from tkdebug.interpreter.probes.reports import PassedTensor
 
 # As the kernel compares addresses, as signed numbers.
@@ -31,6 +35,7 @@ class PassedArguments:
         tensors: by name, as `ProbePlan.bounds` has it: `x`, `pair.0`, `desc`.
         numbers: by the parameter's name, constants too.
         has_gaps: whether a tensor is a view with gaps between its elements.
+        by_id: what is known of a tensor, by its `id` while the launch is made.
 
     Args:
         names: of the parameters.
@@ -38,39 +43,41 @@ class PassedArguments:
     """
 
     def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        # What the reports of a launch take, they load with torch.
-        from torch import Tensor
-
-        from tkdebug.interpreter.probes.reports import PassedTensor
-
+        tensor_class, passed_class = _tensor_classes()
         self.tensors: dict[str, PassedTensor] = {}
         self.numbers: dict[str, object] = {}
+        self.has_gaps = False
+        self.by_id: dict[int, PassedTensor] = {}
         self._bounds: dict[str, tuple[int, int]] = {}
         for name, value in zip(names, values, strict=True):
             # The usual ones first: the GPU may be waiting for this launch.
             kind = value.__class__
-            if kind is Tensor:
-                self._add(name, PassedTensor.of(value))
+            if kind is tensor_class:
+                passed = self.by_id[id(value)] = passed_class.of(value)
+                self._add(name, passed, value.is_contiguous())
             elif kind in _NUMBERS:
                 self.numbers[name] = value
             else:
                 self._add_other(name, unwrap(value))
-        self.has_gaps = any(tensor.has_gaps for tensor in self.tensors.values())
 
-    def _add(self, place: str, passed: PassedTensor) -> None:
+    def _add(self, place: str, passed: PassedTensor, is_contiguous: bool) -> None:
         self.tensors[place] = passed
-        self._bounds[place] = passed.byte_bounds()
+        if is_contiguous and passed.address:
+            # As `byte_bounds` has it, which takes as long as all the rest.
+            end = passed.address + prod(passed.shape) * passed.dtype.itemsize
+            self._bounds[place] = passed.address, end
+        else:
+            self._bounds[place] = passed.byte_bounds()
+            self.has_gaps = self.has_gaps or passed.has_gaps
 
     def _add_other(self, name: str, plain: Any) -> None:
-        from tkdebug.interpreter.probes.reports import PassedTensor
-
         if isinstance(plain, _NUMBERS):
             self.numbers[name] = plain
         described = None
         if isinstance(plain, TensorDescriptor):
             described = (tuple(map(int, plain.shape)), tuple(map(int, plain.strides)))
         for place, tensor in _tensors(name, plain):
-            self._add(place, PassedTensor.of(tensor, described))
+            self._add(place, _tensor_classes()[1].of(tensor, described), False)
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
         """First and end byte of each of these, one after the other.
@@ -87,6 +94,16 @@ class PassedArguments:
         return tuple(places)
 
 
+@cache
+def _tensor_classes() -> tuple[type[torch.Tensor], type[PassedTensor]]:
+    """What the reports of a launch take, they load with torch: not before there is a launch."""
+    from torch import Tensor
+
+    from tkdebug.interpreter.probes.reports import PassedTensor
+
+    return Tensor, PassedTensor
+
+
 def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:
     """What the addresses of a launch are made of, but for what it loads.
 
@@ -94,13 +111,12 @@ def kind_of(grid: tuple[int, int, int], values: Sequence[Any]) -> Hashable:
         grid: of the launch.
         values: one for each parameter.
     """
-    from torch import Tensor
-
+    tensor_class, _ = _tensor_classes()
     facts: list[Hashable] = [grid]
     for value in values:
         # The usual ones without a call: this is asked of each launch that is looked at.
         kind = value.__class__
-        if kind is Tensor:
+        if kind is tensor_class:
             facts += (value.shape, value.stride())
         elif kind is int:
             facts.append(value)

@@ -145,11 +145,6 @@ class _Target:
     is_last_reader: bool
 
 
-def _is_pipelined(op: Operation) -> bool:
-    loop = scf.For.cast(op)
-    return loop is not None and loop.pipelined is not None
-
-
 def _target(loop: Operation) -> _Target | None:
     """The first dot on mma.sync whose operands are read from shared memory, one from a ring."""
     ops = loop.regions[0].block.operations

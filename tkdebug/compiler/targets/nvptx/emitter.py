@@ -357,10 +357,6 @@ class Emitter:
         for intrinsic in intrinsics:
             self._declarations.setdefault(intrinsic, INTRINSICS[intrinsic].declaration)
 
-    def call_defined(self, name: str, arguments: Sequence[LLVMValue]) -> None:
-        """Call a function of our own, which gives nothing."""
-        self._call("void", name, arguments)
-
     def local(self, name: str, size_bytes: int) -> None:
         """Memory of the thread, under a name; in the entry block alone."""
         self.raw_void(f"{name} = alloca [{size_bytes} x i8], align 16")

@@ -22,7 +22,9 @@ from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 Axes = frozenset[int]
 _NONE: Axes = frozenset()
 _LOADS = (tt.Load, tt.DescriptorLoad)
-_REDUCTIONS = (tt.Reduce, tt.Scan, tt.Dot)
+_REDUCTIONS = (tt.Reduce, tt.Scan, tt.Dot, tt.Histogram)
+# A glance at their operands does not show whether padding matters.
+_FOLLOWED = (tt.Dot, tt.Histogram)
 _ACCUMULATIONS = (
     arith.AddF, arith.AddI, arith.MulF, arith.MaxNumF, arith.MinNumF, arith.MaximumF,
     arith.MinimumF, arith.MaxSI, arith.MinSI, math.Fma,
@@ -109,6 +111,7 @@ class PaddingFacts:
         stores: ops that put a value into memory.
         reached: reductions and scans that take in what those loads give, and the loads.
         is_plain: whether padding reaches nothing else that combines elements, and no mean.
+        module: whose facts these are.
     """
 
     values: Mapping[Value, Facts]
@@ -117,6 +120,7 @@ class PaddingFacts:
     stores: frozenset[Operation]
     reached: Mapping[Operation, frozenset[Operation]]
     is_plain: bool
+    module: Module
 
     @classmethod
     def of(cls, module: Module) -> PaddingFacts:
@@ -133,7 +137,7 @@ class PaddingFacts:
         accumulations = {op: place for op in ops if (place := _accumulated(op)) is not None}
         reduces = any(view.matches(op) for op in ops for view in _REDUCTIONS)
         if not (reduces or accumulations):
-            return cls({}, frozenset(), {}, frozenset(), {}, True)
+            return cls({}, frozenset(), {}, frozenset(), {}, True, module)
         import_apart("tkdebug.interpreter.checks.padding.proof")
         from tkdebug.interpreter.checks.padding.proof import is_certainly_right
 
@@ -147,14 +151,15 @@ class PaddingFacts:
             op: found for op in (*combining, *accumulations) if (found := _loads_behind(op, loads))
         }
         is_plain = not any(
-            tt.Dot.matches(op) or op in accumulations or _is_of_mean(op) for op in reached
+            op in accumulations or _is_of_mean(op) or any(view.matches(op) for view in _FOLLOWED)
+            for op in reached
         )
-        made = cls(facts, loads, accumulations, stores, reached, is_plain)
+        made = cls(facts, loads, accumulations, stores, reached, is_plain, module)
         if any(map(_is_of_mean, reached)):
             return made
         block = module.function.regions[0].block
         if is_certainly_right(block, loads, made.data, accumulations):
-            return cls({}, frozenset(), {}, frozenset(), {}, True)
+            return cls({}, frozenset(), {}, frozenset(), {}, True, module)
         return made
 
     def data(self, value: Value) -> Axes:

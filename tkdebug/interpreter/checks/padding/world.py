@@ -13,6 +13,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.blending import blend
 from tkdebug.interpreter.checks.padding.facts import counts_elements
 from tkdebug.interpreter.checks.shadow_flow import united
 from tkdebug.interpreter.tiles.values import TileValue
@@ -95,7 +96,7 @@ class World:
                 self.untold = united(self.untold, ~ev.active)
             if new is None or old is None:
                 return False
-            forwards[target] = ev.blend(ev.active, new, old, target.type)
+            forwards[target] = blend(ev, ev.active, new, old, target.type)
         for target, clean in forwards.items():
             if clean is None:
                 self.values.pop(target, None)

@@ -12,13 +12,9 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import place_of
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.interpreter.checks.padding.combinations import (
-    combination,
-    name_of,
-    neutral_of,
-    neutral_text,
-)
+from tkdebug.interpreter.checks.padding.combinations import left_out_by, neutral_text, what_of
 from tkdebug.interpreter.checks.padding.facts import PaddingFacts
+from tkdebug.interpreter.checks.padding.masked_axes import MaskedAxes
 from tkdebug.interpreter.checks.padding.proof import constant_everywhere
 from tkdebug.interpreter.checks.padding.world import World, different, differs
 from tkdebug.interpreter.checks.shadow_values import at_touched
@@ -149,20 +145,22 @@ class Worlds:
             return
         assert load is not None
         place = min(cleaned)
-        combiner = "add" if tt.Dot.matches(op) else combination(op)
-        assert combiner is not None
-        what = "product" if tt.Dot.matches(op) else name_of(combiner)
-        dtype = self._ev.dtype_of(op.operands[place].type)
-        neutral = neutral_text(combiner, dtype)
-        is_direct = load.results[0] in op.operands
-        hint = (
-            f"pass other={neutral} there"
-            if is_direct
-            else f"choose with tl.where(mask, x, {neutral}) before it"
-        )
-        world = World(op, load, what, f"{hint}, which is neutral here")
+        load = self._masking(op, place, load)
+        neutral = neutral_text(op, self._ev.dtype_of(op.operands[place].type))
+        if tt.Histogram.matches(op):
+            hint = "pass the load's mask to tl.histogram, too"
+        elif load.results[0] in op.operands:
+            hint = f"pass other={neutral} there, which is neutral here"
+        else:
+            hint = f"choose with tl.where(mask, x, {neutral}) before it, which is neutral here"
+        world = World(op, load, what_of(op), hint)
         self._by_op[op] = world
         world.set_results(op, clean)
+
+    def _masking(self, op: Operation, place: int, load: Operation) -> Operation:
+        """The load that masks off what `op` takes in: `load`, unless its axes tell another."""
+        loads = MaskedAxes.of(self._facts.module).combined_by(op, place)
+        return load if load in loads or not loads else min(loads, key=lambda one: one.id)
 
     def _divide(self, op: Operation, operands: Sequence[TileValue]) -> None:
         """A sum that leaves elements out is divided by the extent of the whole tile."""
@@ -194,9 +192,7 @@ class Worlds:
         if place is None or tt.Dot.matches(op):
             for at, shadow in cleaned.items():
                 values = ev.full(given[at], op.operands[at].type)
-                combiner = "add" if tt.Dot.matches(op) else combination(op)
-                assert combiner is not None
-                neutral = neutral_of(combiner, values.dtype)
+                neutral = left_out_by(op, values.dtype)
                 given[at] = torch.where(shadow, torch.tensor(neutral, dtype=values.dtype), values)
         with self._apart():
             results = ev.plan.run_alone(ev, op, given)

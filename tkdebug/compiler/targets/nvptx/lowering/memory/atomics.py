@@ -18,6 +18,7 @@ from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
@@ -90,6 +91,8 @@ def lower_atomic_rmw(
     mask: Registers | None = None,
 ) -> Sequence[Registers]:
     """`atom`, predicated by the mask and by who acts for the element."""
+    if _only_looks(op):
+        return lower_atomic_load(ctx, op, pointers, mask)
     acting, group = _begin(ctx, op), _group(ctx, op)
     sem = _ordered(ctx, op, len(pointers) // group)
     update = partial(_updates, ctx, op, sem, values=values, acting=acting)
@@ -105,6 +108,17 @@ def lower_atomic_rmw(
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
+
+
+def _only_looks(op: Operation) -> bool:
+    """Whether it adds nothing to one element, as loops do that wait for another program.
+
+    Such loops load, as upstream's do: updates of all programs that wait would come one by one.
+    """
+    rmw = tt.AtomicRmw(op)
+    if isinstance(rmw.pointer.type, TensorType) or tt.Atomic(op).sem in _RELEASES:
+        return False
+    return rmw.kind in ("add", "fadd") and constant_value(rmw.value) == 0
 
 
 def _updates(
