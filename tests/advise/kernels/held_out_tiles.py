@@ -89,9 +89,8 @@ def deal(x, out, BLOCK: tl.constexpr, HANDS: tl.constexpr, AT_ONCE: tl.constexpr
     if AT_ONCE:
         v = tl.reshape(tl.trans(tl.reshape(v, (BLOCK // HANDS, HANDS))), (BLOCK,))
     else:
-        v = tl.gather(
-            v, i % (BLOCK // HANDS) * HANDS + i // (BLOCK // HANDS), 0
-        )  # <- bank-conflict
+        each = BLOCK // HANDS
+        v = tl.gather(v, i % each * HANDS + i // each, 0)  # <- bank-conflict
     tl.store(out + tl.program_id(0) * BLOCK + i, v)
 
 
