@@ -364,6 +364,25 @@ def exported():
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+def check_alignments():
+    """Inputs that are not aligned are copied, also where Inductor looks at them unnoted."""
+    from torch._inductor import utils
+
+    from tkdebug.compat.inductor.input_alignment import look_unnoted
+    from tkdebug.compat.replacements import Replacements
+
+    look_unnoted(Replacements())
+    x = torch.arange(8.0)
+    inputs = [x, x[1:], 5]
+    assert utils.copy_misaligned_inputs(inputs, [0], {0}) == ([], [])
+    (old,), (new,) = utils.copy_misaligned_inputs(inputs, [0, 1], {1})
+    assert inputs[0] is x
+    assert old.data_ptr() == x[1:].data_ptr()
+    assert new is inputs[1]
+    assert torch.equal(new, old)
+    assert new.data_ptr() % utils.ALIGNMENT == 0
+
+
 def compile_natively_too():
     """Have each kernel compiled for a GPU, too, and a launch of it prepared as on one."""
     import tkdebug
@@ -374,6 +393,7 @@ def compile_natively_too():
     from tkdebug.hook_chain import HOOKS
 
     run_directly(Replacements())
+    check_alignments()
     interpret, pool, seen = compiling.run_interpreted, CodePool(2), []
 
     def run(self, *arguments, stream=None, **keywords):

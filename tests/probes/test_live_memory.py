@@ -7,6 +7,7 @@ import re
 import struct
 
 import pytest
+import torch
 
 from tkdebug.compiler.probes.live_memory import (
     ENTRY_BYTES,
@@ -22,6 +23,7 @@ from tkdebug.compiler.probes.live_memory import (
     without,
 )
 from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_pointers import SEARCH
+from tkdebug.interpreter.memory.address_registry import AddressRegistry
 from tkdebug.runtime.cuda.allocator_blocks import allocations_of
 
 _MAP = 1 << 40
@@ -141,3 +143,20 @@ def test_blocks_of_torchs_allocator() -> None:
     found = allocations_of(segments)
     assert found.live == [(4096, 4496), (4608, 5120), (65536, 66048)]
     assert found.gone == [(4496, 4608), (5120, 6144)]
+
+
+def test_address_that_is_read_again_is_of_the_latest_view() -> None:
+    registry = AddressRegistry()
+    x, y = torch.zeros(4), torch.zeros(4)
+    for view in (x, y, x, x.view(torch.int32)):
+        registry.note(view, view.data_ptr())
+    tensors = registry.known().tensors
+    assert [(t.data_ptr(), t.dtype) for t in tensors] == [
+        (y.data_ptr(), torch.float32),
+        (x.data_ptr(), torch.int32),
+    ]
+    registry.note(y, y.data_ptr())
+    assert registry.known().tensors[-1].data_ptr() == y.data_ptr()
+    y.untyped_storage().resize_(64)
+    registry.note(y, y.data_ptr())
+    assert registry.known().tensors[-1].untyped_storage().nbytes() == 64

@@ -18,6 +18,7 @@ from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
 from tkdebug.compat.inductor.direct_runs import run_directly
 from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
+from tkdebug.compat.inductor.input_alignment import look_unnoted
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 from tkdebug.compat.replacements import Replacements, set_option
@@ -88,6 +89,7 @@ def _prepare(replacements: Replacements) -> None:
     replacements.on_restore(forget_triton)
     _compile_here(replacements)
     run_directly(replacements)
+    look_unnoted(replacements)
     _compile_for(replacements)
     _key_by_lines(replacements)
     analyse_user_kernels(replacements)

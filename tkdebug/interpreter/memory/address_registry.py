@@ -42,6 +42,16 @@ class _View:
         tensor = torch.empty(0, dtype=self.dtype, device=storage.device)
         return tensor.set_(storage, self.offset, self.shape, self.strides)
 
+    def is_of(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> bool:
+        """Whether what is at its address, with its shape and strides, is this view."""
+        first, end = self.span
+        return (
+            self.storage() is storage
+            and self.dtype is dtype
+            and storage.data_ptr() == first
+            and storage.nbytes() == end - first
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FreedTensor:
@@ -79,6 +89,14 @@ class KnownMemory:
 _Key = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
+def _view_of(tensor: Tensor, key: _Key, storage: torch.UntypedStorage) -> _View:
+    address, shape, strides = key
+    offset = int(tensor.storage_offset())
+    first = address - offset * tensor.element_size()
+    span = AddressRange(first, first + storage.nbytes())
+    return _View(weakref.ref(storage), tensor.dtype, shape, strides, offset, span)
+
+
 class AddressRegistry:
     """Views by address, shape and strides; one address may stand for several views.
 
@@ -101,17 +119,11 @@ class AddressRegistry:
         """Remember the view whose address was read."""
         if address == 0:
             return
-        storage, offset = tensor.untyped_storage(), int(tensor.storage_offset())
-        first = address - offset * tensor.element_size()
-        view = _View(
-            weakref.ref(storage),
-            tensor.dtype,
-            tuple(tensor.shape),
-            tuple(tensor.stride()),
-            offset,
-            AddressRange(first, first + storage.nbytes()),
-        )
-        key = address, view.shape, view.strides
+        storage = tensor.untyped_storage()
+        key = address, tuple(tensor.shape), tensor.stride()
+        view = self._views.get(key)
+        if view is None or not view.is_of(storage, tensor.dtype):
+            view = _view_of(tensor, key, storage)
         with self._lock:
             # The latest is the last.
             self._views.pop(key, None)
