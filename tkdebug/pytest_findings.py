@@ -26,8 +26,8 @@ from tkdebug.findings.reporting import unmatched_lines, used_baseline
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.records import FaultKey, fault_key
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.knob_values import parse_kinds
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import parse_kinds
 
 _SENT = "tkdebug_faults"
 

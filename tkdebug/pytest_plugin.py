@@ -21,8 +21,8 @@ from tkdebug.events import Fault
 from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import MODE_NAMES, TRITON_RELEASES
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import MODE_NAMES, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
 

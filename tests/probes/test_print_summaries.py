@@ -20,7 +20,7 @@ from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.watching.prints import tell_once
-from tkdebug.knob_values import parse_print_elements
+from tkdebug.knobs.values import parse_print_elements
 
 
 @tkdebug.jit

@@ -6,8 +6,8 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import UsageError
-from tkdebug.knob_values import parse_size_bytes
 from tkdebug.knobs import KNOB_TABLE, Knobs, scope
+from tkdebug.knobs.values import parse_size_bytes
 
 
 @pytest.fixture
@@ -100,8 +100,9 @@ def test_scope_refuses(change):
         pass
 
 
-def test_table_covers_annotations():
-    assert {knob.name for knob in KNOB_TABLE} == set(Knobs.__annotations__)
+def test_unknown_knob_is_named_with_those_that_there_are(knobs):
+    with pytest.raises(AttributeError, match=r"no knob 'quik'; there are mode, .*quick"):
+        knobs.quik  # noqa: B018
 
 
 def test_a_look_at_all_knobs_keeps_none(knobs, monkeypatch):

@@ -14,8 +14,8 @@ from tkdebug.apart_imports import import_apart
 from tkdebug.checks import MARKING_CHECKS, modules_of
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError
-from tkdebug.knob_values import MODE_NAMES, ModeName
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import MODE_NAMES, ModeName
 from tkdebug.runtime.device.torch_package import check_installed
 
 __all__ = ["install"]

@@ -17,8 +17,8 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from tkdebug.knob_values import TRITON_RELEASES
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import TRITON_RELEASES
 
 _PACKAGE = "triton"
 _FOLDER = Path(__file__).parent / "triton_modules"

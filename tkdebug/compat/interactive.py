@@ -23,8 +23,8 @@ from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.knob_values import ModeName, parse_kinds
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import ModeName, parse_kinds
 from tkdebug.plugins import WithPlugins
 from tkdebug.runtime.device.torch_package import check_importable
 from tkdebug.terminal_text import tell

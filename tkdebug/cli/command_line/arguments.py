@@ -15,7 +15,7 @@ from tkdebug.cli.command_line.mistakes import refuse_unknown_command, refuse_unk
 from tkdebug.cli.command_line.parser import build_parser
 from tkdebug.cli.line_answers.query import LinesQuery
 from tkdebug.instrument.passes.query import PassQuery
-from tkdebug.knob_values import CheckedLaunchesName
+from tkdebug.knobs.values import CheckedLaunchesName
 
 _OPTIONS_WITH_VALUE = (
     "--mode",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from tkdebug.knob_values import (
+from tkdebug.knobs.values import (
     parse_kinds,
     parse_print_elements,
     parse_seconds,

@@ -9,7 +9,7 @@ from pathlib import Path
 from tkdebug.checks import CHECK_CHOICES, DEFAULT_CHECKS, OTHER_CHECKS
 from tkdebug.cli.command_line.option_values import elements, kinds, seconds, triton_version
 from tkdebug.instrument.renderers.formats import REPORTS
-from tkdebug.knob_values import CHECKED_LAUNCHES, COMPILERS, TRITON_RELEASES
+from tkdebug.knobs.values import CHECKED_LAUNCHES, COMPILERS, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 
 REPORT_FORMATS = tuple(one.name for one in REPORTS)

@@ -18,8 +18,8 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.launch_listeners.nvtx_ranges import check_nvtx
 from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_file.creation import check_free, check_replaceable, file_behind
-from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import ModeName
 
 
 def program_of(arguments: Arguments) -> Program:

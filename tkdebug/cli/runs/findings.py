@@ -20,8 +20,8 @@ from tkdebug.instrument.analyses.known_faults import baseline_outcome, identitie
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.knob_values import CheckedLaunchesName
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import CheckedLaunchesName
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tkdebug.checks import NO_CHECKS
 from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import ModeName
 
 
 def is_upstream(arguments: Arguments) -> bool:

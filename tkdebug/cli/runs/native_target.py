@@ -13,8 +13,8 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.errors import UnsupportedError, UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.session import Session
-from tkdebug.knob_values import ModeName
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import ModeName
 from tkdebug.terminal_text import tell
 
 VARIABLE = "TKDEBUG_CROSS_COMPILE"

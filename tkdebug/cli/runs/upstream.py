@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tkdebug.checks import NO_CHECKS
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.errors import UsageError
-from tkdebug.knob_values import ModeName
+from tkdebug.knobs.values import ModeName
 from tkdebug.terminal_text import tell
 
 

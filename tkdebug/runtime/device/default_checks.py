@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.checks import DEFAULT_CHECKS, NO_CHECKS
-from tkdebug.knob_values import ModeName
+from tkdebug.knobs.values import ModeName
 from tkdebug.runtime.device.platform import platform_in_force
 
 

@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from tkdebug.errors import UsageError
 from tkdebug.events import Mode
-from tkdebug.knob_values import MODE_NAMES, ModeName
 from tkdebug.knobs import KNOBS
+from tkdebug.knobs.values import MODE_NAMES, ModeName
 from tkdebug.runtime.device.platform import Platform, platform_in_force
 from tkdebug.terminal_text import tell
 

@@ -29,6 +29,7 @@ _OF_COLUMNS = frozenset(
     ("tile", "pp", "l", "ll", "list", "longlist", "ir", "help", "regs", "registers", "shared")
 )
 _LEAST_WIDTH = 20
+_PROMPT = "(tkdebug) "
 _LAST_WORD = re.compile(r"[A-Za-z_][\w-]*$")
 # Those that are worth being completed.
 _COMMANDS = (
@@ -182,7 +183,7 @@ class AnswerLog(LineList):
         """Show an answer; of a long one its beginning is in sight."""
         begin, is_table = len(self._answers), command.split(" ")[0] in _OF_COLUMNS
         if command:
-            self._answers.append((f"(tkdebug) {visible(command)}", palette.STRONG, False))
+            self._answers.append((f"{_PROMPT}{visible(command)}", palette.STRONG, False))
         for line in lines:
             style = palette.FAULT if line.startswith("*** ") else ""
             for part in line.split("\n"):
@@ -203,7 +204,10 @@ class AnswerLog(LineList):
             self._lines += [(part, style) for part in parts]
         self.content_changed()
         if self._lines:
-            self.move_cursor(first if of else len(self._lines) - 1, last=len(self._lines) - 1)
+            if of is None:
+                answers = (i for i, (text, _) in enumerate(self._lines) if text.startswith(_PROMPT))
+                first = max(answers, default=0)
+            self.move_cursor(first, last=len(self._lines) - 1)
 
     def on_resize(self) -> None:
         """Lines are broken at another width now."""

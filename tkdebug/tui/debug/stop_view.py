@@ -73,6 +73,8 @@ class StopView(Container):
         height: auto; max-height: 30%; border-top: tall $background;
     }
     .-wide #debug-legend, .-very-wide #debug-legend { height: auto; max-height: 6; }
+    #debug-log:focus { height: 80%; }
+    .-narrow #debug-variables:focus { width: 80%; }
     StopView.-times #debug-source { display: none; }
     StopView.-times #debug-times { display: block; }
     """

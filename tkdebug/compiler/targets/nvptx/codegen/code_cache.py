@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 
 from tkdebug import __version__
@@ -56,7 +57,8 @@ _LIBRARIES = (
     "nvidia-nvvm",
 )
 
-_stores = 0
+# The stores of this process, counted: it trims at the first, and now and then.
+_STORES = count()
 
 
 def directory() -> Path:
@@ -117,7 +119,7 @@ def load(key: str, kernel: str) -> NativeCode | None:
     try:
         code = _decode(data, key, kernel)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        _say(f"{path}: compiled kernel is damaged ({error}); it is made again")
+        tell(f"{path}: compiled kernel is damaged ({error}); it is made again")
         with suppress(OSError):
             path.unlink()
         return None
@@ -195,9 +197,7 @@ def _op_id(value: object) -> int | None:
 
 
 def _trim_now_and_then() -> None:
-    global _stores
-    _stores += 1
-    if _stores % _STORES_BETWEEN_TRIMS == 1:
+    if next(_STORES) % _STORES_BETWEEN_TRIMS == 0:
         trim(directory(), KNOBS.cache_size_bytes)
 
 
@@ -219,10 +219,6 @@ def trim(folder: Path, limit_bytes: int) -> None:
         total -= size
 
 
-def _say(text: str) -> None:
-    tell(text)
-
-
 def _say_not_private(error: NotPrivateError) -> None:
     if error.path.suffix == _SUFFIX:
         _say_once(f"{error}; the compiled kernel is not used, but made again")
@@ -235,4 +231,4 @@ def _say_not_private(error: NotPrivateError) -> None:
 
 @lru_cache(maxsize=16)
 def _say_once(text: str) -> None:
-    _say(text)
+    tell(text)
