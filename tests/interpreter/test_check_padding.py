@@ -365,6 +365,59 @@ def test_a_group_norm_padded_by_one():
     assert {fault.line for fault in faults} == {line("BAD group norm"), line("BAD squares")}
 
 
+@tkdebug.jit
+def bins_of(
+    x_ptr,
+    out_ptr,
+    n,
+    BINS: tl.constexpr,
+    OTHER: tl.constexpr,
+    HOW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=OTHER)  # LOAD histogram
+    if HOW == "masked":
+        counts = tl.histogram(x, BINS, mask=offs < n)
+    else:
+        counts = tl.histogram(x, BINS)  # BAD histogram
+    bins = tl.arange(0, BINS)
+    if HOW == "corrected":
+        rest = BLOCK - tl.minimum(BLOCK, n - tl.program_id(0) * BLOCK)
+        counts -= tl.where(bins == 0, rest, 0)
+    tl.atomic_add(out_ptr + bins, counts, mask=bins < 15 if HOW == "apart" else bins < BINS)
+
+
+@BUDGETS
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_a_histogram_that_counts_padding(budget, dtype):
+    x, out = torch.arange(20).to(dtype) % 15, torch.zeros(16, dtype=torch.int32)
+    fault = only(run(bins_of, (2,), x, out, 20, 16, 0, "plain", BLOCK=16, budget=budget))
+    assert (fault.kind, fault.line, fault.index) == ("padding", line("BAD histogram"), 0)
+    assert fault.message.startswith(
+        f"this histogram takes in elements that the load at line {line('LOAD histogram')} masks "
+        "off: 12 in place of 0 is stored at"
+    )
+    assert fault.hint == "pass the load's mask to tl.histogram, too"
+
+
+@pytest.mark.parametrize(
+    ("other", "how", "n"),
+    [
+        (0, "masked", 20),
+        (-1, "plain", 20),
+        (16, "plain", 20),
+        (15, "apart", 20),
+        (0, "corrected", 20),
+        (0, "plain", 32),
+    ],
+)
+def test_histograms_that_count_no_padding(other, how, n):
+    x, out = torch.arange(n, dtype=torch.int32) % 15, torch.zeros(16, dtype=torch.int32)
+    assert run(bins_of, (2,), x, out, n, 16, other, how, BLOCK=16) == []
+    assert torch.equal(out[:15].long(), torch.bincount(x, minlength=15))
+
+
 # Look-alikes that are right
 
 

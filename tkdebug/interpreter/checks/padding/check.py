@@ -174,6 +174,8 @@ class PaddingTracker(ShadowValues[Origin]):
             return self._reduced(op, operands, each)
         if tt.Dot.matches(op):
             return self._multiplied(op, operands, each)
+        if tt.Histogram.matches(op):
+            return self._binned(op, operands, each)
         data = [self._data(value) for value in op.operands]
         place = self._facts.accumulations.get(op)
         if place is not None:
@@ -231,6 +233,22 @@ class PaddingTracker(ShadowValues[Origin]):
             if bool((shadow & (numbers(values) != 0)).any()):
                 cleaned[place] = shadow
         return [result], cleaned
+
+    def _binned(
+        self, op: Operation, operands: Sequence[TileValue], each: Sequence[Tensor | None]
+    ) -> tuple[Sequence[Tensor | None], dict[int, Tensor]]:
+        ev, view = self._ev, tt.Histogram(op)
+        bits = ir.element_of(view.source.type).bits
+        if each[0] is None or (view.unsigned and view.bins >= 1 << bits):
+            return [None], {}  # every element is in a bin
+        pad = ev.full(each[0], view.source.type)
+        values = ev.full(operands[0], view.source.type).long()
+        values = values & ((1 << bits) - 1) if view.unsigned and bits < 64 else values
+        whole = pad.all(1, keepdim=True)
+        left_out = pad & ~whole & (values >= 0) & (values < view.bins)
+        if view.mask is not None:
+            left_out = left_out & ev.full(operands[1], view.mask.type).bool()
+        return [whole], {0: left_out} if bool(left_out.any()) else {}
 
     def _accumulated(
         self,

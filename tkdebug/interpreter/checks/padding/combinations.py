@@ -50,9 +50,29 @@ def neutral_of(combiner: str, dtype: torch.dtype) -> float | int:
     return limits.min if combiner in _LOWEST else limits.max
 
 
-def neutral_text(combiner: str, dtype: torch.dtype) -> str:
+def left_out_by(op: Operation, dtype: torch.dtype) -> float | int:
+    """The element that makes no difference to `op`; of a histogram, one that is in no bin."""
+    if tt.Histogram.matches(op):
+        return -1
+    combiner = "add" if tt.Dot.matches(op) else combination(op)
+    assert combiner is not None
+    return neutral_of(combiner, dtype)
+
+
+def what_of(op: Operation) -> str:
+    """How messages call what an op makes of its elements."""
+    if tt.Histogram.matches(op):
+        return "histogram"
+    if tt.Dot.matches(op):
+        return "product"
+    combiner = combination(op)
+    assert combiner is not None
+    return name_of(combiner)
+
+
+def neutral_text(op: Operation, dtype: torch.dtype) -> str:
     """The neutral element as kernels write it."""
-    neutral = neutral_of(combiner, dtype)
+    neutral = left_out_by(op, dtype)
     if dtype.is_floating_point and abs(neutral) == float("inf"):
         return f'float("{neutral}")'
     return str(neutral)

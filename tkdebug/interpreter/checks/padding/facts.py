@@ -22,7 +22,9 @@ from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 Axes = frozenset[int]
 _NONE: Axes = frozenset()
 _LOADS = (tt.Load, tt.DescriptorLoad)
-_REDUCTIONS = (tt.Reduce, tt.Scan, tt.Dot)
+_REDUCTIONS = (tt.Reduce, tt.Scan, tt.Dot, tt.Histogram)
+# A glance at their operands does not show whether padding matters.
+_FOLLOWED = (tt.Dot, tt.Histogram)
 _ACCUMULATIONS = (
     arith.AddF, arith.AddI, arith.MulF, arith.MaxNumF, arith.MinNumF, arith.MaximumF,
     arith.MinimumF, arith.MaxSI, arith.MinSI, math.Fma,
@@ -149,7 +151,8 @@ class PaddingFacts:
             op: found for op in (*combining, *accumulations) if (found := _loads_behind(op, loads))
         }
         is_plain = not any(
-            tt.Dot.matches(op) or op in accumulations or _is_of_mean(op) for op in reached
+            op in accumulations or _is_of_mean(op) or any(view.matches(op) for view in _FOLLOWED)
+            for op in reached
         )
         made = cls(facts, loads, accumulations, stores, reached, is_plain, module)
         if any(map(_is_of_mean, reached)):

@@ -135,6 +135,8 @@ class _Proof(ForwardAnalysis[Padding]):
             return self._reduced(op, each[0])
         if tt.Dot.matches(op):
             return self._multiplied(op, each)
+        if tt.Histogram.matches(op):
+            return self._binned(tt.Histogram(op), each[0])
         if arith.Select.matches(op):
             return _selected(arith.Select(op), each)
         if any(view.matches(op) for view in MOVED):
@@ -207,6 +209,17 @@ class _Proof(ForwardAnalysis[Padding]):
             else:
                 found[condition.moved(places)] = result
         return found
+
+    def _binned(
+        self, view: tt.Histogram, numbers: Mapping[Condition, float | None]
+    ) -> Mapping[Condition, float | None]:
+        """What is in no bin does not count, and neither does what the mask leaves out."""
+        masked = set() if view.mask is None else conditions_of(view.mask)
+        for condition, number in numbers.items():
+            is_outside = number is not None and (number >= view.bins or number < 0)
+            if condition not in masked and (view.unsigned or not is_outside):
+                self.has_failed = True
+        return {}
 
     def _multiplied(
         self, op: Operation, each: Sequence[Mapping[Condition, float | None]]

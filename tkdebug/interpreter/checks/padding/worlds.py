@@ -12,12 +12,7 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import place_of
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.interpreter.checks.padding.combinations import (
-    combination,
-    name_of,
-    neutral_of,
-    neutral_text,
-)
+from tkdebug.interpreter.checks.padding.combinations import left_out_by, neutral_text, what_of
 from tkdebug.interpreter.checks.padding.facts import PaddingFacts
 from tkdebug.interpreter.checks.padding.masked_axes import MaskedAxes
 from tkdebug.interpreter.checks.padding.proof import constant_everywhere
@@ -151,18 +146,14 @@ class Worlds:
         assert load is not None
         place = min(cleaned)
         load = self._masking(op, place, load)
-        combiner = "add" if tt.Dot.matches(op) else combination(op)
-        assert combiner is not None
-        what = "product" if tt.Dot.matches(op) else name_of(combiner)
-        dtype = self._ev.dtype_of(op.operands[place].type)
-        neutral = neutral_text(combiner, dtype)
-        is_direct = load.results[0] in op.operands
-        hint = (
-            f"pass other={neutral} there"
-            if is_direct
-            else f"choose with tl.where(mask, x, {neutral}) before it"
-        )
-        world = World(op, load, what, f"{hint}, which is neutral here")
+        neutral = neutral_text(op, self._ev.dtype_of(op.operands[place].type))
+        if tt.Histogram.matches(op):
+            hint = "pass the load's mask to tl.histogram, too"
+        elif load.results[0] in op.operands:
+            hint = f"pass other={neutral} there, which is neutral here"
+        else:
+            hint = f"choose with tl.where(mask, x, {neutral}) before it, which is neutral here"
+        world = World(op, load, what_of(op), hint)
         self._by_op[op] = world
         world.set_results(op, clean)
 
@@ -201,9 +192,7 @@ class Worlds:
         if place is None or tt.Dot.matches(op):
             for at, shadow in cleaned.items():
                 values = ev.full(given[at], op.operands[at].type)
-                combiner = "add" if tt.Dot.matches(op) else combination(op)
-                assert combiner is not None
-                neutral = neutral_of(combiner, values.dtype)
+                neutral = left_out_by(op, values.dtype)
                 given[at] = torch.where(shadow, torch.tensor(neutral, dtype=values.dtype), values)
         with self._apart():
             results = ev.plan.run_alone(ev, op, given)
