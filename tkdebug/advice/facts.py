@@ -134,6 +134,10 @@ class BroadcastFacts:
     bits: int
 
 
+# What accesses shared memory where the indices of a tl.gather say.
+GATHER = "gather"
+
+
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
     """All accesses to shared memory of one op.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tkdebug.advice.facts import AccessFacts, KernelFacts, LineCode
+from tkdebug.advice.facts import GATHER, AccessFacts, KernelFacts, LineCode
 from tkdebug.advice.findings import Finding, Launch, Rule, accesses_by_line, of_tensors, without
 from tkdebug.advice.machines import SECTOR_BYTES, Machine
 from tkdebug.advice.model import l2_bytes, local_l2_bytes, steady_s, work_of
@@ -193,6 +193,13 @@ def spills(launch: Launch) -> Iterator[Finding]:
     yield Finding(frame, "spill", message, work)
 
 
+_OTHER_SHAPE = "another tile shape or order of axes"
+_OTHER_INDICES = (
+    "indices of a warp's tl.gather meet in the same banks: tl.reshape and tl.trans where the order "
+    "is a fixed one, or another order,"
+)
+
+
 def bank_conflicts(launch: Launch) -> Iterator[Finding]:
     """Shared memory that is accessed by turns."""
     lines: dict[Frame, list[float]] = {}
@@ -204,9 +211,10 @@ def bank_conflicts(launch: Launch) -> Iterator[Finding]:
         if wavefronts < 1.5 * needed:
             continue
         work = replace(launch.work, l1_wavefronts=launch.work.l1_wavefronts - wavefronts + needed)
+        is_gather = any(s.frame == frame and s.what == GATHER for s in launch.facts.shared)
         message = (
             f"shared memory: {wavefronts / needed:.2g} wavefronts where 1 would do "
-            "(bank conflicts); another tile shape or order of axes spreads them"
+            f"(bank conflicts); {_OTHER_INDICES if is_gather else _OTHER_SHAPE} spreads them"
         )
         yield Finding(frame, "bank-conflict", message, work)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, scf
+from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import Operation, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.evaluator import Evaluator
@@ -102,6 +102,7 @@ class LaunchProfile(Observer):
         footprints: by storage and op.
         most_per_address: by op of an atomic, most times that one address was accessed.
         selects: executions of each select on tiles, and those that took nothing of its first value.
+        gathers: by tl.gather, the indices of its first execution by one program, on the CPU.
     """
 
     follows_accesses = True
@@ -114,14 +115,15 @@ class LaunchProfile(Observer):
         self.footprints: dict[tuple[int, Operation], Footprint] = {}
         self.most_per_address: dict[Operation, Tensor] = {}
         self.selects: dict[Operation, tuple[int, int]] = {}
+        self.gathers: dict[Operation, Tensor] = {}
         self._listed = 0
 
     def moments(self, op: Operation) -> Moments:
-        """At the edges of regions, and before selects."""
+        """At the edges of regions, and before selects and gathers."""
         if scf.Loop.matches(op) or scf.If.matches(op):
             return Moments.REGIONS
         is_select = arith.Select.matches(op) and isinstance(op.results[0].type, ir.TensorType)
-        return Moments.BEFORE if is_select else Moments.NEVER
+        return Moments.BEFORE if is_select or tt.Gather.matches(op) else Moments.NEVER
 
     def launch_begins(self, launch: LaunchContext) -> None:
         """Count programs."""
@@ -133,7 +135,10 @@ class LaunchProfile(Observer):
         self.entered[region] = self.entered.get(region, 0) + _active(run)
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Count selects that throw a tile away."""
+        """Count selects that throw a tile away; keep indices of gathers."""
+        if tt.Gather.matches(op):
+            self._keep_indices(run, op, operands[1])
+            return
         total, nothing = self.selects.get(op, (0, 0))
         if total > 64 * self.programs:
             return
@@ -145,6 +150,15 @@ class LaunchProfile(Observer):
         else:
             gone = int((empty if run.active is None else empty & run.active).sum())
         self.selects[op] = total + _active(run), nothing + gone
+
+    def _keep_indices(self, run: Evaluator, op: Operation, indices: TileValue) -> None:
+        if op in self.gathers:
+            return
+        type_ = tt.Gather(op).indices.type
+        dense = run.dense(indices, type_)
+        active = run.active
+        row = 0 if active is None or dense.shape[0] == 1 else int(active.int().argmax())
+        self.gathers[op] = dense[row].expand(ir.shape_of(type_)).cpu()
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Count a load."""

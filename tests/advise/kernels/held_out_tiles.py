@@ -82,6 +82,18 @@ def permute(x, out, d1, d2, d3, d4, s0, s1, s2, s3, s4, BLOCK: tl.constexpr):
     tl.store(out + i, tl.load(x + at))
 
 
+@triton.jit
+def deal(x, out, BLOCK: tl.constexpr, HANDS: tl.constexpr, AT_ONCE: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * BLOCK + i)
+    if AT_ONCE:
+        v = tl.reshape(tl.trans(tl.reshape(v, (BLOCK // HANDS, HANDS))), (BLOCK,))
+    else:
+        each = BLOCK // HANDS
+        v = tl.gather(v, i % each * HANDS + i // each, 0)  # <- bank-conflict
+    tl.store(out + tl.program_id(0) * BLOCK + i, v)
+
+
 def few_elements(form, size):
     rows = 64 * size
     x, out = torch.ones((rows, 8), device=DEVICE), torch.empty(rows, device=DEVICE)
@@ -131,6 +143,13 @@ def permuted(form, size):
     return lambda: permute[grid](x, out, *x.shape[1:], *x.stride(), BLOCK=512)
 
 
+def dealt(form, size):
+    x = torch.ones(512 * size, dtype=torch.float16, device=DEVICE)
+    out = torch.empty_like(x)
+    at_once = form != "planted"
+    return lambda: deal[(size // 4,)](x, out, BLOCK=2048, HANDS=64, AT_ONCE=at_once)
+
+
 CASES = {
     "few_elements": few_elements,
     "many_warps": many_warps,
@@ -138,6 +157,7 @@ CASES = {
     "scores_by_hand": products_by_hand,
     "rms_norm_of_a_warp": rows_of_a_warp,
     "permute": permuted,
+    "deal": dealt,
 }
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def gather(
         shared_bytes=resources.shared_bytes,
         accesses=accesses,
         dots=tuple(dots_of(gpu, executions, remarks)),
-        shared=shared_facts(gpu, executions, warps, target_of(table.target).banks),
+        shared=shared_facts(gpu, executions, warps, target_of(table.target).banks, profile.gathers),
         code=line_code(table, executions, warps),
         chain=waited.plain,
         pipelined_chain=waited.ahead,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tkdebug.advice.facts import SharedFacts
-from tkdebug.compiler.dialects import ttg
+import numpy as np
+from torch import Tensor
+
+from tkdebug.advice.facts import GATHER, SharedFacts
+from tkdebug.compiler.analysis.requests import Integers, held_positions
+from tkdebug.compiler.dialects import tt, ttg
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.types import MemDescType, element_of, encoding_of, shape_of
 from tkdebug.compiler.layouts import (
@@ -22,17 +26,40 @@ from tkdebug.runtime.advising.executions import Executions
 
 
 def shared_facts(
-    gpu: Module, executions: Executions, warps: int, banks: SharedBanks
+    gpu: Module,
+    executions: Executions,
+    warps: int,
+    banks: SharedBanks,
+    gathers: Mapping[Operation, Tensor],
 ) -> tuple[SharedFacts, ...]:
-    """The ops that access shared memory through registers."""
-    return tuple(_facts(gpu, executions, warps, banks))
+    """The ops that access shared memory through registers.
+
+    Args:
+        gpu: the module that was lowered.
+        executions: of its ops.
+        warps: of a program.
+        banks: of the target.
+        gathers: by tl.gather of Tile IR, its indices in one execution.
+    """
+    indices = {}
+    for op in gpu.walk():
+        tile = executions.tile_op(op.id) if tt.Gather.matches(op) else None
+        if tile is not None and tile in gathers:
+            indices[op.id] = gathers[tile].numpy().astype(np.int64)
+    return tuple(_facts(gpu, executions, warps, banks, indices))
 
 
 def _facts(
-    gpu: Module, executions: Executions, warps: int, banks: SharedBanks
+    gpu: Module,
+    executions: Executions,
+    warps: int,
+    banks: SharedBanks,
+    indices: Mapping[int, Integers],
 ) -> Iterator[SharedFacts]:
     for op in gpu.walk():
         found = _wavefronts(op, banks)
+        if op.id in indices:
+            found = _of_gather(op, indices[op.id], warps, banks)
         if found is None:
             continue
         needed, extra, what = found
@@ -41,7 +68,7 @@ def _facts(
         yield SharedFacts(op.id, frame, what, (needed + extra) * runs, needed * runs)
 
 
-def _wavefronts(op: Operation, banks: SharedBanks) -> tuple[float, int, str] | None:
+def _wavefronts(op: Operation, banks: SharedBanks) -> tuple[float, float, str] | None:
     """Wavefronts of one warp that are needed, and those that conflicts add; None for others."""
     try:
         if ttg.ConvertLayout.matches(op):
@@ -85,3 +112,33 @@ def _of_buffer(
     if what == "load" and type_.element_bytes <= 2:
         extra = 0
     return max(1.0, size / banks.row_bytes), extra, what
+
+
+def _of_gather(
+    op: Operation, indices: Integers, warps: int, banks: SharedBanks
+) -> tuple[float, float, str] | None:
+    """Its reads: the source lies row by row, and each element is read where the index says."""
+    layout = encoding_of(op.result.type)
+    if layout is None:
+        return None
+    extents = shape_of(tt.Gather(op).source.type)
+    axis, element_bytes = tt.Gather(op).axis, max(1, element_of(op.result.type).bits // 8)
+    places = [*np.indices(indices.shape)]
+    places = [*places[:axis], indices & (extents[axis] - 1), *places[axis + 1 :]]
+    words = np.ravel_multi_index(tuple(places), extents) * element_bytes // banks.word_bytes
+    by_access = words.reshape(-1)[held_positions(layout, indices.shape, 1)]
+    lanes = min(by_access.shape[1], banks.lanes_per_wavefront(element_bytes))
+    together = by_access.reshape(-1, lanes)
+    needed = together.shape[0] / warps
+    return needed, int(_most_of_a_bank(together, banks).sum()) / warps - needed, GATHER
+
+
+def _most_of_a_bank(words: Integers, banks: SharedBanks) -> Integers:
+    """Of each row, the most different words in one bank, which gives one after the other."""
+    ordered = np.sort(words, axis=1)
+    is_first = np.ones(ordered.shape, np.bool_)
+    is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    counts = np.zeros((ordered.shape[0], banks.count), np.int64)
+    rows = np.broadcast_to(np.arange(ordered.shape[0])[:, None], ordered.shape)
+    np.add.at(counts, (rows[is_first], ordered[is_first] % banks.count), 1)
+    return np.asarray(counts.max(1), np.int64)
