@@ -1,5 +1,8 @@
 """An editor's requests against kernels that are launched in this process."""
 
+import builtins
+import threading
+
 import pytest
 import torch
 from client import Refused
@@ -82,6 +85,38 @@ def test_steps_go_over_into_out_and_back(debugged):
     assert places[3][1:] == ("scaled", line("scaled return"))
     assert places[4][1] == "twice_called"
     assert places[5] == ("step", "twice_called", line("first call"))
+
+
+def test_steps_that_come_while_a_launch_runs_are_made_at_its_next_stop(debugged, monkeypatch):
+    gate, asked = threading.Event(), threading.Event()
+
+    def wait():
+        asked.set()
+        return gate.wait(60)
+
+    monkeypatch.setattr(builtins, "wait_for_the_gate", wait, raising=False)
+    points = [
+        {"line": line("load")},
+        {"line": line("scaled return"), "logMessage": "{wait_for_the_gate()}"},
+    ]
+
+    def walk(client):
+        thread = client.event("stopped")["threadId"]
+        client.request("next", threadId=thread)
+        client.event("stopped")
+        client.request("next", threadId=thread)
+        asked.wait(60)
+        answer = client.request("next", threadId=thread + 1)
+        gate.set()
+        stop, frames, _ = stopped(client)
+        client.request("setBreakpoints", source={"path": FILE}, breakpoints=[])
+        client.request("continue", threadId=thread)
+        return answer, stop["threadId"] - thread, frames[0]["line"]
+
+    _, launch = call_twice()
+    answer, program, reached = debugged(walk, launch, breakpoints={FILE: points})
+    assert not answer
+    assert (program, reached) == (1, line("store"))
 
 
 def test_a_step_follows_the_program_of_its_thread(debugged):

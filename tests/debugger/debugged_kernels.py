@@ -119,3 +119,9 @@ def unrolled(x_ptr, out_ptr, n):
         doubled = x * 2
         total += doubled
     tl.store(out_ptr, total)
+
+
+@triton.jit
+def doubled_blocks(x, out, SIZE: tl.constexpr):
+    for i in range(0, 2):
+        out.store([i * SIZE, 0], x.load([i * SIZE, 0]) * 2)

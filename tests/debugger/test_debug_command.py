@@ -343,6 +343,18 @@ def test_why_knows_the_script_s_name_of_a_tensor(run, rows):
     assert "DX[1, 2] is 14" in out
 
 
+def test_elements_go_by_the_script_s_names_in_its_frames_too(run, rows):
+    typed = at_the_store(
+        "u", "why dy[1, 2]", "why-not-written dx[1, 2]", "watch dx[1, 2]", "c", "q"
+    )
+    _, out, _ = run(rows, typed=typed.replace("c\nq", "c\nlw dx[1, 2]\nq"))
+    assert "DY[1, 2] is 6: no program of this launch has written it" in out
+    assert "DX[1, 2] was not written" in out
+    assert "DX[1, 2] is written\n" in out
+    assert "DX[1, 2] was written by program 1 at line 12" in out
+    assert out.count("-> tl.store(DX + rows * n + offs, two, mask=offs < n)") == 3
+
+
 def test_why_of_a_pointer_names_the_tensor(run, tmp_path):
     script = tmp_path / "pointer.py"
     script.write_text(

@@ -8,9 +8,9 @@ import pytest
 import torch
 from fronts import Scripted, debugging
 
-from tkdebug import compat
+from tkdebug import TensorDescriptor, compat
 from tkdebug.debugger.breakpoints import BreakKind
-from tkdebug.debugger.goals import Step, StepKind
+from tkdebug.debugger.goals import Continue, Restart, Step, StepKind
 from tkdebug.debugger.why.answers import why
 from tkdebug.debugger.why.nan import why_nan
 
@@ -91,3 +91,59 @@ def test_an_element_of_attention_is_of_q_k_and_v():
     assert offsets["k_ptr"] == {32 * key + d for key in range(4) for d in range(32)}
     assert offsets["v_ptr"] >= {32 * key + 5 for key in range(4)}
     assert all(offset % 32 == 5 for offset in offsets["v_ptr"])
+
+
+def described(launch, element, stage):
+    """`why` of an element at the end of a launch."""
+    answers = []
+    front = Scripted([lambda debugger: answers.append(why(debugger.at_stop, element))])
+    with debugging(front, target="sm_90a") as debugger:
+        debugger.choose_stage(stage)
+        debugger.add(BreakKind.END)
+        launch()
+    return answers[0]
+
+
+@pytest.mark.parametrize("stage", ["tile-ir", "gpu-ir"])
+def test_bulk_copies_are_followed_to_the_elements_of_the_inputs(stage):
+    torch.manual_seed(0)
+    a, b = torch.randn(64, N).half(), torch.randn(N, 32).half()
+    out = torch.zeros(64, 32, dtype=torch.float16)
+    tensors = [TensorDescriptor.from_tensor(t, [x, 32]) for t, x in ((a, 64), (b, 32))]
+    launch = lambda: kernels.described_product[(1,)](*tensors, out, N, 64, 32, 32)  # noqa: E731
+    found = described(launch, "out[3, 5]", stage)
+    offsets, values = loaded(found)
+    assert offsets == {"a": {3 * N + k for k in range(N)}, "b": {32 * k + 5 for k in range(N)}}
+    assert all(a.reshape(-1)[at] == value for at, value in values["a"].items())
+    shown = [line.values["acc"][0].item() for line in found.computed if "acc" in line.values]
+    assert shown[0] == pytest.approx((a.float() @ b.float())[3, 5].item(), rel=1e-3)
+
+
+def test_a_bulk_copy_to_memory_is_followed_to_what_filled_its_buffer():
+    x, out = torch.randn(64, 32), torch.zeros(64, 32)
+    tensors = [TensorDescriptor.from_tensor(tensor, [32, 32]) for tensor in (x, out)]
+    launch = lambda: kernels.doubled_blocks[(1,)](*tensors, SIZE=32)  # noqa: E731
+    found = described(launch, "out[40, 5]", "gpu-ir")
+    assert found.what.startswith(f"out[40, 5] is {2 * x[40, 5].item():.6g}: written by program 0")
+    assert loaded(found)[1] == {"x": {40 * 32 + 5: x[40, 5].item()}}
+
+
+def test_a_dot_on_its_way_is_not_available_after_going_back_either():
+    a, b = torch.randn(64, N).half(), torch.randn(N, 32).half()
+    out = torch.zeros(64, 32, dtype=torch.float16)
+    tensors = [TensorDescriptor.from_tensor(t, [x, 32]) for t, x in ((a, 64), (b, 32))]
+    waits, seen = [], []
+
+    def note(debugger):
+        waits.append(debugger.at_stop.here.op)
+
+    def look(debugger):
+        seen.append(type(debugger.at_stop.read_ir(waits[-1].results[0])).__name__)
+
+    once = [note, Step(StepKind.OP), look]
+    front = Scripted([*once, Restart(), Continue(), *once])
+    with debugging(front, target="sm_90a") as debugger:
+        debugger.choose_stage("gpu-ir")
+        debugger.add(BreakKind.OP, "ttng.warp_group_dot_wait")
+        kernels.described_product[(1,)](*tensors, out, N, 64, 32, 32)
+    assert seen == ["Unavailable", "Unavailable"]

@@ -275,6 +275,11 @@ class Debugger:
         """Whether a launch that can be stopped runs, and is not stopped."""
         return self._session is not None and self.inspection is None
 
+    @property
+    def has_launch(self) -> bool:
+        """Whether a launch that can be stopped runs, or is stopped."""
+        return self._session is not None
+
     def stop_at_next_launch(self) -> None:
         """Stop at the first line of the next launch."""
         self._stops_at_next = True

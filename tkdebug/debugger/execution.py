@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects import scf, tt, ttng
 from tkdebug.compiler.frontend.variables import Mark
 from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import names_of
@@ -350,6 +350,8 @@ class Execution(Observer):
         wanted = Moments.BEFORE
         if op.name in _CONTROL:
             wanted |= Moments.REGIONS
+        elif ttng.WarpGroupDotWait.matches(op):
+            pass  # a function of its inputs, whose tiles are of the execution that computes them
         elif op.results and Effects.OTHER in OPS[op.name].effects:
             wanted |= Moments.AFTER
         return wanted

@@ -15,6 +15,7 @@ from tkdebug.debugger.console.moving_commands import (
     number,
     resolved_file,
 )
+from tkdebug.debugger.element_names import named_by_script
 from tkdebug.debugger.elements import argument_named, parse_element
 from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.ir_text import value_named
@@ -142,7 +143,7 @@ def watch(console: Console, rest: str) -> None:
         raise UsageError("watch: expected an element, an expression, or `nan` and a variable")
     if word in kinds and subject.strip():
         made = console.debugger.add(kinds[word], subject.strip())
-    elif _is_element(console, rest):
+    elif _is_element(console, rest := _passed(console, rest)):
         made = console.debugger.add(BreakKind.WRITE, rest)
     else:
         made = console.debugger.add(BreakKind.CHANGE, rest)
@@ -165,9 +166,21 @@ def watch_reads(console: Console, rest: str) -> None:
     """`rwatch`."""
     inspection = console.debugger.inspection
     if inspection is not None:
+        rest = _passed(console, rest)
         parse_element(rest, inspection.launch.arguments)
     made = console.debugger.add(BreakKind.READ, rest)
     console.say(f"breakpoint {made.number}: {made.describe()}", breakpoint=as_data(made))
+
+
+def _passed(console: Console, text: str) -> str:
+    """The element by the argument's name, where it is of a tensor of the script."""
+    inspection = console.debugger.inspection
+    if inspection is None:
+        return text
+    try:
+        return named_by_script(inspection, text, console.frame)
+    except UsageError:
+        return text
 
 
 def _is_element(console: Console, text: str) -> bool:

@@ -107,10 +107,13 @@ def go_back(console: Console, rest: str) -> Resume:
 
 def last_write(console: Console, rest: str) -> Resume:
     """`lastwrite`."""
+    from tkdebug.debugger.element_names import named_by_script
     from tkdebug.debugger.elements import parse_element
 
-    parse_element(rest, console.debugger.at_stop.launch.arguments)
-    return LastWrite(rest)
+    inspection = console.debugger.at_stop
+    text = named_by_script(inspection, rest, console.frame)
+    parse_element(text, inspection.launch.arguments)
+    return LastWrite(text)
 
 
 def jump(console: Console, rest: str) -> Resume:

@@ -35,7 +35,7 @@ def explain_nan(console: Console, rest: str) -> None:
 
 def explain_missing(console: Console, rest: str) -> None:
     """`why-not-written`."""
-    _say(console, why_not_written(console.debugger.at_stop, _given(rest)))
+    _say(console, why_not_written(console.debugger.at_stop, _given(rest), console.frame))
 
 
 def _given(rest: str) -> str:

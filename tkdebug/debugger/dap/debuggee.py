@@ -29,6 +29,7 @@ T = TypeVar("T")
 # The protocol's threads: the script, and each program of a kernel behind it.
 SCRIPT_THREAD = 1
 FIRST_PROGRAM_THREAD = 2
+_MOST_AHEAD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,20 @@ class At:
 
     program: int | None
     frame: int
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """How a client lets the launch go on.
+
+    Attributes:
+        program: linear number of the one in focus from then on; None to leave it.
+        follows: whether it is a step, which follows that program.
+    """
+
+    resume: Resume
+    program: int | None
+    follows: bool
 
 
 class Debuggee:
@@ -69,6 +84,10 @@ class Debuggee:
         self.focus: int | None = None
         self.frames: list[At] = []
         self.script_frames: tuple[Frame, ...] = ()
+        # Of `stop`, and of what is to be done at the next one.
+        self._lock = threading.Lock()
+        self._ahead: list[Going] = []
+        self._ahead_of = 0  # the launch that they are for
 
     @cached_property
     def front(self) -> QueuedFront:
@@ -106,6 +125,36 @@ class Debuggee:
         found: T = self.front.call(function).result()
         return found
 
+    def go_on(self, going: Going) -> None:
+        """Let the launch go on once the request is answered; while it runs, at its next stop.
+
+        Raises:
+            UsageError: nothing is stopped and no launch runs, or too much waits already.
+        """
+        with self._lock:
+            waits = self.stop is None and self.debugger.has_launch
+            if waits and len(self._ahead) >= _MOST_AHEAD:
+                raise UsageError(f"{_MOST_AHEAD} steps wait for the next stop already")
+            if waits:
+                self._ahead_of = self.debugger.launches
+                self._ahead.append(going)
+        if not waits:
+            self.at_stop(lambda debugger: self._choose(debugger, going))
+            self.afterwards(going.resume)
+
+    def forget_ahead(self) -> None:
+        """Do not do what waits for the next stop."""
+        with self._lock:
+            self._ahead.clear()
+
+    def _choose(self, debugger: Debugger, going: Going) -> None:
+        from tkdebug.debugger.programs import ALL, Selection
+
+        if going.program is not None:
+            self.focus = going.program
+        follows = going.follows and self.focus is not None
+        debugger.select(Selection(frozenset((self.focus or 0,))) if follows else ALL)
+
     def afterwards(self, resume: Resume) -> None:
         """Let the launch go on once the request is answered."""
         self._resume = resume
@@ -134,16 +183,30 @@ class Debuggee:
 
     def _stopped(self, stop: Stop) -> None:
         from tkdebug.debugger.programs import ALL
+        from tkdebug.debugger.stops import Reason
 
         # A condition or a step has selected some programs; the others are shown, too.
-        programs = self.debugger.at_stop.programs
-        self.debugger.select(ALL)
-        self.stop = stop
+        debugger = self.debugger
+        programs = debugger.at_stop.programs
+        debugger.select(ALL)
+        if self.focus not in programs:
+            self.focus = programs[0] if programs else None
+        with self._lock:
+            # A step that was asked for meanwhile goes on from where the one before it ends.
+            goes_on = stop.reason is Reason.STEP and stop.launch == self._ahead_of
+            going = self._ahead.pop(0) if self._ahead and goes_on else None
+            if going is None:
+                self._ahead.clear()
+                self.stop = stop
+        if going is not None:
+            for note in stop.notes:
+                self._on_log(note)
+            self._choose(debugger, going)
+            self.front.resume(going.resume)
+            return
         self.frames.clear()
         self.references.clear()
         self.script_frames = _script_frames()
-        if self.focus not in programs:
-            self.focus = programs[0] if programs else None
         self._on_stop(stop)
 
 

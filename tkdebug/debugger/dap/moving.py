@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.dap.arguments import optional, required
-from tkdebug.debugger.dap.debuggee import FIRST_PROGRAM_THREAD, Debuggee
+from tkdebug.debugger.dap.debuggee import FIRST_PROGRAM_THREAD, Debuggee, Going
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,20 +94,13 @@ class Moving:
         return self._resume(arguments, RunToLine(*target), follows=True)
 
     def _pause(self, arguments: Mapping[str, Any]) -> Body:
+        self._debuggee.forget_ahead()
         self._debuggee.debugger.pause()
         return None
 
     def _resume(self, arguments: Mapping[str, Any], resume: Resume, *, follows: bool) -> Body:
         """Let the launch go on; a step follows the program of its thread."""
-        from tkdebug.debugger.programs import ALL, Selection
-
         thread = optional(arguments, "threadId", 0)
-        program = thread - FIRST_PROGRAM_THREAD
-        if thread >= FIRST_PROGRAM_THREAD:
-            self._debuggee.focus = program
-        chosen = ALL
-        if follows and self._debuggee.focus is not None:
-            chosen = Selection(frozenset((self._debuggee.focus,)))
-        self._debuggee.at_stop(lambda debugger: debugger.select(chosen))
-        self._debuggee.afterwards(resume)
+        program = thread - FIRST_PROGRAM_THREAD if thread >= FIRST_PROGRAM_THREAD else None
+        self._debuggee.go_on(Going(resume, program, follows))
         return None

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import tt, ttng
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.tensor import tensor
+from tkdebug.debugger.element_names import named_by_script
 from tkdebug.debugger.elements import Element, argument_named, parse_element
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.value_text import number_text
-from tkdebug.debugger.values import Pointers
 from tkdebug.debugger.why.access_finders import MissFinder, SourceFinder, WriteFinder, bit_mask
 from tkdebug.debugger.why.slice_lines import Line, Slice, is_nan
 from tkdebug.debugger.why.tracing import Tracer
@@ -75,32 +75,8 @@ def why(
     if variable is not None:
         name, value, index = variable
         return _of_variable(inspection, text, name, value, index, only_nan, program)
-    element = parse_element(_of_argument(inspection, text, frame), inspection.launch.arguments)
+    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
     return _of_element(inspection, element, only_nan)
-
-
-def _of_argument(inspection: Inspection, text: str, frame: int) -> str:
-    """`text`, with the argument's name for a global of the script that was passed as it.
-
-    Raises:
-        UsageError: it names pointers; the message says into what.
-    """
-    name, bracket, index = text.strip().partition("[")
-    arguments = inspection.launch.arguments
-    if not bracket or argument_named(name, arguments) is not None:
-        return text
-    try:
-        found = inspection.ask(name, frame)
-    except UsageError:
-        return text
-    if isinstance(found, Pointers) and found.name is not None:
-        raise UsageError(
-            f"why: `{name}` holds pointers into `{found.name}`: name an element of that, such as "
-            f"{found.name}{[0] * (found.tensor.dim() if found.tensor is not None else 1)}"
-        )
-    same = (other for other, passed in arguments.items() if passed is found)
-    meant = next(same, None) if isinstance(found, Tensor) else None
-    return text if meant is None else f"{meant}[{index}"
 
 
 def _variable(
@@ -120,7 +96,7 @@ def _variable(
         node = node.value
     if not isinstance(node, ast.Name):
         raise UsageError(f"why: {text}: expected a variable, or an element such as out[3, 17]")
-    if inspection.here is None:
+    if inspection.here is None or inspection.host_frame(frame) is not None:
         return None
     mark = inspection.mark_of(frame)
     found = mark.names.get(node.id)
@@ -190,8 +166,13 @@ def _memory_of(inspection: Inspection, element: Element) -> float | int | bool:
     return value
 
 
-def why_not_written(inspection: Inspection, text: str) -> Why:
+def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
     """Why no program has written an element.
+
+    Args:
+        inspection: of the stop.
+        text: `out[3, 17]`.
+        frame: whose names are meant, 0 for the innermost.
 
     Raises:
         UsageError: `text` names no element.
@@ -201,7 +182,7 @@ def why_not_written(inspection: Inspection, text: str) -> Why:
             "why-not-written: masks of stores are not looked at in GPU IR; `stage tile-ir` begins "
             "the launch again where they are"
         )
-    element = parse_element(text, inspection.launch.arguments)
+    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
     until, execution = inspection.moment, inspection.execution
     written = execution.execute_beside(
         lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
@@ -247,6 +228,8 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         return Why(what, None)
     tracer = _traced(inspection, write.program, Moment(write.time + 1, 0))
     op, operands = tracer.stores.get(write.time, (write.op, ()))
+    if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
+        op, operands = write.op, ()  # `op` is the wait at which it lands
     line = op.location.primary.line
     who = inspection.program_text(write.program)
     what = f"{element} is {number_text(value)}: written by program {who} at line {line}"
@@ -254,6 +237,10 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         what += ", which combined it atomically with the value before; that one is not followed"
     starts: list[tuple[int, Tensor]] = []
     addresses: list[tuple[int, Tensor]] = []
+    if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
+        copy = tracer.bulk_store_of(op, write.lane, _offset(inspection, element))
+        if copy is not None and (held := tracer.instances[copy].data) is not None:
+            starts.append((copy, bit_mask(held.shape, write.lane)))
     if not operands and op.results:
         number = tracer.current.get(op.results[0], -1)
         operands = tracer.instances[number].operands if number >= 0 else ()

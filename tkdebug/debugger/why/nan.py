@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tkdebug.debugger.elements import argument_named
-from tkdebug.debugger.values import Pointers, Tile
+from tkdebug.debugger.values import Constant, Pointers, Tile
 from tkdebug.debugger.why.answers import Why, why
 from tkdebug.debugger.why.slice_lines import is_nan
 from tkdebug.errors import UsageError
@@ -39,6 +39,8 @@ def why_nan(inspection: Inspection, text: str, frame: int = 0) -> Why:
     if isinstance(found, Pointers) and found.is_whole_tensor and found.name is not None:
         assert found.tensor is not None
         name, found = found.name, found.tensor
+    if isinstance(found, Constant):
+        found = found.value  # of the script
     if isinstance(found, Tensor):
         return why(inspection, _element(name, _first(found, name)), frame, only_nan=True)
     raise UsageError(f"why-nan: `{name}` is neither a tensor argument nor a tile of numbers")

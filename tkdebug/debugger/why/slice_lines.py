@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
 from tkdebug.compiler.ir import Operation
 from tkdebug.debugger.value_text import number_text
 from tkdebug.debugger.why.shared_slices import DOTS, written_by
@@ -88,8 +88,11 @@ class Slice:
         if arith.Constant.matches(op):
             return []
         tiles = [self._instances[n].data if n >= 0 else None for n in instance.operands]
-        if instance.value is None:
-            self.line(op, instance.time)  # a bulk copy: its block is not looked at
+        if ttng.AsyncTmaCopyLocalToGlobal.matches(op):
+            self._note_coordinates(op, instance)
+            return self._through_shared(instance, instance.operands[1], mask, instance.data)
+        if instance.block is not None or instance.value is None:
+            self._note_block(op, instance, mask)
             return []
         self._note(instance, mask)
         if ttg.LocalLoad.matches(op):
@@ -154,6 +157,27 @@ class Slice:
             found.append((write.source, part.reshape(write.places.shape)))
         return found
 
+    def _note_block(self, op: Operation, instance: Instance, mask: Tensor) -> None:
+        """A load through a descriptor: what of its block was read, and where from."""
+        line, block = self._note_coordinates(op, instance), instance.block
+        data = instance.data
+        if data is None and instance.number in self._landed:
+            data = self._landed[instance.number]
+        if block is None or data is None:
+            return
+        mask = mask.reshape(block.offsets.shape)
+        data, keeps = data.reshape(mask.shape), mask & block.keeps
+        _add_loads(line, block.buffer, block.offsets[keeps], data[keeps])
+        if instance.value is not None and instance.value.name is not None:
+            line.values.setdefault(instance.value.name, []).append(data[mask])
+
+    def _note_coordinates(self, op: Operation, instance: Instance) -> Line:
+        """The line of an access through a descriptor; its coordinates are followed as addresses."""
+        scalar = torch.ones((), dtype=torch.bool)
+        numbers = instance.operands[_first_coordinate(op) :]
+        self.addresses += [(number, scalar) for number in numbers if number >= 0]
+        return self.line(op, instance.time)
+
     def _note_input(self, instance: Instance) -> None:
         value, data = instance.value, instance.data
         if value is not None and data is not None and instance.buffer is None and value.name:
@@ -179,12 +203,27 @@ class Slice:
                 if access.mask is not None:
                     test = self._instances[masks[0]].data
                     keeps = mask if test is None else mask & test.bool()
-                name = pointer.buffer.name or "memory"
-                _, offsets, values = line.loads.setdefault(name, (pointer.buffer, [], []))
-                offsets.append(pointer.data[keeps])
-                values.append(data[keeps])
-        if value.name is not None and instance.buffer is None and not is_copy:
-            line.values.setdefault(value.name, []).append(data[mask])
+                _add_loads(line, pointer.buffer, pointer.data[keeps], data[keeps])
+        name = value.name
+        if name is None and ttng.WarpGroupDotWait.matches(op):
+            source = self._instances[instance.operands[value.index]]
+            # Of the dot, if this is the wait that completes it.
+            name = op.operands[value.index].name if source.is_pending else None
+        if name is not None and instance.buffer is None and not (is_copy or instance.is_pending):
+            line.values.setdefault(name, []).append(data[mask])
+
+
+def _add_loads(line: Line, buffer: Buffer, offsets: Tensor, values: Tensor) -> None:
+    name = (buffer.name or "memory").removesuffix(".base")  # of a descriptor that passes took apart
+    _, places, found = line.loads.setdefault(name, (buffer, [], []))
+    places.append(offsets)
+    found.append(values)
+
+
+def _first_coordinate(op: Operation) -> int:
+    if ttng.AsyncTmaCopyGlobalToLocal.matches(op):
+        return len(op.operands) - len(ttng.AsyncTmaCopyGlobalToLocal(op).coordinates)
+    return 2 if ttng.AsyncTmaCopyLocalToGlobal.matches(op) else 1
 
 
 def is_nan(data: Tensor | None) -> Tensor:

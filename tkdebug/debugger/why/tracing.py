@@ -20,6 +20,8 @@ from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.why.shared_slices import DOTS, SharedWrite, places_of
 from tkdebug.errors import UsageError
+from tkdebug.interpreter.memory.checked_access import loaded_type
+from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
 from tkdebug.interpreter.memory.shared_buffers import read_view
 from tkdebug.interpreter.observers import Moments
 from tkdebug.interpreter.tiles.values import (
@@ -38,6 +40,20 @@ _MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """What a load through a descriptor reads.
+
+    Attributes:
+        offsets: of each element in the buffer, in elements.
+        keeps: which elements are inside of the descriptor's shape; the others are padding.
+    """
+
+    buffer: Buffer
+    offsets: Tensor
+    keeps: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Instance:
     """One result of an op that ran once, for one program.
 
@@ -51,6 +67,8 @@ class Instance:
             no numbers.
         buffer: what the pointers point into.
         places: of a view of shared memory, the address of each element.
+        block: of a load through a descriptor, what it reads; None where that is not known.
+        is_pending: whether `data` stands for what an asynchronous op is still computing.
     """
 
     number: int
@@ -61,6 +79,8 @@ class Instance:
     data: Tensor | None
     buffer: Buffer | None = None
     places: Tensor | None = None
+    block: Block | None = None
+    is_pending: bool = False
 
 
 class Tracer(CountingObserver):
@@ -71,6 +91,7 @@ class Tracer(CountingObserver):
         current: the instance that each IR value is just now.
         stores: the instances' numbers of each store's operands, by time.
         shared_writes: what was put into shared memory, in order.
+        bulk_stores: the instances of bulk copies to memory, in order.
         contents: what views of shared memory held when an op read them: by the instance of its
             result and the operand's position.
     """
@@ -82,6 +103,7 @@ class Tracer(CountingObserver):
         self.stores: dict[int, tuple[Operation, tuple[int, ...]]] = {}
         self.shared_writes: list[SharedWrite] = []
         self.contents: dict[tuple[int, int], Tensor] = {}
+        self.bulk_stores: list[int] = []
         self._program = program
         self._pending: dict[Operation, list[int]] = {}
         self._bytes = 0
@@ -117,7 +139,9 @@ class Tracer(CountingObserver):
             if ttg.LocalStore.matches(op):
                 self._writes_shared(ids[1], ids[0])
             elif ttng.AsyncTmaCopyGlobalToLocal.matches(op):
-                self._bulk_copy(op, ids)
+                self._bulk_copy(run, op, ids, operands)
+            elif ttng.AsyncTmaCopyLocalToGlobal.matches(op):
+                self._bulk_store(run, op, ids, operands)
 
     def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
         """Bind a region's arguments to the instances that they are."""
@@ -162,8 +186,11 @@ class Tracer(CountingObserver):
             return results
         ids = tuple(self._ids(op.operands))
         if op.results:
+            block = None
+            if tt.DescriptorLoad.matches(op):
+                block = self._block(run, op, operands[0], operands[1:])
             for value, result in zip(op.results, results, strict=True):
-                self._add(run, op, value, result, ids)
+                self._add(run, op, value, result, ids, block)
             self._note_shared(run, op, operands, ids)
         return results
 
@@ -188,15 +215,67 @@ class Tracer(CountingObserver):
         if places is not None:
             self.shared_writes.append(SharedWrite(len(self.instances), places, source))
 
-    def _bulk_copy(self, op: Operation, ids: tuple[int, ...]) -> None:
+    def _bulk_copy(
+        self,
+        run: Evaluator,
+        op: Operation,
+        ids: tuple[int, ...],
+        operands: Sequence[TileValue],
+    ) -> None:
         copy = ttng.AsyncTmaCopyGlobalToLocal(op)
         predicate = self.current.get(copy.predicate, -1)
         test = self.instances[predicate].data if predicate >= 0 else None
         if test is not None and not bool(test):
             return
-        number = len(self.instances)
-        self.instances.append(Instance(number, self.now, op, None, ids, None))
+        number, before = len(self.instances), len(operands) - len(copy.coordinates)
+        block = self._block(run, op, operands[0], operands[before:])
+        self.instances.append(Instance(number, self.now, op, None, ids, None, block=block))
         self._writes_shared(self.current.get(copy.buffer, -1), number)
+
+    def _bulk_store(
+        self,
+        run: Evaluator,
+        op: Operation,
+        ids: tuple[int, ...],
+        operands: Sequence[TileValue],
+    ) -> None:
+        view = operands[1]
+        assert isinstance(view, BufferView)
+        held, row = read_view(run, view), self._program - run.first
+        data = held[row if held.shape[0] > 1 else 0].clone()
+        number, block = len(self.instances), self._block(run, op, operands[0], operands[2:])
+        self.instances.append(Instance(number, self.now, op, None, ids, data, block=block))
+        self.bulk_stores.append(number)
+
+    def bulk_store_of(self, op: Operation, lane: int, offset: int) -> int | None:
+        """The last bulk copy by `op` whose element at `lane` is at `offset` of its tensor."""
+        for number in reversed(self.bulk_stores):
+            made = self.instances[number]
+            if made.op is op and made.block is not None:
+                if int(made.block.offsets.reshape(-1)[lane]) == offset:
+                    return number
+        return None
+
+    def _block(
+        self,
+        run: Evaluator,
+        op: Operation,
+        descriptor: TileValue,
+        offsets: Sequence[TileValue],
+    ) -> Block | None:
+        assert isinstance(descriptor, DescriptorTile)
+        shape = ir.shape_of(loaded_type(op))
+        pointer, mask = descriptor_access(run, descriptor, shape, offsets)
+        if not isinstance(pointer, PointerTile):
+            return None
+        row = self._program - run.first
+        places = run.full(pointer.places, ir.tile(shape, ir.I64))
+        keeps = run.full(mask, ir.tile(shape, ir.I1))
+        return Block(
+            pointer.buffer,
+            places[row if places.shape[0] > 1 else 0].clone(),
+            keeps[row if keeps.shape[0] > 1 else 0].clone(),
+        )
 
     def _add(
         self,
@@ -205,13 +284,15 @@ class Tracer(CountingObserver):
         value: Value,
         tile: TileValue,
         operands: tuple[int, ...],
+        block: Block | None = None,
     ) -> None:
         data, buffer = self._row(run, value, tile)
         places = None
         if isinstance(tile, BufferView):
             places = places_of(run, tile, self._program - run.first)
         number = len(self.instances)
-        made = Instance(number, self.now, op, value, operands, data, buffer, places)
+        waits = isinstance(tile, Tensor) and tile in run.pending
+        made = Instance(number, self.now, op, value, operands, data, buffer, places, block, waits)
         self.instances.append(made)
         self.current[value] = number
         if data is not None:

@@ -1,0 +1,44 @@
+"""Elements by the names that the script has for the tensors of a launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from tkdebug.debugger.elements import argument_named
+from tkdebug.debugger.values import Constant, Pointers
+from tkdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.inspection import Inspection
+
+
+def named_by_script(inspection: Inspection, text: str, frame: int) -> str:
+    """`text`, with the argument's name for a tensor of the script that was passed as it.
+
+    Args:
+        inspection: of the stop.
+        text: an element, `out[3, 17]`.
+        frame: in which the name is looked for, 0 for the innermost.
+
+    Raises:
+        UsageError: it names pointers; the message says into what.
+    """
+    name, bracket, index = text.strip().partition("[")
+    arguments = inspection.launch.arguments
+    if not bracket or argument_named(name, arguments) is not None:
+        return text
+    try:
+        found = inspection.ask(name, frame)
+    except UsageError:
+        return text
+    if isinstance(found, Pointers) and found.name is not None:
+        raise UsageError(
+            f"`{name}` holds pointers into `{found.name}`: name an element of that, such as "
+            f"{found.name}{[0] * (found.tensor.dim() if found.tensor is not None else 1)}"
+        )
+    found = found.value if isinstance(found, Constant) else found
+    same = (other for other, passed in arguments.items() if passed is found)
+    meant = next(same, None) if isinstance(found, Tensor) else None
+    return text if meant is None else f"{meant}[{index}"
