@@ -53,6 +53,27 @@ def planes(x_ptr, out_ptr, size, h, w, FLAT: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
+def tile_softmax(
+    x_ptr, out_ptr, rows, n, FLAT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr
+):
+    r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
+    c = tl.arange(0, BLOCK)[None, :]
+    mask = r * n + c < rows * n if FLAT else (r < rows) & (c < n)
+    x = tl.load(x_ptr + r * n + c, mask=mask, other=-float("inf"))  # ROW tile_softmax
+    e = tl.exp(x - tl.max(x, 1)[:, None])
+    tl.store(out_ptr + r * n + c, e / tl.sum(e, 1)[:, None], mask=(r < rows) & (c < n))
+
+
+@tkdebug.jit
+def tile_of_pairs(x_ptr, out_ptr, rows, n, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr):
+    r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    c = tl.arange(0, BLOCK)[None, :]
+    offs = r[:, None] * n + c
+    pair = tl.load(x_ptr + offs, mask=offs < rows * n, other=0.0)
+    tl.store(out_ptr + r, tl.sum(pair, 1), mask=r < rows)
+
+
+@tkdebug.jit
 def column_sums(
     x_ptr, out_ptr, M, N, stride_m, stride_n, SWAP: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,

@@ -66,6 +66,16 @@ def test_last_block_of_a_row():
     assert not run(kernels.row_sum_in_blocks, (6,), *arguments, FLAT=False, BLOCK=64)
 
 
+@pytest.mark.parametrize("rows", [10, 9])
+def test_tile_of_rows_whose_mask_ends_with_the_tensor(rows):
+    arguments = ones(rows, 30), zeros(rows, 30), rows, 30
+    faults = run(kernels.tile_softmax, (5,), *arguments, FLAT=True, BLOCK_R=2, BLOCK=32)
+    fault = reported(faults, "tile_softmax", "x_ptr", 30)
+    assert (fault.program_id, fault.lane) == ((0, 0, 0), (0, 30))
+    assert fault.count == 2 * (rows - 1)
+    assert not run(kernels.tile_softmax, (5,), *arguments, FLAT=False, BLOCK_R=2, BLOCK=32)
+
+
 def test_store_beyond_a_row():
     faults = run(kernels.fill_rows, (6,), zeros(6, 20), 120, 20, FLAT=True, BLOCK=32)
     assert (
@@ -168,6 +178,17 @@ def test_transpose(m, n):
 def test_windows_of_several_rows(window):
     arguments = ones(8, 20), zeros(8), 8, 20, 8
     assert not run(kernels.windows_of_rows, (8,), *arguments, WINDOW=window, BLOCK=64)
+
+
+def test_tiles_of_windows_of_two_rows():
+    arguments = ones(10, 16), zeros(10), 10, 16
+    assert not run(kernels.tile_of_pairs, (5,), *arguments, BLOCK_R=2, BLOCK=32)
+
+
+def test_tile_whose_rows_are_parts_of_longer_ones():
+    # The kernel's rows are halves of those of the tensor: nothing says where they end.
+    arguments = ones(5, 60), zeros(10, 30), 10, 30
+    assert not run(kernels.tile_softmax, (5,), *arguments, FLAT=True, BLOCK_R=2, BLOCK=32)
 
 
 def test_windows_as_rows_of_a_matrix():

@@ -19,7 +19,7 @@ from tkdebug.compiler.probes.watch_sites import records_words
 from tkdebug.events import Fault
 from tkdebug.interpreter.checks.races.logged_races import Judged, logged_races
 from tkdebug.interpreter.launch import run_module
-from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor
+from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
 
 
 def with_log(launch: Launch, log_bytes: int = LOG_BYTES) -> tuple[Module, ProbePlan | None]:

@@ -28,6 +28,8 @@ from tkdebug.interpreter.probes import closer_look
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.benchmark.timed_calls import do_bench
 from tkdebug.runtime.device.platform import platform
+from tkdebug.runtime.launch import native_kernel, native_launch
+from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.probes import checked_launches, held_arguments
@@ -108,17 +110,27 @@ def packer():
 
     hook = Hook(enter=lambda kernel, record: None)
     HOOKS.add(hook)
-    HOOKS.pack_natively(hook, SimpleNamespace(notes={}, note_of=note_of))
+    packer = SimpleNamespace(notes={}, note_of=note_of, time_of=lambda launch: None)
+    HOOKS.pack_natively(hook, packer)
     yield noted
     HOOKS.remove(hook)
 
 
-def test_launches_that_nobody_looks_at_are_packed(printer, packer, x):
+def test_launches_that_are_not_checked_are_packed(printer, packer, x, monkeypatch):
+    flights = InFlight()
+    flights.watched = True
+    for module in (native_launch, native_kernel):
+        monkeypatch.setattr(module, "IN_FLIGHT", flights)
     scale = make_kernel()
     for _ in range(QUIET + 4):
         scale[(2,)](x, x, 64, BLOCK=64)
     assert sum(printer.is_checked) == 1
-    assert packer == [(("tensor", "tensor", "int", "fixed"), 2)] * 3
+    # Some of them are looked at, the others are not.
+    assert packer == [(("tensor", "tensor", "int", "fixed"), 2)] * (QUIET + 3)
+    assert {flight.caller.function for flight in flights.latest} == {
+        "test_launches_that_are_not_checked_are_packed"
+    }
+    assert len(flights.latest) == QUIET + 4
 
 
 def test_packed_launch_that_fails_raises_its_own_error(printer, packer, x):
@@ -128,7 +140,7 @@ def test_packed_launch_that_fails_raises_its_own_error(printer, packer, x):
     kernel.submit = lambda *passed: 1 // 0
     with pytest.raises(ZeroDivisionError):
         scale[(2,)](x, x, 64, BLOCK=64)
-    assert packer == []
+    assert len(packer) == QUIET
 
 
 def test_first_launch_of_each_kind_is_checked(printer, x):

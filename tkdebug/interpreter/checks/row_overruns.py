@@ -5,7 +5,7 @@ neither:
 
 - each program, or round of the only program, has a row, from its begin on, and more lanes than the
   row has elements; what cuts them off is the end of the tensor, not of the row
-  (`row * n + cols < rows * n`);
+  (`row * n + cols < rows * n`); or a program has a tile of such rows;
 - a tile of rows and columns whose lanes along the stride of the columns go beyond the row, while
   the kernel takes the tensor's strides in the other order than the tensor has them.
 """
@@ -85,15 +85,20 @@ class RowOverruns(AccessPatternCheck):
         if row != step * size or rows < 2 or dimensions(buffer) is None:
             return
         mask = _mask(op, operands)
+        if run.active is not None:
+            return
         lanes = [axis for axis, coef in enumerate(tile.coefs) if coef and tile.shape[axis] > 1]
-        if mask is None or mask == 0 or run.active is not None:
+        is_tile = len(lanes) == 2 and {tile.coefs[axis] for axis in lanes} == {row, step}
+        if isinstance(mask, Tensor) and is_tile:
+            self._look_at_rows_of_tile(run, op, buffer, tile, mask, lanes)
+        if not isinstance(mask, BoxMask | int) or mask == 0:
             return
         if len(lanes) == 1 and tile.coefs[lanes[0]] == step:
             if self._faults.grid == (1, 1, 1):
                 self._note_round(op, buffer, tile, mask, lanes[0])
             elif isinstance(mask, BoxMask):
                 self._look_at_rows(run, op, buffer, tile, mask, lanes[0])
-        elif len(lanes) == 2 and {tile.coefs[axis] for axis in lanes} == {row, step}:
+        elif is_tile:
             self._look_at_tile(run, op, buffer, tile, mask, lanes)
 
     # Programs that have a row each
@@ -128,6 +133,37 @@ class RowOverruns(AccessPatternCheck):
         offender = Offender(run.program_at(at), place, start + lane * step)
         count = int(over.clamp(min=0).sum()) // step
         self._note(op, _Overrun(buffer, offender, row // step, count, _MASK_HINT))
+
+    def _look_at_rows_of_tile(
+        self,
+        run: Evaluator,
+        op: Operation,
+        buffer: Buffer,
+        tile: AffineTile,
+        mask: Tensor,
+        lanes: list[int],
+    ) -> None:
+        """Lanes beyond the rows of a tile that nothing but the end of the tensor cuts off."""
+        (row, _), (step, size) = _last_two(buffer)
+        (across,) = (axis for axis in lanes if tile.coefs[axis] == step)
+        width = tile.shape[across] * step
+        starts = torch.tensor([0]) if tile.base is None else tile.base.tensor.reshape(-1)
+        starts = starts + tile.const
+        # Several rows at once are meant.
+        if op in self._found or width < row or not width % row or bool((starts % row).any()):
+            return
+        offsets = starts.reshape(-1, *(1 for _ in tile.shape))
+        for axis, coef in enumerate(tile.coefs):
+            offsets = offsets + coef * _positions(tile, axis)
+        inside = offsets < 1 + sum(stride * (count - 1) for stride, count in buffer.dims)
+        if bool(inside.all()) or not torch.equal(mask.bool().expand_as(inside), inside):
+            return
+        beyond = inside & (_positions(tile, across) >= size)
+        program, *place = (int(at) for at in beyond.nonzero()[0])
+        offender = Offender(
+            run.program_at(program), tuple(place), int(offsets[program][tuple(place)])
+        )
+        self._note(op, _Overrun(buffer, offender, size, int(beyond.sum()), _MASK_HINT))
 
     # The only program, which goes from row to row
 
@@ -236,11 +272,16 @@ def _text(op: Operation, found: _Overrun) -> FaultText:
     )
 
 
-def _mask(op: Operation, operands: Sequence[TileValue]) -> BoxMask | int | None:
-    """The mask of a load or store, 1 without one; None where it is neither box nor number."""
+def _mask(op: Operation, operands: Sequence[TileValue]) -> TileValue:
+    """The mask of a load or store, 1 without one."""
     value = mask_of(op)
-    mask = 1 if value is None else operands[op.operands.index(value)]
-    return mask if isinstance(mask, BoxMask | int) else None
+    return 1 if value is None else operands[op.operands.index(value)]
+
+
+def _positions(tile: AffineTile, axis: int) -> Tensor:
+    """0, 1, … along an axis of a tile, behind the axis of programs."""
+    sizes = [1 if other != axis else -1 for other in range(len(tile.shape))]
+    return torch.arange(tile.shape[axis]).reshape(1, *sizes)
 
 
 def _last_two(buffer: Buffer) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like
 
 SHOWN_VALUE_CHARS = 80
 _MAX_KEPT = 256
-_SCALARS = (int, float, bool, str, type(None))
+_SCALARS = frozenset((int, float, bool, str, type(None)))
 
 Infos = tuple[ArgumentInfo, ...]
 
@@ -74,19 +74,25 @@ def _look(value: Any) -> Hashable:
 
 
 def _describe(name: str, kind: str, value: Any) -> ArgumentInfo:
+    if value.__class__ in _SCALARS:
+        return ArgumentInfo(name, kind, shown_value(value))
     described = value if is_tensor_like(value) else getattr(value, "base", None)
-    if not is_tensor_like(described):
+    if described is not value and not is_tensor_like(described):
         return ArgumentInfo(name, kind, shown_value(value))
     shape = tuple([int(size) for size in value.shape])
     strides = value.strides if hasattr(value, "strides") else value.stride()
     return ArgumentInfo(
-        name, kind, shown_value(described), shape, tuple([int(stride) for stride in strides])
+        name, kind, _tensor_text(described), shape, tuple([int(stride) for stride in strides])
     )
 
 
 def shown_value(value: Any) -> str:
     """`value` in at most 80 characters."""
-    if is_tensor_like(value):
-        return f"a tensor of {value.dtype}"
+    if value.__class__ not in _SCALARS and is_tensor_like(value):
+        return _tensor_text(value)
     text = f"({', '.join(map(shown_value, value))})" if isinstance(value, tuple) else repr(value)
     return text if len(text) <= SHOWN_VALUE_CHARS else text[: SHOWN_VALUE_CHARS - 1] + "…"
+
+
+def _tensor_text(tensor: Any) -> str:
+    return f"a tensor of {tensor.dtype}"

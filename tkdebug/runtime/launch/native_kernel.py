@@ -7,6 +7,7 @@ hooks is `submit` alone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -27,7 +28,7 @@ from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
 from tkdebug.runtime.launch.grid import Grid
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, plain
 from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
 
 if TYPE_CHECKING:
@@ -276,6 +277,35 @@ class NativeKernel(CompiledKernel):
                     hook(self, record)
                 except Exception:
                     HOOKS.report(hook)
+
+    def launch_recorded(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> None:
+        """Launch with hooks around it, or packed where that is all that they ask for.
+
+        Args:
+            grid: programs along x, y and z.
+            stream: handle of the CUDA stream.
+            values: a value for each parameter.
+            passed: what `submit` takes.
+        """
+        packer = HOOKS.packer
+        if packer is None:
+            self.launch_hooked(grid, stream, values, passed)
+            return
+        note = packer.notes.get(self) or packer.note_of(self)
+        start_ns = time_ns()
+        try:
+            ran = self.submit(*grid, stream, *passed)
+        except BaseException as error:
+            self.tell_failed(error, grid, stream, values, start_ns)
+            raise
+        number = next_launch_id()
+        note(number, *grid, stream, start_ns, *values)
+        if IN_FLIGHT.watched:
+            place = IN_FLIGHT.place_from(sys._getframe(1))  # noqa: SLF001
+            launched = (number, ran or self, grid, plain(passed), stream)
+            IN_FLIGHT.keep((IN_FLIGHT.ordinal(), *launched, packer, place))
 
     def tell_failed(
         self,

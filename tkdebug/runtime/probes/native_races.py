@@ -12,7 +12,7 @@ from tkdebug.terminal_text import tell
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
     from tkdebug.events import Fault
-    from tkdebug.interpreter.probes.reports import CheckedLaunch
+    from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
 
 
 def has_log(plan: ProbePlan) -> bool:

@@ -200,7 +200,7 @@ class WatchedKernel(CompiledKernel):
         if checks is not None:
             checks.launch(values, passed)
         elif HOOKS.launch:
-            self.bare.launch_hooked(grid, stream, values, passed)
+            self.bare.launch_recorded(grid, stream, values, passed)
         else:
             self.bare.submit(*grid, stream, *passed)
 
