@@ -299,11 +299,11 @@ def test_goes_back_to_the_last_write_of_an_element():
         divergent([lambda debugger: LastWrite("y[3]")])
 
 
-def test_a_fault_stops_before_its_op():
+def test_a_fault_stops_before_its_op_with_the_program_that_has_it():
     x, out = torch.ones(6), torch.zeros(8)
     set_up = lambda debugger: debugger.add(BreakKind.FAULT)  # noqa: E731
     seen = []
-    look = lambda debugger: seen.append(debugger.at_stop.evaluate("offs[1].tolist()"))  # noqa: E731
+    look = lambda debugger: seen.append(debugger.at_stop.evaluate("offs.tolist()"))  # noqa: E731
     front = run(kernels.overrun, (2,), x, out, steps=[look], set_up=set_up, BLOCK=4)
     assert len(front.stops) == 1
     assert front.stops[0].place.line == line("faulty")

@@ -247,9 +247,18 @@ class Finder:
         from tkdebug.fault_printing.text import describe
 
         detail = tuple(describe(fault).splitlines())
-        self.pending = Hit(Reason.FAULT, tuple(one.number for one in matching), detail)
+        numbers = tuple(one.number for one in matching)
+        self.pending = Hit(Reason.FAULT, numbers, detail, self._first_with(fault))
         self._session.go_to(here.moment)
         raise Rewind
+
+    def _first_with(self, fault: Fault) -> frozenset[int] | None:
+        """The first program that has the fault, which is selected then; None where it is of all."""
+        if fault.program_id is None:
+            return None
+        x, y, z = fault.program_id
+        columns, rows, _ = self._session.launch.grid
+        return frozenset((x + columns * (y + rows * z),))
 
     # Hits
 

@@ -123,6 +123,12 @@ def is_command(word: str) -> bool:
     return word in _BY_NAME
 
 
+def is_way_back(word: str) -> bool:
+    """Whether a word is a command that goes back in time."""
+    command = _BY_NAME.get(word)
+    return command is not None and command.summary.startswith("go back to ")
+
+
 def _refuse_nonsense(line: str) -> None:
     try:
         ast.parse(line)

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tkdebug.debugger.console.command import Leftover
-from tkdebug.debugger.console.commands import is_command
+from tkdebug.debugger.console.commands import is_command, is_way_back
 from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
 from tkdebug.debugger.console.shell import short
 from tkdebug.debugger.console.terminal import nobody_reads
@@ -165,7 +165,12 @@ class HostDebugger(HostBreakpoints):
         """A line that is not a command of pdb's: Python, or a command for kernels."""
         word, _, rest = line.strip().partition(" ")
         if is_command(word) and not rest.lstrip().startswith("=") and not self._has(word):
-            self.error(f"{word}: no kernel is stopped; `s` at a launch stops in it")
+            self.error(
+                f"{word}: the script's own lines cannot be gone back to; a kernel's can, while it "
+                "is stopped"
+                if is_way_back(word)
+                else f"{word}: no kernel is stopped; `s` at a launch stops in it"
+            )
             return
         super().default(line)
 
