@@ -1,6 +1,6 @@
 """Makes the pictures of README and the site, docs/*.svg, of runs of the examples.
 
-python docs/pictures.py
+python docs/pictures.py          # all; `debug`: that of the Debug pane alone
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SIZE = (132, 34)
 FAULTY = "examples/missing_mask.py"
-DEBUGGED = "examples/matmul.py"
+DEBUGGED, DEBUGGED_LINE = "examples/matmul.py", 73
 # What is pressed to reach the pane of each picture, and the run that it shows.
 PANES = {
     # The faults, and from the first one to its line in the kernel.
@@ -87,11 +87,11 @@ async def debug_pane(folder: Path, keys: Sequence[str], title: str) -> str:
     command = child_command(parse(["run", *words, DEBUGGED]), session, temporary=True)
     child = Child(command, rows=24, columns=80, descriptors=(ends.theirs.fileno(),))
     ends.theirs.close()
-    link = DebugLink(Wire(ends.ours), ["b 73, k == 96 and program[0] == 1", "c"])
-    app = TkdebugApp(AwaitedSession(session), child, link)
+    link = DebugLink(Wire(ends.ours), [f"b {DEBUGGED_LINE}, k == 96 and program[0] == 1", "c"])
+    app = TkdebugApp(AwaitedSession(session), child, link, opens="debug")
     try:
         async with app.run_test(size=(132, 40)) as pilot:
-            while not app.query_one(DebugSource).lit:
+            while app.query_one(DebugSource).lit != {DEBUGGED_LINE}:
                 await pilot.pause(0.1)
             for key in keys:
                 await pilot.press(key)
@@ -123,8 +123,18 @@ def write(name: str, svg: str) -> None:
     print(f"wrote docs/{name}")
 
 
+def draw_debugger() -> None:
+    """The Debug pane alone."""
+    title = f"tkdebug debug --tui {DEBUGGED}"
+    with tempfile.TemporaryDirectory() as folder:
+        write("debug.svg", asyncio.run(debug_pane(Path(folder), ["n"], title)))
+
+
 def main() -> None:
     """Run, draw, write."""
+    draw_debugger()
+    if sys.argv[1:] == ["debug"]:
+        return
     interpreted = ("run", "--mode", "interpret")
     said = tkdebug(*interpreted, FAULTY)
     # That the machine which draws has no GPU is no part of the picture.
@@ -137,8 +147,6 @@ def main() -> None:
         tkdebug(*interpreted, *to_sass, "-o", str(runs["matmul"]), "examples/matmul.py")
         for name, (run, keys) in PANES.items():
             write(name, asyncio.run(pane(runs[run], keys, f"tkdebug view {run}.tkd")))
-        title = f"tkdebug debug --tui {DEBUGGED}"
-        write("debug.svg", asyncio.run(debug_pane(Path(folder), ["n"], title)))
 
 
 if __name__ == "__main__":

@@ -216,6 +216,14 @@ def test_an_unknown_kind_of_fault_is_pointed_out(run):
     assert "did you mean oob-load?" in out
 
 
+def test_faults_that_the_debugger_does_not_look_for_are_named(run):
+    words = ("b fault padding", "b fault race", "b fault oob-load", "q")
+    _, out, _ = run(*(word for each in words for word in ("-c", each)), TWICE)
+    assert "padding: not looked for in launches that are debugged; `tkdebug run` reports" in out
+    assert "race: not looked for in launches that are debugged; `tkdebug run --check race`" in out
+    assert out.count("not looked for") == 2
+
+
 def test_a_reader_that_has_gone_ends_the_session_without_a_traceback():
     command = [sys.executable, "-m", "tkdebug", "debug", *["-c", "help"] * 50, TWICE]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

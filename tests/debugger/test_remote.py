@@ -4,6 +4,7 @@ import math
 import queue
 import socket
 import threading
+from dataclasses import asdict
 
 import debugged_kernels as kernels
 import pytest
@@ -187,18 +188,16 @@ last = twice + 1
 """
 
 
-@pytest.fixture
-def script(pane, tmp_path):
-    """A script that is about to run, in a thread of its own, under the pane's debugger."""
-    file = tmp_path / "script.py"
-    file.write_text(SCRIPT)
+def begin_script(pane, file, text, **names):
+    """Run a script in a thread of its own, under the pane's debugger."""
+    file.write_text(text)
     pane.front._script = str(file)
 
     def run():
         pane.front.begin_at_script()
         try:
-            exec(compile(SCRIPT, str(file), "exec"), {"__name__": "__main__"})
-        except Ended:
+            exec(compile(text, str(file), "exec"), {"__name__": "__main__", **names})
+        except (Ended, KeyboardInterrupt):
             pass
         finally:
             pane.front.ended()
@@ -208,6 +207,11 @@ def script(pane, tmp_path):
     thread.start()
     pane._threads.append(thread)
     return str(file)
+
+
+@pytest.fixture
+def script(pane, tmp_path):
+    return begin_script(pane, tmp_path / "script.py", SCRIPT)
 
 
 def at_host(pane, at):
@@ -253,9 +257,38 @@ def test_the_scripts_lines_are_stepped_into_a_launch_and_back(pane, script):
     pane.type("n")
     view = at_host(pane, 13)
     assert variables(view)["total"] == "224"
-    pane.type("rn", "q")
-    assert pane.answer()[0].startswith("*** rn: no kernel is stopped")
+    pane.type("rn")
+    assert pane.answer()[0].startswith("*** rn: the script's own lines cannot be gone back to")
+    pane.type("q")
     pane.wait("ended")
+
+
+def test_a_step_that_is_asked_for_while_the_script_steps_waits_for_its_next_line(pane, tmp_path):
+    begun, go = threading.Event(), threading.Event()
+    text = "begun.set(), go.wait()\nx = 1\ny = 2\n"
+    begin_script(pane, tmp_path / "script.py", text, begun=begun, go=go)
+    at_host(pane, 1)
+    pane.type("n")
+    assert begun.wait(WAIT_S)
+    pane.type("n")
+    while pane.answer() != ["waits for the next stop"]:
+        pass
+    go.set()
+    assert at_host(pane, 3).reasons == ()
+
+
+def test_ctrl_c_at_the_scripts_lines_ends_it_and_stops_nowhere_else(pane, script, monkeypatch):
+    at_host(pane, 1)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pane.front, "_do", interrupted)
+    pane.say(do="look", look={})
+    seen = []
+    while not seen or seen[-1] != "ended":
+        seen.append(pane.came.get(timeout=WAIT_S)["event"])
+    assert "view" not in seen
 
 
 def test_breakpoints_at_the_scripts_lines_are_toggled_at_stops_of_both_kinds(pane, script):
@@ -492,3 +525,27 @@ def test_a_launch_begins_again_in_another_ir(pane):
     pane.type("c")
     assert pane.view().place.line == line("negative")
     pane.type("c")
+
+
+def test_a_stop_at_a_return_says_what_is_returned(pane):
+    x, out = torch.tensor([3.0, -1.0, 4.0, 0.0]), torch.zeros(4)
+    stop_at(pane, "negative", kernels.divergent, (4,), x, out)
+    pane.type("r")
+    assert pane.view().reasons[-1] == "--Return-- None"
+
+
+def test_large_tensors_of_the_script_are_summed_up_and_drawn_where_somebody_asks(pane, tmp_path):
+    names = {"large": torch.zeros(1, 1 << 20), "larger": torch.zeros(1, 1 << 20)}
+    text = "x = large\ny = [larger + 1, larger[:, 1:]]\nz = torch.ones(1, (1 << 20) + 1)\nw = 1\n"
+    begin_script(pane, tmp_path / "script.py", text, torch=torch, **names)
+    at_host(pane, 1)
+    pane.type("n", "n", "n")
+    view = at_host(pane, 4)
+    assert variables(view)["x"] == "float32[1, 1048576]: all 0"
+    assert variables(view)["y"] == "list of 2 with large tensors, Enter sums them up"
+    assert variables(view)["z"] == "float32[1, 1048577]: large, Enter sums it up"
+    assert view.heat.name != "z"
+    pane.say(do="look", look=asdict(Look(variable="z")))
+    assert pane.view().heat.name == "z"
+    pane.type("p z")
+    assert "all 1" in pane.answer()[0]

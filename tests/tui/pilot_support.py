@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual import events
+
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 
@@ -11,7 +13,15 @@ async def until(pilot, condition, what: str) -> None:
         if condition():
             return
         await pilot.pause(0.05)
-    raise AssertionError(f"waited in vain for {what}")
+    raise AssertionError(f"waited in vain for {what}:\n{screen_text(pilot.app)}")
+
+
+def type_at_once(app: TkdebugApp, *keys: str) -> None:
+    """Keys that all come before the app has done anything about the first, as from a paste."""
+    names = {":": "colon", "/": "slash", " ": "space"}
+    for key in keys:
+        name = names.get(key, key)
+        app.post_message(events.Key(name, key if len(key) == 1 else None))
 
 
 def screen_text(app: TkdebugApp) -> str:

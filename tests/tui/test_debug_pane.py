@@ -5,28 +5,32 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import stopped_kernels as kernels
 import torch
-from pilot_support import notified, screen_text, until
+from pilot_support import notified, screen_text, type_at_once, until
 from stopped_kernels import line
 from textual.widgets import TabbedContent
 
 from tkdebug.debugger.remote.front import RemoteFront
-from tkdebug.debugger.remote.records import HeatMap
+from tkdebug.debugger.remote.records import HeatMap, Variable
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.hook_chain import HOOKS
+from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView, cell_text
-from tkdebug.tui.debug.link import Ahead, DebugLink, Runs
+from tkdebug.tui.debug.link import Ahead, Answer, DebugLink, Runs
 from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
-from tkdebug.tui.debug.stop_view import StopView
+from tkdebug.tui.debug.stop_view import StopView, _cells
 from tkdebug.tui.debug.timeline import TimeLog, TimeSlider
+from tkdebug.tui.find import FindBar
 from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.kernel import KernelPane
 
@@ -124,6 +128,7 @@ async def test_a_stop_shows_source_values_programs_and_time(tmp_path, size):
         text = screen_text(app)
         assert "breakpoint 1  launch 1 of tiled 4  all 4 programs are here" in text
         assert "●▶" in text
+        assert "■ stopped in the debugger" in text
         assert "x  fp32[8, 8] of pro" in text
         assert "≠ 3 here, with" in text
         assert f"line {line('add')}: acc += " in text
@@ -156,14 +161,16 @@ async def test_the_scripts_own_lines_are_stepped_into_a_launch_and_back(tmp_path
     script.front, script.link = RemoteFront(Wire(theirs), ""), DebugLink(Wire(ours))
     script._threads = [threading.Thread(target=script.front.serve)]
     script._threads[0].start()
-    app = TkdebugApp(AwaitedSession(tmp_path / "none.tkd"), link=script.link)
+    app = TkdebugApp(AwaitedSession(tmp_path / "none.tkd"), link=script.link, opens="debug")
     try:
         async with app.run_test(size=(100, 40)) as pilot:
+            assert app.query_one(TabbedContent).active == "debug"
             script.run_host_lines(tmp_path / "script.py")
             await until(pilot, lambda: "the script's own lines" in screen_text(app), "the script")
             await pilot.press(*"nnnn")
             await until(pilot, lambda: lit(app) == [6], "the launch's line")
             assert "float32[512]: min -100" in screen_text(app)
+            assert "the script's own lines cannot be gone back to" in screen_text(app)
             await pilot.press("down", "down", "b", "s")
             await until(pilot, lambda: "launch 1 of tiled 4" in screen_text(app), "the kernel")
             await pilot.press("c")
@@ -240,6 +247,29 @@ async def test_the_command_line_takes_the_consoles_commands(tmp_path):
         assert "\x1b" not in screen_text(app)
 
 
+async def test_text_that_is_typed_at_once_is_no_keys(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        command, grid = app.query_one(CommandLine), app.query_one(ProgramGrid)
+        find = app.query_one(DebugPane).query_one(FindBar)
+        grid.focus()
+        await pilot.pause()
+        type_at_once(app, *":p n, cNS")
+        await until(pilot, lambda: command.value == "p n, cNS", "the text")
+        assert lit(app) == [line("load")]
+        type_at_once(app, "escape", "n")
+        await at(pilot, "add")
+        assert app.focused is grid
+        type_at_once(app, *"/doubled")
+        await until(pilot, lambda: find.value == "doubled", "what to find")
+        type_at_once(app, "escape", "N")
+        await at(pilot, "load")
+        await pilot.press(":")
+        command.value = ":p 6 * 7"
+        await pilot.press("enter")
+        await until(pilot, lambda: "6 * 7 = 42" in app.query_one(AnswerLog).text, "the answer")
+
+
 async def test_programs_are_shown_and_selected(tmp_path):
     async with debugging(tmp_path, f"b {line('doubled')}", "c") as (app, pilot):
         await at(pilot, "doubled")
@@ -271,6 +301,94 @@ async def test_the_map_is_of_the_variable_at_the_cursor_and_can_be_enlarged(tmp_
         await pilot.press("escape")
         await until(pilot, lambda: heat._heat.end == heat._heat.shape, "all of it")
         assert view.look.variable == "x_ptr"
+
+
+async def test_the_map_follows_what_was_bound_last_until_a_variable_is_chosen(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        heat, table = app.query_one(HeatMapView), app.query_one("#debug-variables")
+
+        async def drawn(name):
+            await until(pilot, lambda: (heat._heat.name, table.key) == (name, name), name)
+
+        await at(pilot, "load")
+        await pilot.press("n")
+        await drawn("x")
+        await pilot.press("n")
+        await drawn("acc")
+        table.focus()
+        await pilot.press("up", "c", "n")
+        await at(pilot, "add")
+        await drawn("rows")
+        await pilot.press("escape")
+        await drawn("x")
+
+
+async def test_enter_prints_a_variable_in_full_and_selects_the_program_of_a_scalar(tmp_path):
+    async with debugging(tmp_path, f"b {line('add')}", "c", size=(80, 24)) as (app, pilot):
+        await at(pilot, "add")
+        table, heat = app.query_one("#debug-variables"), app.query_one(HeatMapView)
+        table.focus()
+        await pilot.press("enter")
+        answers = app.query_one(AnswerLog)
+        await until(pilot, lambda: "x = fp32[8, 8] in 4 programs" in answers.text, "the value")
+        table.select_key("k")
+        await until(pilot, lambda: heat._heat.name == "k", "the scalar")
+        heat.focus()
+        await pilot.press("right", "right", "enter")
+        await until(pilot, lambda: "program 2; all 4" in screen_text(app), "the selection")
+
+
+async def test_a_breakpoint_at_a_function_has_a_mark_and_a_click_there_takes_it_away(tmp_path):
+    async with debugging(tmp_path, "b tiled", "c") as (app, pilot):
+        source = app.query_one(DebugSource)
+        await until(pilot, lambda: bool(lit(app)), "the stop")
+        (first,) = lit(app)
+        await until(pilot, lambda: source._marks == {first: "breakpoint"}, "the mark")
+        await pilot.press("b")
+        await until(pilot, lambda: not source._marks, "none")
+
+
+async def test_ctrl_c_at_a_stop_ends_nothing(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        app._child = SimpleNamespace(waits_for_input=bool, echoes=bool, status=None)
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "c goes on, q quits" in "".join(notified(app)), "the word")
+        app._child = None
+        await pilot.press("n")
+        await at(pilot, "add")
+
+
+async def test_keys_that_wait_for_the_next_stop_are_no_answers(tmp_path):
+    async with debugging(tmp_path, f"b {line('load')}", "c") as (app, pilot):
+        await at(pilot, "load")
+        pane = app.query_one(DebugPane)
+        pane._unanswered.append("n")
+        pane.hear(Answer("n", ("waits for the next stop",)))
+        pane.hear(Answer("p x", ("waits for the next stop",)))
+        assert app.query_one(AnswerLog).text.count("waits") == 1
+
+
+async def test_long_reasons_and_answers_are_broken_and_tables_are_not(tmp_path):
+    commands = (f"b {line('store')}", "c")
+    async with debugging(tmp_path, *commands, size=(80, 24)) as (app, pilot):
+        await at(pilot, "store")
+        pane, answers = app.query_one(DebugPane), app.query_one(AnswerLog)
+        long = "breakpoint 7; " + "a word " * 30
+        pane.hear(replace(pane._view, reasons=("a fault", long)))
+        title = str(app.query_one("#debug-title").render())
+        assert "a fault (below)" in title
+        assert "launch 1 of tiled" in title
+        await until(pilot, lambda: answers._lines[-1][0].endswith("a word"), "the end of it")
+        assert max(len(text) for text, _ in answers._lines) < 80
+        assert long.rstrip() in answers.text.replace("\n", " ")
+        pane.hear(Answer("tile acc", ("1 " * 60,)))
+        assert answers._lines[-1][0] == "1 " * 60
+
+
+def test_a_variable_with_nan_says_so_first():
+    name, value = _cells(Variable("x", "fp32[64]: min 0, max 1, 3 NaN", True, True))
+    assert (name.style, value.text[:5]) == (palette.FAULT, "NaN! ")
 
 
 async def test_the_slider_goes_to_lines_passed(tmp_path):
@@ -327,6 +445,9 @@ async def test_large_grids_have_several_programs_in_a_cell(tmp_path):
     async with debugging(tmp_path, f"b {line('store')}", "c", programs=5000) as (app, pilot):
         await at(pilot, "store")
         await until(pilot, lambda: "a sign stands for 2 programs" in screen_text(app), "the text")
+        grid = app.query_one(ProgramGrid)
+        widths = [len(grid.render_item(index, 9, 0).text.split("≠")[0]) for index in (0, 1, 2)]
+        assert widths == [5, 5, 5]
 
 
 async def test_a_recorded_run_says_that_it_cannot_be_stopped(session):

@@ -42,6 +42,17 @@ async def test_faults_that_do_not_count_are_last_and_dimmed(tmp_path):
             assert app.query_one("#fault-table", Table).cursor == 0
 
 
+async def test_warnings_are_no_faults_behind_the_tabs_name(tmp_path):
+    def warned(file):
+        HOOKS.fault(replace(tui_sample.fault(file), severity="warning"))
+
+    path = tui_sample.write_run(tmp_path / "run.tkd", faults=False, during=warned)
+    with Session.open(path) as session:
+        app = TkdebugApp(session)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: "2 Faults ▲1" in screen_text(app), "the mark")
+
+
 async def test_run_with_faults_that_do_not_count_is_clean(tmp_path):
     path = tui_sample.write_run(
         tmp_path / "run.tkd", faults=False, exit_status=0, during=with_states("ignored", "known")

@@ -27,6 +27,8 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
         arguments: of `run`.
         commands: what the script's debugger is to do first.
     """
+    from tkdebug.tui.debug.pane import DebugPane
+    from tkdebug.tui.launches import LaunchesPane
     from tkdebug.tui.live import DebugEnds, run_live
 
     owns_session = arguments.session is None
@@ -42,7 +44,10 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
         ends = DebugEnds.made()
         asked = replace(arguments, pane_socket=ends.theirs.fileno())
         command = child_command(asked, path, temporary=owns_session)
-        status = run_live(command, path, owns_session=False, debugged=ends, commands=commands)
+        opens = DebugPane.TAB if arguments.waits_for_pane else LaunchesPane.TAB
+        status = run_live(
+            command, path, owns_session=False, debugged=ends, commands=commands, opens=opens
+        )
         ended = _print_outcome(path, owns_session, status, not_looked_for(arguments))
     finally:
         if owns_session and (ended or not path.exists()):

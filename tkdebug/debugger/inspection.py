@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -374,6 +374,14 @@ class Inspection:
         if parts:
             return tuple(self.ask(each, frame) for each in parts)
         return self.evaluate(text, frame)
+
+    def is_bound_later(self, names: Iterable[str]) -> bool:
+        """Whether one of them is a variable of this function that has no value yet."""
+        if not self.marks:
+            return False
+        mark = self.marks[0]
+        later = self.code.variables_of(mark.activation) - mark.names.keys() - mark.missing.keys()
+        return not later.isdisjoint(names)
 
     def holds(self, code: Any, text: str, positions: Sequence[int], frame: int = 0) -> list[int]:
         """At which batch positions a condition holds; evaluated for each program by itself."""

@@ -43,6 +43,9 @@ def summary(data: Tensor) -> dict[str, Any]:
         wide = data.double()
         return {"min": int(data.min()), "max": int(data.max()), "mean": float(wide.mean())}
     wide = data.double()
+    low, high = map(float, wide.aminmax())
+    if math.isfinite(low) and math.isfinite(high):  # then all are, and none has to be left out
+        return {"min": low, "max": high, "mean": float(wide.mean()), "nan": 0, "inf": 0}
     finite = wide[wide.isfinite()]
     found: dict[str, Any] = {}
     if finite.numel():

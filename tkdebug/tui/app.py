@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tkdebug.tui.child import Child
 
 _ON_LIGHT = OnLight()
+_SHOWN_AS_RUNNING_S = 0.3
 
 
 class TkdebugApp(App[None]):
@@ -65,6 +66,7 @@ class TkdebugApp(App[None]):
         session: a recorded session, or one still to be created by `child`.
         child: the script, when it is this app that started it.
         link: to the debugger of `child`.
+        opens: the tab of the pane to begin with.
     """
 
     CSS_PATH = "tkdebug.tcss"
@@ -84,6 +86,7 @@ class TkdebugApp(App[None]):
         Binding("T", "turn_theme", "Light or dark", show=False),
         Binding("i", "type", "Type to script", show=False),
         Binding("ctrl+c", "interrupt", "Stop", priority=True),
+        Binding("ctrl+c", "interrupt_nothing", show=False, priority=True),
         Binding("ctrl+q", "ask_quit", "Quit", priority=True, show=False),
         Binding("q", "ask_quit", "Quit"),
     ]
@@ -93,15 +96,17 @@ class TkdebugApp(App[None]):
         session: Session | AwaitedSession,
         child: Child | None = None,
         link: DebugLink | None = None,
+        opens: str = LaunchesPane.TAB,
     ) -> None:
         super().__init__()
+        self._opens = opens
         self._child, self._link = child, link
         self._feed = Feed(session, child, link, self.post_message)
         self._snapshot: Snapshot | None = None
         self._script = ScriptState("starting" if child is None else "running")
         self._failure = ""
         self._waits = False
-        self._is_stopped = False
+        self._is_stopped = self._is_shown_as_stopped = False
         self.runs_on = False
 
     def compose(self) -> ComposeResult:
@@ -119,7 +124,7 @@ class TkdebugApp(App[None]):
             self.run_worker(self._feed.pump, thread=True, group="pump", exit_on_error=True)
         if self._link is not None:
             self.run_worker(self._feed.listen, thread=True, group="listen", exit_on_error=True)
-        self.query_one(LaunchesPane).focus_main()
+        self._tabs.open(self._opens)
 
     def on_unmount(self) -> None:
         """Let the threads end."""
@@ -172,6 +177,7 @@ class TkdebugApp(App[None]):
         is_stop = isinstance(event.said, View | Begins) and not self._is_stopped
         if isinstance(event.said, View | Begins | Runs | Gone):
             self._is_stopped = isinstance(event.said, View | Begins)
+            self._show_stopped()
         is_elsewhere = self._tabs.active != DebugPane.TAB
         if is_stop and is_elsewhere and not isinstance(self.focused, Input):
             self._tabs.open(DebugPane.TAB)
@@ -210,8 +216,28 @@ class TkdebugApp(App[None]):
         if self._waits and self._script.going_on:
             typing = self.query_one(OutputPane).is_typing
             waits = "script waits for input" + ("" if typing else ", i to type")
-        status = status_line(self._snapshot, self._script, self._failure, waits)
+        status = status_line(
+            self._snapshot,
+            self._script,
+            self._failure,
+            waits,
+            is_stopped=self._is_shown_as_stopped,
+        )
         self.query_one("#status", Static).update(status)
+
+    def _show_stopped(self) -> None:
+        """A step takes less than what stands in the status would be read in."""
+        if self._is_stopped:
+            self._is_shown_as_stopped = True
+        elif self._is_shown_as_stopped:
+            self.set_timer(_SHOWN_AS_RUNNING_S, self._show_running)
+        self._show_status()
+        self.refresh_bindings()
+
+    def _show_running(self) -> None:
+        self._is_shown_as_stopped = self._is_stopped
+        if not self._ending:
+            self._show_status()
 
     def _tick(self) -> None:
         if self._ending or not self._script.going_on:
@@ -287,6 +313,10 @@ class TkdebugApp(App[None]):
         if self._child is not None:
             self._child.interrupt()
             self.notify("sent Ctrl-C to the script", timeout=2)
+
+    def action_interrupt_nothing(self) -> None:
+        """Ctrl-C at a stop: nothing runs; the script is not to end by mistake."""
+        self.notify("the script is stopped in the debugger: c goes on, q quits", timeout=4)
 
     def action_turn_theme(self) -> None:
         """Light or dark."""
@@ -366,7 +396,10 @@ class TkdebugApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Ctrl-C is among the keys shown only while there is a script to interrupt."""
-        return action != "interrupt" or (self._child is not None and self._script.going_on)
+        if action == "interrupt_nothing":
+            return self._is_stopped and self._script.going_on
+        is_running = self._child is not None and self._script.going_on and not self._is_stopped
+        return action != "interrupt" or is_running
 
     async def action_quit(self) -> None:
         """Textual's own way to quit asks too."""

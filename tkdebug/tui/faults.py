@@ -19,6 +19,7 @@ from tkdebug.tui.filtered import FilteredPane
 from tkdebug.tui.messages import OpenFault, OpenKernel
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
+from tkdebug.tui.typing_keys import typing_key
 
 PLACE_WIDTH = 20
 _COLUMNS = (
@@ -42,7 +43,7 @@ class FaultsPane(FilteredPane):
         ("/", "filter by kind, kernel, line or tensor; Esc shows all again"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter"),
+        typing_key("slash", "filter", "Filter"),
         Binding("escape", "clear_filter", "Clear filter", show=False),
     ]
 
@@ -115,11 +116,16 @@ class FaultsPane(FilteredPane):
         return self._text.plain
 
     def tab_mark(self) -> Text:
-        """How many faults count."""
-        number = sum(group.first.event.is_open for group in self._all)
-        if not number or self._snapshot is None:
-            return Text("")
-        return Text(f" ✖{display.count(number)}{self._snapshot.more}", style=palette.FAULT)
+        """How many faults count, and how many warnings."""
+        faults = sum(group.first.event.fails for group in self._all)
+        warnings = sum(group.first.event.is_open for group in self._all) - faults
+        more = "" if self._snapshot is None else self._snapshot.more
+        mark = Text("")
+        if faults:
+            mark.append(f" ✖{display.count(faults)}{more}", style=palette.FAULT)
+        if warnings:
+            mark.append(f" ▲{display.count(warnings)}{more}", style=palette.WARNING)
+        return mark
 
     def _show_rows(self) -> None:
         """List the faults that the filter lets through."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.widgets import Input
 
 from tkdebug.tui.pane import Pane
+from tkdebug.tui.typing_keys import take_keys
 
 
 class FilteredPane(Pane):
@@ -20,7 +21,7 @@ class FilteredPane(Pane):
         """Ask what to show."""
         box = self.query_one(Input)
         box.display = True
-        box.focus()
+        take_keys(box)
 
     def action_clear_filter(self) -> None:
         """Show all rows; the one at the cursor stays there."""

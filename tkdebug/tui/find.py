@@ -9,13 +9,14 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from tkdebug.tui.line_list import LineList
+from tkdebug.tui.typing_keys import take_keys
 
 
 class FindBar(Input):
     """Moves the cursor of the list it was opened for, while one types; out of sight otherwise."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Close"),
+        Binding("escape", "leave", "Close", priority=True),
         Binding("down", "again(1)", "Next", show=False),
         Binding("up", "again(-1)", "Previous", show=False),
     ]
@@ -42,7 +43,7 @@ class FindBar(Input):
         """
         self._list, self._begin = searched, searched.cursor
         self.display = True
-        self.focus()
+        take_keys(self)
         if line:
             self.value, self.cursor_position = ":", 1
         else:
@@ -76,7 +77,7 @@ class FindBar(Input):
         searched, self._list = self._list, None
         self.display = False
         if searched is not None:
-            searched.focus()
+            take_keys(searched)
 
     def _go(self, begin: int, step: int = 1) -> None:
         searched, wanted = self._list, self.value

@@ -36,6 +36,7 @@ from tkdebug.tui.kernel_titles import (
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.pane import Pane
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
+from tkdebug.tui.typing_keys import typing_key
 
 LINES_ABOVE_KERNEL = 2
 
@@ -57,8 +58,8 @@ class KernelPane(Pane):
         ("v", "sides beside or above each other"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "Find"),
-        Binding("colon", "find(True)", "Go to line", show=False),
+        typing_key("slash", "find", "Find"),
+        typing_key("colon", "find(True)", "Go to line", show=False),
         Binding("p", "pick_kernel", "Kernel"),
         Binding("s", "stage(1)", "Stage"),
         Binding("S", "stage(-1)", "Previous stage", show=False),

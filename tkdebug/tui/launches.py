@@ -30,6 +30,7 @@ from tkdebug.tui.launch_text import launch_text
 from tkdebug.tui.messages import LaunchLoaded, OpenFault, OpenKernel, SessionFailed
 from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
 from tkdebug.tui.table import Table
+from tkdebug.tui.typing_keys import typing_key
 
 # How many kernels are in sight at once, in panes of at least so many rows.
 _SUMMARY_ROWS = ((30, 10), (16, 6), (0, 2))
@@ -46,7 +47,7 @@ class LaunchesPane(FilteredPane):
         ("o r", "sort by the next column, reverse; or click a title"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter"),
+        typing_key("slash", "filter", "Filter"),
         Binding("o", "sort", "Sort"),
         Binding("r", "reverse", "Reverse"),
         Binding("x", "faults", "Fault"),

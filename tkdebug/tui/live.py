@@ -16,6 +16,7 @@ from tkdebug.terminal_text import tell
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.launches import LaunchesPane
 
 if TYPE_CHECKING:
     from tkdebug.tui.child import Child
@@ -57,6 +58,7 @@ def run_live(
     owns_session: bool,
     debugged: DebugEnds | None = None,
     commands: Sequence[str] = (),
+    opens: str = LaunchesPane.TAB,
 ) -> int:
     """Start a script on a pty of its own and show its session while it is recorded.
 
@@ -66,6 +68,7 @@ def run_live(
         owns_session: delete the session at the end, unless the script runs on without the TUI.
         debugged: the socket to the debugger in the command's process; both ends are closed.
         commands: what the debugger is to do first.
+        opens: the tab of the pane to begin with.
 
     Returns:
         The command's own exit status (3 where faults were recorded), 128 + N when signal N ended
@@ -90,7 +93,7 @@ def run_live(
     if debugged is not None:
         debugged.theirs.close()
         link = DebugLink(Wire(debugged.ours), commands)
-    app = TkdebugApp(awaited, child, link)
+    app = TkdebugApp(awaited, child, link, opens)
     try:
         app.run()
         if app.runs_on and child.status is None:

@@ -11,6 +11,7 @@ from textual.containers import Container
 from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Said
 from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.typing_keys import is_letter_of_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Pane(Container):
     def focus_main(self) -> None:
         """Give the keys to what the pane is about."""
         raise NotImplementedError
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key that begins a text is a letter of it while one types."""
+        return not is_letter_of_text(action, self.app.focused)
 
     def copied_text(self) -> str:
         """What the clipboard gets of the pane; "" where there is nothing to copy."""

@@ -32,6 +32,7 @@ from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_r
 from tkdebug.tui.snapshot import ScriptState, Snapshot
 from tkdebug.tui.table import Cell, Column, Table
 from tkdebug.tui.text_list import TextList
+from tkdebug.tui.typing_keys import typing_key
 
 _COLUMNS = (
     Column("pass", 0),
@@ -68,8 +69,8 @@ class PassesPane(Pane):
         ),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "Find"),
-        Binding("colon", "find(True)", "Go to line", show=False),
+        typing_key("slash", "find", "Find"),
+        typing_key("colon", "find(True)", "Go to line", show=False),
         Binding("d", "turn_view", "Ops/text"),
         Binding("o", "only_changed", "All"),
         Binding("l", "follow", "Follow"),
@@ -255,7 +256,9 @@ class PassesPane(Pane):
         """Only keys that do something now are shown."""
         if action in ("turn_view", "only_changed"):
             return self._life is None
-        return action != "leave_line" or self._life is not None
+        if action == "leave_line":
+            return self._life is not None
+        return super().check_action(action, parameters)
 
     def _show_selected(self) -> None:
         passes, index = self._passes, self.query_one("#pass-table", Table).cursor

@@ -12,7 +12,12 @@ from tkdebug.tui.snapshot import ScriptState, Snapshot
 
 
 def status_line(
-    snapshot: Snapshot | None, state: ScriptState, failure: str, waits: str = ""
+    snapshot: Snapshot | None,
+    state: ScriptState,
+    failure: str,
+    waits: str = "",
+    *,
+    is_stopped: bool = False,
 ) -> Text:
     """One line.
 
@@ -21,6 +26,7 @@ def status_line(
         state: how the script stands.
         failure: why the session cannot be read, empty when it can.
         waits: what to do as the script waits for it, empty when it does not.
+        is_stopped: whether the debugger has stopped it.
     """
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append("tkdebug ", style=palette.STRONG)
@@ -32,6 +38,8 @@ def status_line(
     if bad and state.phase == "ended" and state.number == 0:
         # A recorded run has the script's own status, which knows nothing of faults.
         line.append("✖ ended, faults (the script: exit 0)", style=palette.FAULT)
+    elif is_stopped and state.going_on:
+        line.append("■ stopped in the debugger", style=palette.WARNING)
     elif waits:
         line.append(f"▶ {waits}", style=palette.WARNING)
     else:

@@ -60,6 +60,7 @@ COMMANDS: tuple[Command, ...] = (
     _C(("jump", "j"), "LINE", "go back to when this line ran last", moves.jump),
     _C(("moment",), "[OP.PLACE]", "say which moment this is, or go to one", moves.moment),
     _C(("restart",), "", "go back to the beginning of the launch", moves.restart, False),
+    _C(("run",), "", "begin the script again; breakpoints stay", moves.run_again, False),
     _C(("break", "b"), "[WHERE[, CONDITION]]", breaks.BREAK_HELP, breaks.add, False),
     _C(("tbreak",), "WHERE[, CONDITION]", "a breakpoint that stops once", breaks.add_once, False),
     _C(("watch",), "[nan|inf] WHAT", breaks.WATCH_HELP, breaks.watch, False),
@@ -121,6 +122,12 @@ def find_command(line: str) -> tuple[Command, str]:
 def is_command(word: str) -> bool:
     """Whether a word is a command at stops in kernels."""
     return word in _BY_NAME
+
+
+def is_way_back(word: str) -> bool:
+    """Whether a word is a command that goes back in time."""
+    command = _BY_NAME.get(word)
+    return command is not None and command.summary.startswith("go back to ")
 
 
 def _refuse_nonsense(line: str) -> None:

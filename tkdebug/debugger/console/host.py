@@ -11,11 +11,11 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tkdebug.debugger.console.command import Leftover
-from tkdebug.debugger.console.commands import is_command
+from tkdebug.debugger.console.commands import is_command, is_way_back
 from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
 from tkdebug.debugger.console.shell import short
 from tkdebug.debugger.console.terminal import nobody_reads
-from tkdebug.debugger.session import Ended
+from tkdebug.debugger.session import Ended, RunAgain
 from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -154,10 +154,8 @@ class HostDebugger(HostBreakpoints):
         if word in ("rwatch", "stage"):
             self._console.run_line(line)
             return False
-        if word in ("restart", "run"):
-            self.error(
-                f"{word}: no kernel is stopped; to begin the script again, quit and start it"
-            )
+        if word == "restart":
+            self.error("restart: no kernel is stopped; `run` begins the script again")
             return False
         return bool(super().onecmd(line))
 
@@ -165,7 +163,12 @@ class HostDebugger(HostBreakpoints):
         """A line that is not a command of pdb's: Python, or a command for kernels."""
         word, _, rest = line.strip().partition(" ")
         if is_command(word) and not rest.lstrip().startswith("=") and not self._has(word):
-            self.error(f"{word}: no kernel is stopped; `s` at a launch stops in it")
+            self.error(
+                f"{word}: the script's own lines cannot be gone back to; a kernel's can, while it "
+                "is stopped"
+                if is_way_back(word)
+                else f"{word}: no kernel is stopped; `s` at a launch stops in it"
+            )
             return
         super().default(line)
 
@@ -197,6 +200,10 @@ class HostDebugger(HostBreakpoints):
             )
 
     do_h = do_help
+
+    def do_run(self, arg: str) -> NoReturn:
+        """run: begin the script again; breakpoints stay."""
+        raise RunAgain(0)
 
     def do_quit(self, arg: str) -> NoReturn:
         """q(uit): end the script."""

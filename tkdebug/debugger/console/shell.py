@@ -248,14 +248,7 @@ class Console:
 
     def say_return(self) -> None:
         """What a function is about to return."""
-        from tkdebug.debugger.value_text import reading_text
-
-        inspection = self.debugger.at_stop
-        value = inspection.returned()
-        shown = "None"
-        if value is not None:
-            shown = reading_text(value, inspection.programs, inspection.launch.grid)
-        self.write(visible(f"--Return-- {shown}"))
+        self.write(visible(return_text(self.debugger.at_stop)))
 
     # Lines
 
@@ -331,6 +324,16 @@ def shown_op(inspection: Inspection, stop: Stop, longest: int = 0) -> str:
     if longest and len(text) > longest:
         text = f"{text[:longest]} …"
     return f"{text}  (for another round)" if here.op in inspection.code.ahead else text
+
+
+def return_text(inspection: Inspection) -> str:
+    """What the function that is stopped is about to return, as pdb says it."""
+    from tkdebug.debugger.value_text import reading_text
+
+    value, shown = inspection.returned(), "None"
+    if value is not None:
+        shown = reading_text(value, inspection.programs, inspection.launch.grid)
+    return f"--Return-- {shown}"
 
 
 def reasons(stop: Stop) -> Iterable[str]:

@@ -151,7 +151,7 @@ class RemoteFront:
                 self._answer(part)
                 continue
             console.commands.clear()
-            if not self.debugger.is_running:
+            if not self._stops_soon():
                 self._said[:] = ["*** no kernel is stopped"]
             elif len(self._ahead) >= _MOST_AHEAD:
                 self._said[:] = [f"*** {_MOST_AHEAD} commands wait for the next stop already"]
@@ -161,6 +161,10 @@ class RemoteFront:
                 self._send_ahead()
             self._answer(part)
             return
+
+    def _stops_soon(self) -> bool:
+        """Whether a launch that can be stopped runs, or the script's lines are stepped."""
+        return self.debugger.is_running or ("host" in vars(self) and self.host.is_stepping)
 
     def _run_quietly(self, line: str) -> Resume | None:
         """Run a line; what it says is kept."""
@@ -182,6 +186,7 @@ class RemoteFront:
 
     def _answer(self, line: str) -> None:
         self._send({"event": "answer", "command": line, "lines": list(self._said)})
+        self._said.clear()  # what pdb says next is why it stops
         self._send_breakpoints()
 
     def _forget_ahead(self) -> None:
@@ -209,9 +214,10 @@ class RemoteFront:
     def _toggle(self, file: str, line: int) -> None:
         """A breakpoint at a line, or none where there is one."""
         from tkdebug.debugger.lines import checked_line
+        from tkdebug.debugger.remote.looking import place_shown
 
-        debugger = self.debugger
-        there = [one for one in debugger.breakpoints if (one.file, one.line) == (file, line)]
+        debugger, script = self.debugger, self._script
+        there = [one for one in debugger.breakpoints if place_shown(one, script) == (file, line)]
         problem = ""
         try:
             for one in there:
@@ -236,7 +242,7 @@ class RemoteFront:
     def _send_breakpoints(self) -> None:
         from tkdebug.debugger.remote.looking import breakpoints_of
 
-        found = [*breakpoints_of(self.debugger)]
+        found = [*breakpoints_of(self.debugger, self._script)]
         if "host" in vars(self):
             found += self.host.shown_breakpoints()
         shown = [asdict(one) for one in found]
@@ -291,6 +297,10 @@ class RemoteFront:
         self._is_at_host = True
         try:
             resume = self._ask(lambda: host.view(self._look, reasons))
+        except KeyboardInterrupt:
+            # It ends the script: where it passes no line is stopped at any more.
+            self.console.is_over = True
+            raise
         finally:
             self._is_at_host = False
             self._goes_on()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.debugger.console.host import HostDebugger
 from tkdebug.debugger.host_frames import HostFrame
 from tkdebug.debugger.lines import code_lines
-from tkdebug.debugger.remote.looking import is_drawn, place_of, tensor_map, variable_of
+from tkdebug.debugger.remote.choosing import MOST_SUMMED_UP, is_drawn
+from tkdebug.debugger.remote.looking import place_of, tensor_map, variable_of
 from tkdebug.debugger.remote.records import Look, Programs, SetBreakpoint, Timeline, View
 from tkdebug.errors import Frame
 
@@ -37,10 +38,19 @@ class PaneHost(HostDebugger):
         self.mainpyfile = self.canonic(script)
         self._ask = ask
 
+    @property
+    def is_stepping(self) -> bool:
+        """Whether it stops at one of the next lines, breakpoint or none."""
+        return self.stoplineno >= 0
+
     def cmdloop(self, intro: Any = None) -> None:
         """Ask until the script goes on."""
         self._console.debugger.forget_next_launch()
         self._ask()
+
+    def _cmdloop(self) -> None:
+        """As `cmdloop`: pdb's own would ask again after Ctrl-C, which is to end the script."""
+        self.cmdloop()
 
     def print_stack_entry(self, *_: Any, **__: Any) -> None:
         """Say nothing: the pane shows where it is."""
@@ -88,7 +98,7 @@ class PaneHost(HostDebugger):
         readings = frames[self.curindex].variables() if frames else {}
         drawn = look.variable if look.variable in readings else ""
         if not is_drawn(readings.get(drawn)):
-            drawn = next((name for name in reversed(readings) if is_drawn(readings[name])), "")
+            drawn = next((name for name in reversed(readings) if _is_quick(readings[name])), "")
         heat = tensor_map(drawn, _tensor(readings[drawn]), look) if drawn else None
         return View(
             reasons=reasons,
@@ -106,6 +116,10 @@ class PaneHost(HostDebugger):
             programs=_NO_PROGRAMS,
             timeline=_NO_TIME,
         )
+
+
+def _is_quick(reading: Reading) -> bool:
+    return is_drawn(reading) and _tensor(reading).numel() <= MOST_SUMMED_UP
 
 
 def _tensor(reading: Reading) -> Tensor:

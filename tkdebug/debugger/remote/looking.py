@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.frontend.variables import MarkKind
-from tkdebug.debugger.console.shell import reasons, short, shown_op
+from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
+from tkdebug.debugger.console.shell import reasons, return_text, short, shown_op
 from tkdebug.debugger.inspection import ALL_POSITIONS, Inspection
+from tkdebug.debugger.lines import function_line
 from tkdebug.debugger.programs import ALL, Selection, program_text
+from tkdebug.debugger.remote.choosing import (
+    has_nan,
+    is_drawn,
+    just_bound,
+    large_text,
+    most_telling,
+    tensor_kind,
+)
 from tkdebug.debugger.remote.heat import heat_map
 from tkdebug.debugger.remote.program_states import ProgramStates
 from tkdebug.debugger.remote.records import (
@@ -28,7 +38,7 @@ from tkdebug.debugger.remote.records import (
 )
 from tkdebug.debugger.value_text import kind_text, reading_text
 from tkdebug.debugger.values import Pointers, Reading, Tile
-from tkdebug.errors import Frame
+from tkdebug.errors import Frame, UsageError
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
@@ -61,7 +71,7 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
         programs, grid = inspection.programs, inspection.launch.grid
         variables = tuple(variable_of(name, one, programs, grid) for name, one in readings.items())
         drawn = look.variable if is_drawn(readings.get(look.variable)) else ""
-        drawn = drawn or _most_telling(readings)
+        drawn = drawn or most_telling(readings, just_bound(inspection, frame))
         heat = None
         if drawn:
             heat = _heat(drawn, readings[drawn], inspection, frame, look, shown)
@@ -71,6 +81,8 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
     census = inspection.census()
     op = shown_op(inspection, stop, _LONGEST_OP)
     at_op = [f"{inspection.code.stage}: {op}"] if op else []
+    if stop.is_return:
+        at_op.append(return_text(inspection))
     return View(
         reasons=tuple(short(line) for line in (*stop.notes, *reasons(stop), *stop.detail, *at_op)),
         launch=stop.launch,
@@ -87,14 +99,30 @@ def view_of(debugger: Debugger, stop: Stop, frame: int, look: Look) -> View:
     )
 
 
-def breakpoints_of(debugger: Debugger) -> tuple[SetBreakpoint, ...]:
-    """The breakpoints as a pane shows them."""
+def breakpoints_of(debugger: Debugger, script: str) -> tuple[SetBreakpoint, ...]:
+    """The breakpoints as a pane shows them.
+
+    Args:
+        debugger: whose.
+        script: the file in which functions are looked for.
+    """
     return tuple(
         SetBreakpoint(
-            one.number, one.file, one.line, short(one.describe()), one.is_enabled, one.hits
+            one.number, *place_shown(one, script), short(one.describe()), one.is_enabled, one.hits
         )
         for one in debugger.breakpoints
     )
+
+
+def place_shown(one: Breakpoint, script: str) -> tuple[str, int]:
+    """The file and line beside which a breakpoint is shown; ("", 0) for none."""
+    if one.kind is not BreakKind.FUNCTION or not script:
+        return one.file, one.line
+    try:
+        line = function_line(script, one.subject)
+    except UsageError:
+        line = None
+    return ("", 0) if line is None else (script, line)
 
 
 def place_of(frame: Frame) -> Place:
@@ -128,39 +156,14 @@ def variable_of(
     name: str, reading: Reading, programs: tuple[int, ...], grid: tuple[int, int, int]
 ) -> Variable:
     """A variable on one line; arguments as of `reading_text`."""
+    large = large_text(reading)
+    if large:
+        return Variable(name, large, is_drawn(reading), False)
     try:
         text = reading_text(reading, programs, grid)
     except Exception as error:  # a `repr` of the user's own
         text = f"<{type(error).__name__}: {error}>"
-    return Variable(name, text, is_drawn(reading))
-
-
-def is_drawn(reading: Reading | None) -> bool:
-    """Whether there is a picture of a variable."""
-    match reading:
-        case Tile(data=data):
-            return data.numel() > 0
-        case Pointers(tensor=tensor, offsets=offsets) if reading.is_whole_tensor:
-            return tensor is not None and _is_real(tensor)
-        case Pointers(offsets=offsets):
-            return offsets.numel() > 0
-        case None:
-            return False
-        case _:
-            value = getattr(reading, "value", None)
-            return isinstance(value, Tensor) and _is_real(value)
-
-
-def _is_real(data: Tensor) -> bool:
-    return data.numel() > 0 and not data.is_complex()
-
-
-def _most_telling(readings: Mapping[str, Reading]) -> str:
-    """What to draw where nothing was asked for: the latest tile, of floats if there is one."""
-    drawn = [(name, each) for name, each in readings.items() if is_drawn(each)]
-    tiles = [(name, each) for name, each in drawn if isinstance(each, Tile) and each.is_tile]
-    floats = [(name, each) for name, each in tiles if each.data.is_floating_point()]
-    return next((found[-1][0] for found in (floats, tiles, drawn) if found), "")
+    return Variable(name, text, is_drawn(reading), has_nan(reading))
 
 
 def _heat(
@@ -195,8 +198,7 @@ def _heat(
 
 def tensor_map(name: str, data: Tensor, look: Look) -> HeatMap:
     """A tensor that the script passed, as it is now."""
-    kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
-    return heat_map(name, kind, "", data.detach().cpu(), look)
+    return heat_map(name, tensor_kind(data), "", data.detach().cpu(), look)
 
 
 def _of_all(inspection: Inspection, name: str, frame: int) -> tuple[Reading, tuple[int, ...]]:

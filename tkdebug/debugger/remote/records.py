@@ -32,11 +32,13 @@ class Variable:
     Attributes:
         text: its value on one line.
         is_drawn: whether there is a picture of it.
+        has_nan: whether an element of it is NaN.
     """
 
     name: str
     text: str
     is_drawn: bool
+    has_nan: bool
 
 
 @dataclass(frozen=True, slots=True)

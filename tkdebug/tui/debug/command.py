@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -11,14 +12,24 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 from textual.suggester import Suggester
+from textual.widget import Widget
 from textual.widgets import Input
 
 from tkdebug.terminal_text import visible
 from tkdebug.tui import display, palette
 from tkdebug.tui.line_list import LineList
+from tkdebug.tui.typing_keys import take_keys
 
 _MOST_LINES = 5_000
+# So many more before the oldest go, as all are broken anew then.
+_SPARE_LINES = 1_000
 _MOST_HISTORY = 500
+# Answers of columns, or of source: broken they could not be read.
+_OF_COLUMNS = frozenset(
+    ("tile", "pp", "l", "ll", "list", "longlist", "ir", "help", "regs", "registers", "shared")
+)
+_LEAST_WIDTH = 20
+_PROMPT = "(tkdebug) "
 _LAST_WORD = re.compile(r"[A-Za-z_][\w-]*$")
 # Those that are worth being completed.
 _COMMANDS = (
@@ -52,7 +63,7 @@ class CommandLine(Input):
     """Takes the console's commands; ↑ ↓ go through those typed before, Esc leaves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave"),
+        Binding("escape", "leave", "Leave", priority=True),
         Binding("up", "older", "Before", show=False),
         Binding("down", "newer", "After", show=False),
     ]
@@ -81,6 +92,7 @@ class CommandLine(Input):
         )
         self._history: list[str] = []
         self._at = 0
+        self._keys_before: Widget | None = None
 
     def know(self, variables: tuple[str, ...]) -> None:
         """Complete these names, too; → takes what is offered."""
@@ -88,9 +100,10 @@ class CommandLine(Input):
 
     def begin(self, text: str) -> None:
         """Take the keys, with some text there already."""
+        self._keys_before = self.screen.focused
         self.value = text
         self.cursor_position = len(text)
-        self.focus()
+        take_keys(self)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Hand the command over; an empty one repeats the last, as at the console."""
@@ -99,7 +112,8 @@ class CommandLine(Input):
             self._history = [*self._history, self.value][-_MOST_HISTORY:]
         self._at = len(self._history)
         line, self.value = self.value, ""
-        self.post_message(self.Typed(line))
+        # Who types `:` again, as if the keys were elsewhere, means no command `:p`.
+        self.post_message(self.Typed(line.lstrip().removeprefix(":")))
 
     def action_older(self) -> None:
         """The command before."""
@@ -115,17 +129,36 @@ class CommandLine(Input):
         self.cursor_position = len(self.value)
 
     def action_leave(self) -> None:
-        """Give the keys back."""
+        """Give the keys back to who had them."""
         self.value = ""
-        self.post_message(self.Left())
+        before, self._keys_before = self._keys_before, None
+        if before is not None and before.focusable:
+            take_keys(before)
+        else:
+            self.post_message(self.Left())
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A line in pieces of some width, the later ones further in."""
+    if width < _LEAST_WIDTH or len(text) <= width:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip()) + 4)
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True
+    ) or [text]
 
 
 class AnswerLog(LineList):
     """What commands answered, the latest last."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", show=False)]
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        # Text, style, and whether it is one line however long it is.
+        self._answers: list[tuple[str, str, bool]] = []
         self._lines: list[tuple[str, str]] = []
+        self._wrapped_at = 0
 
     @property
     def line_count(self) -> int:
@@ -140,7 +173,7 @@ class AnswerLog(LineList):
     @property
     def text(self) -> str:
         """All that is kept."""
-        return "\n".join(text for text, _ in self._lines)
+        return "\n".join(text for text, _, _ in self._answers)
 
     def line_text(self, index: int) -> str:
         """One line."""
@@ -148,17 +181,39 @@ class AnswerLog(LineList):
 
     def add(self, command: str, lines: tuple[str, ...]) -> None:
         """Show an answer; of a long one its beginning is in sight."""
-        first = len(self._lines)
+        begin, is_table = len(self._answers), command.split(" ")[0] in _OF_COLUMNS
         if command:
-            self._lines.append((f"(tkdebug) {visible(command)}", palette.STRONG))
+            self._answers.append((f"{_PROMPT}{visible(command)}", palette.STRONG, False))
         for line in lines:
             style = palette.FAULT if line.startswith("*** ") else ""
-            self._lines += [(display.shown_code(part, 2000), style) for part in line.split("\n")]
-        gone = max(0, len(self._lines) - _MOST_LINES)
-        del self._lines[:gone]
+            for part in line.split("\n"):
+                self._answers.append((display.shown_code(part, 2000), style, is_table))
+        self._wrap(of=self._answers[begin:])
+        if len(self._answers) > _MOST_LINES + _SPARE_LINES:
+            del self._answers[:-_MOST_LINES]
+            self._wrap()
+
+    def _wrap(self, of: list[tuple[str, str, bool]] | None = None) -> None:
+        """Break all lines anew, or only those that are added; the last answer is in sight."""
+        width = self.scrollable_content_region.width - 1
+        if of is None:
+            self._lines, self._wrapped_at = [], width
+        first = len(self._lines)
+        for text, style, is_whole in self._answers if of is None else of:
+            parts = [text] if is_whole else _wrapped(text, width)
+            self._lines += [(part, style) for part in parts]
         self.content_changed()
         if self._lines:
-            self.move_cursor(max(0, first - gone), last=len(self._lines) - 1)
+            if of is None:
+                answers = (i for i, (text, _) in enumerate(self._lines) if text.startswith(_PROMPT))
+                first = max(answers, default=0)
+            self.move_cursor(first, last=len(self._lines) - 1)
+
+    def on_resize(self) -> None:
+        """Lines are broken at another width now."""
+        if self.scrollable_content_region.width - 1 != self._wrapped_at:
+            self._wrap()
+        super().on_resize()
 
     def render_item(self, index: int, width: int, left: int) -> Strip:
         """One line."""

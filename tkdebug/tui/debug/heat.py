@@ -67,6 +67,13 @@ class HeatMapView(Widget, can_focus=True):
             self.begin, self.end = begin, end
             super().__init__()
 
+    class ProgramPicked(Message):
+        """Enter on the value of a program, named as the console takes it."""
+
+        def __init__(self, program: str) -> None:
+            self.program = program
+            super().__init__()
+
     class PlaneTurned(Message):
         """Another plane of the tile is wanted, by as many further."""
 
@@ -140,10 +147,13 @@ class HeatMapView(Widget, can_focus=True):
         which = "one" if value is not None and math.isnan(value) else "the largest"
         many = "" if is_whole else f", {which} of these"
         if heat.labels:
-            index = (self._row * max(1, heat.wrap) + self._column) * heat.step[0]
+            index = self._label_index(heat)
             at = heat.labels[index] if index < len(heat.labels) else "-"
             return f"program {at}{shown}{many}"
         return f"{heat.name}[{self._slices(heat)}]{shown}{many}"
+
+    def _label_index(self, heat: HeatMap) -> int:
+        return (self._row * max(1, heat.wrap) + self._column) * heat.step[0]
 
     def _slices(self, heat: HeatMap) -> str:
         begin, end = self._elements(heat)
@@ -178,8 +188,12 @@ class HeatMapView(Widget, can_focus=True):
         self.refresh()
 
     def action_enlarge(self) -> None:
-        """Draw a quarter of each axis, around the cursor."""
+        """Draw a quarter of each axis, around the cursor; select the program of a scalar."""
         heat = self._heat
+        if heat is not None and heat.labels and heat.step == (1,):
+            if (index := self._label_index(heat)) < len(heat.labels):
+                self.post_message(self.ProgramPicked(heat.labels[index].strip("()")))
+            return
         if heat is None or not heat.cells or all(step == 1 for step in heat.step):
             self.app.notify("each cell is an element already", timeout=2)
             return
@@ -221,4 +235,5 @@ def _legend(heat: HeatMap) -> str:
         for number, name in zip(heat.counts, names, strict=True)
         if number
     ]
-    return f"█ to {heat.largest:.4g}   {', '.join(counts)}"
+    shades = f"█ to {heat.largest:.4g}   " if heat.largest else ""
+    return shades + ", ".join(counts)

@@ -33,14 +33,15 @@ from tkdebug.tui.debug.link import (
 )
 from tkdebug.tui.debug.program_grid import ProgramGrid, program_id
 from tkdebug.tui.debug.source import DebugSource, SourceFiles, breakpoint_marks
-from tkdebug.tui.debug.stop_view import StopView
+from tkdebug.tui.debug.stop_view import StopView, Variables
 from tkdebug.tui.debug.timeline import MomentChosen, TimeLog
-from tkdebug.tui.debug.titles import frames_line, stop_line, why_nothing
+from tkdebug.tui.debug.titles import frames_line, is_long, stop_line, why_nothing
 from tkdebug.tui.find import FindBar
 from tkdebug.tui.line_list import LineList
 from tkdebug.tui.messages import TabMarked
 from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.typing_keys import typing_key
 
 Phase = Literal["none", "before", "running", "stopped", "gone"]
 # Of these a letter begins a longer command, which is typed in the command line.
@@ -49,6 +50,7 @@ _SHOWN_AS_RUNNING_S = 0.3
 # Keys that were pressed and not yet answered; one that is held down is to stop soon after.
 _MOST_UNANSWERED = 8
 _REFUSED = ("*** no kernel is stopped",)
+_WAITING = ("waits for the next stop",)
 
 
 class DebugPane(Pane):
@@ -69,8 +71,8 @@ class DebugPane(Pane):
         ("Esc", "forget the commands that wait for the next stop of what runs"),
         (": r p t w", "type a command, as at the console; Esc leaves, ↑ what was typed before"),
         ("Tab", "source, answers, variables, map, programs, time"),
-        ("variables", "the one at the cursor is drawn"),
-        ("map", "Enter: larger around the cursor, Esc: all, [ ]: planes"),
+        ("variables", "the one at the cursor is drawn; Enter: in full, Esc: what was bound last"),
+        ("map", "Enter: larger around the cursor, Esc: all, [ ]: planes; of programs: select one"),
         ("programs", "← → ↑ ↓ show another one's values, Enter selects it, a: all"),
         ("time", "← → PgUp PgDn look at lines passed, Enter goes there; L: all as a list"),
         ("# ≠ a w . -", "here, differs, elsewhere, waiting, ended, not begun"),
@@ -89,9 +91,9 @@ class DebugPane(Pane):
         Binding("P", "pause", "Pause"),
         Binding("escape", "forget", "Forget", show=False),
         Binding("L", "times", "Lines passed", show=False),
-        Binding("slash", "find", "Find", show=False),
-        Binding("colon", "type('')", "Command", key_display=":"),
-        *(Binding(letter, f"type('{letter}')", show=False) for letter in _LETTERS),
+        typing_key("slash", "find", "Find", show=False),
+        typing_key("colon", "type('')", "Command"),
+        *(typing_key(letter, f"type('{letter}')", "Type", show=False) for letter in _LETTERS),
     ]
 
     def __init__(self, can_stop: bool) -> None:
@@ -146,7 +148,7 @@ class DebugPane(Pane):
                     self._unanswered.remove(command)
                 if is_of_key and lines == _REFUSED:
                     self.app.notify(_REFUSED[0].removeprefix("*** "), timeout=2)
-                else:
+                elif not is_of_key or lines != _WAITING:  # the title says how many wait
                     self.query_one(StopView).answer(command, lines)
             case Ahead(count=count):
                 self._ahead = count
@@ -199,7 +201,10 @@ class DebugPane(Pane):
             if is_new or before is None or before.place != place:
                 self._open_file(place.file)
         self._show_source()
-        self.query_one(StopView).show(view)
+        stop_view = self.query_one(StopView)
+        stop_view.show(view)
+        if is_long(view) and (before is None or is_new or before.reasons != view.reasons):
+            stop_view.answer("", view.reasons)
         names = tuple(each.name for each in view.variables)
         self.query_one("#debug-command", CommandLine).know(names)
 
@@ -222,7 +227,8 @@ class DebugPane(Pane):
             source.show_code(code, {})
             self._show_marks()
         place = None if self._view is None else self._view.place
-        lit = () if place is None or place.file != self._file else (place.line,)
+        is_there = place is not None and place.file == self._file and self._phase == "stopped"
+        lit = (place.line,) if place is not None and is_there else ()
         if source.lit != frozenset(lit):
             source.light(lit, scroll=False)
             for line in lit:
@@ -237,7 +243,7 @@ class DebugPane(Pane):
         if self._shown_phase != self._phase:
             self._shown_phase = self._phase
             self.post_message(TabMarked())
-        if self._phase == "gone" and self._view is not None:
+        if self._phase in ("gone", "running") and self._view is not None:
             self.query_one("#debug-source", DebugSource).light((), scroll=False)
         title = self.query_one("#debug-title", Static)
         frames = self.query_one("#debug-frames", Static)
@@ -300,6 +306,8 @@ class DebugPane(Pane):
         """Forget what waits for the next stop."""
         if self._ahead:
             self._ask(do="forget")
+        elif isinstance(self.screen.focused, Variables):
+            self.query_one(StopView).draw_latest()
 
     def action_times(self) -> None:
         """The lines passed in place of the source, and back."""
@@ -339,6 +347,8 @@ class DebugPane(Pane):
                 self.action_toggle_breakpoint()
             case TimeLog(moment=str(moment)):
                 self.action_command(f"moment {moment}")
+            case Variables(key=str(name)):
+                self._run(f"p {name}")
 
     def on_program_grid_program_chosen(self, event: ProgramGrid.ProgramChosen) -> None:
         """Select it: steps follow it from now on."""
@@ -349,6 +359,11 @@ class DebugPane(Pane):
         self.action_command(
             "pid all" if event.program is None else f"pid {program_id(event.program, grid)}"
         )
+
+    def on_heat_map_view_program_picked(self, event: HeatMapView.ProgramPicked) -> None:
+        """Select the program whose scalar was picked."""
+        event.stop()
+        self.action_command(f"pid {event.program}")
 
     def on_moment_chosen(self, event: MomentChosen) -> None:
         """Go there."""

@@ -101,7 +101,8 @@ class ProgramGrid(LineList):
         programs = self._programs
         if programs is None:
             return 0
-        return len(program_id(len(programs.states) * programs.per_cell - 1, programs.grid)) + 1
+        last = (len(programs.states) - 1) * programs.per_cell
+        return max(len(program_id(first, programs.grid)) for first in (last, last // 2)) + 1
 
     @property
     def line_count(self) -> int:

@@ -6,8 +6,10 @@ It keeps what the user looks at, and posts a message when that changes.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
@@ -22,7 +24,14 @@ from tkdebug.tui.debug.timeline import AroundWanted, TimeLog, TimeSlider
 from tkdebug.tui.line_list import LineList
 from tkdebug.tui.table import Cell, Column, Table
 
+_NO_WAY_BACK = "the script's own lines cannot be gone back to, a kernel's can"
 _COLUMNS = (Column("variable", 12, keep_end=True), Column("value", 0))
+
+
+class Variables(Table):
+    """The variables of the frame."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Print")]
 
 
 class StopView(Container):
@@ -56,7 +65,7 @@ class StopView(Container):
     .-wide #debug-right, .-very-wide #debug-right {
         width: 50; height: 1fr; layout: vertical; border-left: tall $background;
     }
-    .-very-wide #debug-right { width: 68; }
+    .-very-wide #debug-right { width: 42%; }
     .-wide #debug-right > *, .-very-wide #debug-right > * { width: 1fr; border-left: none; }
     .-wide #debug-log, .-very-wide #debug-log { height: 10; }
     .-wide #debug-heat, .-very-wide #debug-heat { border-top: tall $background; }
@@ -64,6 +73,8 @@ class StopView(Container):
         height: auto; max-height: 30%; border-top: tall $background;
     }
     .-wide #debug-legend, .-very-wide #debug-legend { height: auto; max-height: 6; }
+    #debug-log:focus { height: 80%; }
+    .-narrow #debug-variables:focus { width: 80%; }
     StopView.-times #debug-source { display: none; }
     StopView.-times #debug-times { display: block; }
     """
@@ -90,7 +101,7 @@ class StopView(Container):
                 yield TimeLog(self._line_text, id="debug-times")
                 yield AnswerLog(id="debug-log")
             with Container(id="debug-right"):
-                yield Table(_COLUMNS, id="debug-variables")
+                yield Variables(_COLUMNS, id="debug-variables")
                 yield HeatMapView(id="debug-heat")
                 with Vertical(id="debug-programs"):
                     yield ProgramGrid(id="debug-grid")
@@ -107,12 +118,13 @@ class StopView(Container):
         before, self._view = self._view, view
         # Of the same stop, it may be an answer to what was looked at before: cursors stay.
         is_new = before is None or not self._is_same_stop(before, view)
-        self._show_variables(view)
+        self._show_variables(view, follows=is_new or _drawn_in(before) != _drawn_in(view))
         self.query_one("#debug-heat", HeatMapView).show(view.heat)
         self.query_one("#debug-grid", ProgramGrid).show(view.programs, follows=is_new)
         self.query_one("#debug-legend-text", Static).update(legend(view.programs))
         slider = self.query_one("#debug-slider", TimeSlider)
-        slider.show(view.timeline, keeps_place=not is_new)
+        why_none = "" if view.kernel else _NO_WAY_BACK
+        slider.show(view.timeline, keeps_place=not is_new, why_none=why_none)
         self.query_one("#debug-times", TimeLog).show(view.timeline, slider.index)
 
     @staticmethod
@@ -136,12 +148,21 @@ class StopView(Container):
         """Another stop: what was zoomed into and which moment was looked at were of the last."""
         self.look = replace(self.look, begin=(), end=(), around=None)
 
-    def _show_variables(self, view: View) -> None:
-        self._variables = found = view.variables
+    def _show_variables(self, view: View, *, follows: bool) -> None:
+        """The cursor is at the one that is drawn, unless the user has put it elsewhere since."""
+        before, self._variables = self._variables, view.variables
+        found = view.variables
         table = self.query_one("#debug-variables", Table)
         table.show_rows([each.name for each in found], lambda i: _cells(found[i]))
-        if view.heat is not None and not self._is_drawn(self.look.variable):
+        is_chosen = self._is_drawn(self.look.variable)
+        others = [each.name for each in before] != [each.name for each in found]
+        if view.heat is not None and (others if is_chosen else follows):
             table.select_key(view.heat.name)
+
+    def draw_latest(self) -> None:
+        """Draw what was bound last again, instead of what the user has chosen."""
+        if self.look.variable:
+            self._look_at(replace(self.look, variable="", begin=(), end=(), plane=0))
 
     def _look_at(self, look: Look) -> None:
         if look != self.look:
@@ -152,11 +173,17 @@ class StopView(Container):
         """Draw the variable at the cursor; the slider follows the list of lines."""
         event.stop()
         match event.line_list:
-            case Table(key=str(name)) if self._is_drawn(name):
+            case Table(key=str(name)) if self._is_drawn(name) and name != self._wanted:
                 self._look_at(replace(self.look, variable=name, begin=(), end=(), plane=0))
             case TimeLog(index=index):
                 self.query_one("#debug-slider", TimeSlider).put(index)
                 self._read_around(index)
+
+    @property
+    def _wanted(self) -> str:
+        """The variable that is drawn, or soon will be."""
+        chosen = self.look.variable
+        return chosen if self._is_drawn(chosen) else _drawn_in(self._view)
 
     def _is_drawn(self, name: str) -> bool:
         return any(each.name == name and each.is_drawn for each in self._variables)
@@ -200,9 +227,14 @@ class StopView(Container):
             self._look_at(replace(self.look, around=index))
 
 
+def _drawn_in(view: View | None) -> str:
+    return "" if view is None or view.heat is None else view.heat.name
+
+
 def _cells(variable: Variable) -> tuple[Cell, ...]:
     style = "" if variable.is_drawn else palette.MUTED
-    return (
-        Cell(display.shown(variable.name, 100), style),
-        Cell(display.shown(variable.text, 400), style),
-    )
+    name, text = display.shown(variable.name, 100), display.shown(variable.text, 400)
+    if not variable.has_nan:
+        return Cell(name, style), Cell(text, style)
+    # The text ends in how many they are, which may be out of sight.
+    return Cell(name, palette.FAULT), Cell(f"NaN! {text}", palette.FAULT)

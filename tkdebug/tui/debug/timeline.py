@@ -18,6 +18,7 @@ from tkdebug.tui.debug.source import LineText
 from tkdebug.tui.line_list import LineList
 
 _LABEL = " time "
+_NONE_YET = "no line was passed yet"
 
 
 class MomentChosen(Message):
@@ -58,10 +59,13 @@ class TimeSlider(Widget, can_focus=True):
         self._line_text = line_text
         self._timeline: Timeline | None = None
         self._index = 0
+        self._why_none = _NONE_YET
 
-    def show(self, timeline: Timeline | None, *, keeps_place: bool = False) -> None:
+    def show(
+        self, timeline: Timeline | None, *, keeps_place: bool = False, why_none: str = ""
+    ) -> None:
         """Show other lines; the handle is at the stop unless it `keeps_place`."""
-        self._timeline = timeline
+        self._timeline, self._why_none = timeline, why_none or _NONE_YET
         if timeline is not None and not keeps_place:
             self._index = max(0, timeline.now)
         self.refresh()
@@ -81,7 +85,7 @@ class TimeSlider(Widget, can_focus=True):
         width, timeline = self.size.width, self._timeline
         base = self.rich_style
         if timeline is None or not timeline.total:
-            text = f"{_LABEL}no line was passed yet"
+            text = f"{_LABEL}{self._why_none}"
             strip = Strip([Segment(text, Style.parse(palette.MUTED))])
             return strip.adjust_cell_length(width).apply_style(base)
         bar = self._bar_width
@@ -160,7 +164,7 @@ class TimeLog(LineList):
         super().__init__(id=id)
         self._line_text = line_text
         self._timeline: Timeline | None = None
-        self.empty_text = "no line was passed yet"
+        self.empty_text = _NONE_YET
 
     def show(self, timeline: Timeline | None, index: int | None = None) -> None:
         """Show other lines, the cursor at the one of that index; None for that of the stop."""

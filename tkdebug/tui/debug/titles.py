@@ -10,6 +10,10 @@ from tkdebug.debugger.remote.records import View
 from tkdebug.tui import display, palette
 from tkdebug.tui.snapshot import ScriptState
 
+_LONGEST_REASON = 60
+# The exit status of a run that found faults and ended well otherwise.
+_FAULTS_FOUND = 3
+
 
 def stop_line(view: View, ahead: int = 0) -> Text:
     """Why it is stopped, which launch, how many programs are where.
@@ -21,6 +25,8 @@ def stop_line(view: View, ahead: int = 0) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("■ ", style=palette.FAULT)
     reason = "; ".join(view.reasons)
+    if is_long(view):
+        reason = f"{view.reasons[0]} (below)"
     if reason:
         text.append(f"{display.shown(reason, 200)}  ", style=palette.WARNING)
     if not view.kernel:
@@ -37,6 +43,11 @@ def stop_line(view: View, ahead: int = 0) -> Text:
     text.append(f"  {selected}{display.shown(view.census, 300)}")
     text.append(_waiting(ahead), style=palette.WARNING)
     return text
+
+
+def is_long(view: View) -> bool:
+    """Whether the reasons of a stop would leave no room for where it is."""
+    return sum(map(len, view.reasons)) > _LONGEST_REASON
 
 
 def frames_line(view: View) -> Text:
@@ -72,6 +83,8 @@ def why_nothing(
             said = f"running; P stops it{_waiting(ahead)}"
         case "gone" if script.phase == "signalled":
             said = f"the script was killed by signal {script.number}"
+        case "gone" if not script.going_on and script.number not in (None, 0, _FAULTS_FOUND):
+            said = f"the script has ended with exit status {script.number}; 4 Output says why"
         case "gone" if not script.going_on:
             said = "the script has ended"
         case "gone":
@@ -79,7 +92,7 @@ def why_nothing(
         case "none":
             said = "a recorded run"
         case _:
-            said = "nothing has stopped"
+            said = "nothing has stopped yet"
     if phase == "gone" and view is not None:
         said += "; below is where it was stopped last"
     return Text(said, style=palette.MUTED)

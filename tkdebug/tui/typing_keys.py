@@ -1,0 +1,31 @@
+"""Keys that begin what one types: the next key belongs to the text, however soon it comes.
+
+Textual gives a key to the widget that has the focus when the key comes. A binding runs only after
+its key has gone through that widget, and `focus` takes effect later still. What is typed meanwhile
+would be keys of the widget that had the focus before. Priority bindings run at once.
+"""
+
+from __future__ import annotations
+
+from textual.binding import Binding
+from textual.widget import Widget
+from textual.widgets import Input
+
+# What such keys do, in whichever pane.
+_ACTIONS = frozenset(("find", "filter", "type"))
+
+
+def typing_key(key: str, action: str, description: str, *, show: bool = True) -> Binding:
+    """A binding after which keys go into a text; `action` gives them there by `take_keys`."""
+    shown = {"colon": ":"}.get(key)
+    return Binding(key, action, description, show=show, priority=True, key_display=shown)
+
+
+def take_keys(widget: Widget) -> None:
+    """Focus a widget at once."""
+    widget.screen.set_focus(widget)
+
+
+def is_letter_of_text(action: str, focused: Widget | None) -> bool:
+    """Whether the key of such an action is part of what is typed now."""
+    return action in _ACTIONS and isinstance(focused, Input)
