@@ -265,6 +265,15 @@ def test_converted_gaps_keep_values_and_gradients(reported):
     assert not reported
 
 
+def test_copies_that_are_gone_are_forgotten(reported):
+    out, others = double(50, 3), []
+    for size in range(1, 400):
+        assert HELD_GAPS.has(out.repeat(size))
+        others.append(ones(50 * size))  # is where the copy was
+    assert len(HELD_GAPS.allocations()) <= 65
+    assert not reported
+
+
 def test_output_that_is_written_in_full(reported):
     double(50, 4).sum()
     double(48, 3).sum()
