@@ -99,6 +99,12 @@ COMMANDS: tuple[Command, ...] = (
     _C(("detach",), "", "stop no more; the script goes on", moves.detach, False),
     _C(("quit", "q", "exit"), "", "end the script", moves.quit_, False),
 )
+_LOOKING = (
+    *(looks.print_value, looks.print_whole, looks.tile, looks.what_is, looks.variables),
+    *(looks.arguments, looks.where, looks.list_lines, looks.list_function, looks.programs),
+    *(whys.explain, whys.explain_nan, whys.explain_missing),
+    *(irs.list_ir, irs.layout, irs.holder, irs.registers, irs.shared),
+)
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}
 _EVALUATE = Command(("!",), "STATEMENT", "evaluate, or assign", looks.evaluate)
 
@@ -128,6 +134,12 @@ def is_way_back(word: str) -> bool:
     """Whether a word is a command that goes back in time."""
     command = _BY_NAME.get(word)
     return command is not None and command.summary.startswith("go back to ")
+
+
+def only_looks(word: str) -> bool:
+    """Whether a word is a command that answers, and changes nothing."""
+    command = _BY_NAME.get(word)
+    return command is not None and command.run in _LOOKING
 
 
 def _refuse_nonsense(line: str) -> None:
