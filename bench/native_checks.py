@@ -33,7 +33,7 @@ from sections import replace_section  # noqa: E402
 
 from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
 from tkdebug.compiler.probes.table import reports, table_bytes  # noqa: E402
-from tkdebug.interpreter.probes.reports import PassedTensor  # noqa: E402
+from tkdebug.interpreter.probes.checked_launch import PassedTensor  # noqa: E402
 from tkdebug.knobs import KNOBS  # noqa: E402
 from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
 

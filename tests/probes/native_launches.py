@@ -18,7 +18,7 @@ from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.events import Fault
 from tkdebug.interpreter.prepared import Prepared
-from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor
+from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
 
 
 def on_gpu(tensor: torch.Tensor) -> torch.Tensor:

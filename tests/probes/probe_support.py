@@ -24,15 +24,10 @@ from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.events import Fault
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
+from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
 from tkdebug.interpreter.probes.closer_look import look_closer, needs_closer_look
 from tkdebug.interpreter.probes.recorder import ProbeRecorder
-from tkdebug.interpreter.probes.reports import (
-    CheckedLaunch,
-    PassedTensor,
-    faults_of,
-    host_faults,
-    merged,
-)
+from tkdebug.interpreter.probes.reports import faults_of, host_faults, merged
 from tkdebug.interpreter.probes.symptoms import ProbeObserver
 from tkdebug.interpreter.replay import Parameters
 

@@ -9,7 +9,8 @@ from probe_support import launches, with_probes
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import TensorDescriptor
-from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor, host_faults
+from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
+from tkdebug.interpreter.probes.reports import host_faults
 
 
 def found_by_the_host(x, out, rows: int) -> tuple[list, list]:

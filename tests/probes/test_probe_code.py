@@ -21,7 +21,8 @@ from tkdebug.compiler.probes.table import Report, reports
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
-from tkdebug.interpreter.probes.reports import CheckedLaunch, faults_of
+from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
+from tkdebug.interpreter.probes.reports import faults_of
 
 _FAR = ("probe.astray", "probe.report", "store.")
 _ACCESS = re.compile(r"(?:ld|st|cp\.async|atom|red|mma|wgmma)\.[\w.]*global[\w.:]*|wgmma\.mma\S*")

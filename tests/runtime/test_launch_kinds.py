@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 
-from tkdebug.interpreter.probes.reports import PassedTensor
+from tkdebug.interpreter.probes.checked_launch import PassedTensor
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import reinterpret
 from tkdebug.runtime.probes.launch_kinds import MOST_KINDS, QUIET, LaunchKinds

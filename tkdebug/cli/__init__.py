@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, USAGE_STATUS, ScriptEndedError
 from tkdebug.errors import TkError
 from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.cli.command_line.arguments import Arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,59 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
-        match arguments.command:
-            case "run":
-                from tkdebug.cli.run import run_command
-
-                return run_command(arguments)
-            case "debug":
-                from tkdebug.cli.debug import debug_command
-
-                return debug_command(arguments)
-            case "dap":
-                from tkdebug.cli.dap import dap_command
-
-                return dap_command(arguments)
-            case "view":
-                from tkdebug.cli.view import view_command
-
-                return view_command(arguments)
-            case "report":
-                from tkdebug.cli.report import report_command
-
-                return report_command(arguments)
-            case "compare":
-                from tkdebug.cli.compare import compare_command
-
-                return compare_command(arguments)
-            case "passes":
-                from tkdebug.cli.passes import passes_command
-
-                return passes_command(arguments)
-            case "lines":
-                from tkdebug.cli.lines import lines_command
-
-                return lines_command(arguments)
-            case "advise":
-                from tkdebug.cli.advise import advise_command
-
-                return advise_command(arguments)
-            case "ceilings":
-                from tkdebug.cli.ceilings import ceilings_command
-
-                return ceilings_command(arguments)
-            case "crash":
-                from tkdebug.cli.crash import crash_command
-
-                return crash_command(arguments)
-            case "completion":
-                from tkdebug.cli.completion import completion_command
-
-                return completion_command(arguments.shell)
-            case _:
-                from tkdebug.cli.doctor import doctor_command
-
-                return doctor_command()
+        return _run(arguments)
     except TkError as error:
         tell(str(error))
         return error.status if isinstance(error, ScriptEndedError) else USAGE_STATUS
@@ -84,3 +36,60 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         drop_stdout()  # its reader has gone (`… | head`)
         return 1
+
+
+def _run(arguments: Arguments) -> int:
+    """Run the command; the result is the exit status."""
+    match arguments.command:
+        case "run":
+            from tkdebug.cli.run import run_command
+
+            return run_command(arguments)
+        case "debug":
+            from tkdebug.cli.debug import debug_command
+
+            return debug_command(arguments)
+        case "dap":
+            from tkdebug.cli.dap import dap_command
+
+            return dap_command(arguments)
+        case "view":
+            from tkdebug.cli.view import view_command
+
+            return view_command(arguments)
+        case "report":
+            from tkdebug.cli.report import report_command
+
+            return report_command(arguments)
+        case "compare":
+            from tkdebug.cli.compare import compare_command
+
+            return compare_command(arguments)
+        case "passes":
+            from tkdebug.cli.passes import passes_command
+
+            return passes_command(arguments)
+        case "lines":
+            from tkdebug.cli.lines import lines_command
+
+            return lines_command(arguments)
+        case "advise":
+            from tkdebug.cli.advise import advise_command
+
+            return advise_command(arguments)
+        case "ceilings":
+            from tkdebug.cli.ceilings import ceilings_command
+
+            return ceilings_command(arguments)
+        case "crash":
+            from tkdebug.cli.crash import crash_command
+
+            return crash_command(arguments)
+        case "completion":
+            from tkdebug.cli.completion import completion_command
+
+            return completion_command(arguments.shell)
+        case "doctor":
+            from tkdebug.cli.doctor import doctor_command
+
+            return doctor_command()

@@ -7,7 +7,7 @@ the text itself (file `<ir>`), text without `id(N)` is numbered in program order
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tkdebug.compiler.ir.attribute_parser import AttributeParser
@@ -15,7 +15,8 @@ from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region
 from tkdebug.compiler.ir.cursor import MAX_NESTING
 from tkdebug.compiler.ir.location import Location, SourceLocation
 from tkdebug.compiler.ir.naming import NameTable, constant_hint
-from tkdebug.compiler.ir.types import SCALARS, TensorType, Type
+from tkdebug.compiler.ir.parsed_forms import PARSED_FORMS
+from tkdebug.compiler.ir.types import Type
 
 TEXT_FILE = "<ir>"
 
@@ -26,11 +27,11 @@ def parse_module(text: str) -> Module:
     Raises:
         IRError: the text is not IR; the message starts with `<ir>:line:column`.
     """
-    return _Parser(text).module()
+    return ModuleParser(text).module()
 
 
 @dataclass
-class _Pending:
+class PendingOperation:
     """What is known of an operation while it is being read."""
 
     position: int
@@ -42,7 +43,9 @@ class _Pending:
     regions: Sequence[Region] = ()
 
 
-class _Parser:
+class ModuleParser:
+    """Reads one module; forms of single ops (`parsed_forms`) read through it."""
+
     def __init__(self, text: str) -> None:
         self.cursor = AttributeParser(text)
         self.result = Module("kernel")
@@ -54,6 +57,7 @@ class _Parser:
         self.ids: set[int] = set()
 
     def module(self) -> Module:
+        """Read the whole text."""
         cursor = self.cursor
         while cursor.looking_at("#"):
             cursor.layout_alias()
@@ -86,6 +90,7 @@ class _Parser:
         self.scopes[-1].append(text)
 
     def use(self) -> Value:
+        """Read `%x`: a value that is defined."""
         self.cursor.skip()
         position = self.cursor.position
         text = self.cursor.value_name()
@@ -96,6 +101,7 @@ class _Parser:
         return value
 
     def uses(self) -> list[Value]:
+        """Read `%x, %y, …`."""
         values = [self.use()]
         while self.cursor.accept(","):
             values.append(self.use())
@@ -107,7 +113,7 @@ class _Parser:
         """Read one operation and append it to `block`."""
         cursor = self.cursor
         cursor.skip()
-        pending = _Pending(cursor.position, self.result.new_id())
+        pending = PendingOperation(cursor.position, self.result.new_id())
         if cursor.looking_at("%"):
             pending.results.append(self.claim(cursor.position))
             while cursor.accept(","):
@@ -117,7 +123,7 @@ class _Parser:
         name = quoted if quoted is not None else cursor.word()
         if name is None:
             raise cursor.expected("an operation such as arith.addi")
-        custom = CUSTOM_FORMS.get(name) if quoted is None else None
+        custom = PARSED_FORMS.get(name) if quoted is None else None
         if custom is not None:
             custom(self, pending)
         else:
@@ -130,7 +136,7 @@ class _Parser:
             )
         self._finish(name, pending, block)
 
-    def _finish(self, name: str, pending: _Pending, block: Block) -> None:
+    def _finish(self, name: str, pending: PendingOperation, block: Block) -> None:
         location, id_ = self._suffix(pending)
         op = Operation(
             name,
@@ -148,7 +154,7 @@ class _Parser:
             op.results[0].name = None
         block.append(op)
 
-    def _suffix(self, pending: _Pending) -> tuple[Location, int]:
+    def _suffix(self, pending: PendingOperation) -> tuple[Location, int]:
         cursor = self.cursor
         location: Location | None = None
         id_ = pending.id
@@ -170,7 +176,7 @@ class _Parser:
             location = SourceLocation(TEXT_FILE, line, column, self.function)
         return location, id_
 
-    def _generic(self, pending: _Pending) -> None:
+    def _generic(self, pending: PendingOperation) -> None:
         cursor = self.cursor
         if cursor.operand_follows_in_line():
             pending.operands = self.uses()
@@ -184,7 +190,7 @@ class _Parser:
         pending.regions = regions
         self.signature(pending)
 
-    def signature(self, pending: _Pending) -> None:
+    def signature(self, pending: PendingOperation) -> None:
         """Read ` : types` and check the operands' types against it."""
         cursor = self.cursor
         if not cursor.accept(":"):
@@ -212,9 +218,11 @@ class _Parser:
         self.check_types(pending.operands, operand_types, start)
 
     def result_types(self) -> Sequence[Type]:
+        """Read one type, or several in parentheses."""
         return self.type_list() if self.cursor.looking_at("(") else [self.cursor.type()]
 
     def type_list(self) -> list[Type]:
+        """Read `(type, …)`."""
         cursor = self.cursor
         cursor.expect("(")
         if cursor.accept(")"):
@@ -226,6 +234,7 @@ class _Parser:
         return types
 
     def check_types(self, values: Sequence[Value], types: Sequence[Type], position: int) -> None:
+        """Refuse types, read at `position`, that are not those of `values`."""
         if len(values) != len(types):
             raise self.cursor.error(
                 f"got {len(types)} operand types, expected {len(values)}", position
@@ -261,6 +270,7 @@ class _Parser:
         return Region(blocks)
 
     def block_header(self, block: Block) -> None:
+        """Read `^name(%x: type, …):`."""
         cursor = self.cursor
         cursor.expect("^")
         cursor.name("a block name")
@@ -283,6 +293,7 @@ class _Parser:
                 return
 
     def body(self, block: Block) -> None:
+        """Read operations up to the end of the block."""
         cursor = self.cursor
         while not (cursor.looking_at("}") or cursor.looking_at("^")):
             if cursor.at_end():
@@ -290,172 +301,12 @@ class _Parser:
             self.operation(block)
 
     def open_scope(self) -> None:
+        """Begin a scope: values bound from here on can be used until it is closed."""
         if len(self.scopes) > MAX_NESTING:
             raise self.cursor.error(f"regions nested deeper than {MAX_NESTING}")
         self.scopes.append([])
 
     def close_scope(self) -> None:
+        """End the innermost scope."""
         for text in self.scopes.pop():
             del self.values[text]
-
-
-def _parse_func(parser: _Parser, pending: _Pending) -> None:
-    cursor = parser.cursor
-    cursor.expect("@")
-    parser.function = cursor.name("the function's name")
-    cursor.expect("(")
-    block = Block()
-    parser.open_scope()
-    parser.parameters(block)
-    attributes: dict[str, Attribute] = {"sym_name": parser.function}
-    if cursor.accept_word("attributes"):
-        attributes.update(cursor.attributes())
-    pending.regions = [parser.region(block)]
-    parser.close_scope()
-    pending.attributes = attributes
-
-
-def _parse_constant(parser: _Parser, pending: _Pending) -> None:
-    cursor = parser.cursor
-    cursor.skip()
-    start = cursor.position
-    is_dense = cursor.accept_word("dense")
-    if is_dense:
-        cursor.expect("<")
-    value = cursor.attribute()
-    if not isinstance(value, bool | int | float):
-        raise cursor.error(f"got {value!r}, expected a number or a boolean", start)
-    if is_dense:
-        cursor.expect(">")
-    cursor.expect(":")
-    type_ = cursor.type()
-    if isinstance(type_, TensorType) != is_dense:
-        wanted = "dense<…> for a tensor" if not is_dense else "a tensor type for dense<…>"
-        raise cursor.error(f"got {type_}, expected {wanted}", start)
-    pending.types, pending.attributes = [type_], {"value": value}
-
-
-def _bindings(parser: _Parser) -> tuple[list[str], list[Value]]:
-    """`%a = %b, …)`: the new names and the values they start from."""
-    cursor = parser.cursor
-    names: list[str] = []
-    values: list[Value] = []
-    if cursor.accept(")"):
-        return names, values
-    while True:
-        cursor.skip()
-        names.append(parser.claim(cursor.position))
-        cursor.expect("=")
-        values.append(parser.use())
-        if not cursor.accept(","):
-            cursor.expect(")")
-            return names, values
-
-
-def _parse_for(parser: _Parser, pending: _Pending) -> None:
-    cursor = parser.cursor
-    cursor.skip()
-    variable = parser.claim(cursor.position)
-    bounds = []
-    for word in ("=", "to", "step"):
-        if word == "=":
-            cursor.expect(word)
-        else:
-            cursor.expect_word(word)
-        bounds.append(parser.use())
-    names: list[str] = []
-    inits: list[Value] = []
-    start = cursor.position
-    if cursor.accept_word("iter_args"):
-        cursor.expect("(")
-        names, inits = _bindings(parser)
-        cursor.expect("->")
-        pending.types = parser.type_list()
-    parser.check_types(inits, pending.types, start)
-    cursor.expect(":")
-    start = cursor.position
-    type_ = cursor.type()
-    parser.check_types(bounds, [type_] * 3, start)
-    parser.open_scope()
-    block = Block([type_, *pending.types])
-    for text, value in zip([variable, *names], block.arguments, strict=True):
-        parser.bind(text, value)
-    pending.operands = [*bounds, *inits]
-    pending.regions = [parser.region(block)]
-    parser.close_scope()
-    pending.attributes = cursor.attributes()
-
-
-def _parse_if(parser: _Parser, pending: _Pending) -> None:
-    cursor = parser.cursor
-    cursor.skip()
-    start = cursor.position
-    pending.operands = [parser.use()]
-    parser.check_types(pending.operands, [SCALARS["i1"]], start)
-    if cursor.accept("->"):
-        pending.types = parser.type_list()
-    regions = [parser.region(Block())]
-    if cursor.accept_word("else"):
-        regions.append(parser.region(Block()))
-    pending.regions = regions
-    pending.attributes = cursor.attributes()
-
-
-def _parse_while(parser: _Parser, pending: _Pending) -> None:
-    cursor = parser.cursor
-    cursor.expect("(")
-    names, inits = _bindings(parser)
-    cursor.expect(":")
-    start = cursor.position
-    ins = parser.type_list()
-    parser.check_types(inits, ins, start)
-    cursor.expect("->")
-    outs = parser.type_list()
-    parser.open_scope()
-    before = Block(ins)
-    for text, value in zip(names, before.arguments, strict=True):
-        parser.bind(text, value)
-    first = parser.region(before)
-    parser.close_scope()
-    cursor.expect_word("do")
-    start = cursor.position
-    second = parser.region()
-    got = [value.type for value in second.block.arguments]
-    if got != outs:
-        raise cursor.error(f"got block arguments {_shown(got)}, expected {_shown(outs)}", start)
-    pending.operands, pending.types, pending.regions = inits, outs, [first, second]
-    pending.attributes = cursor.attributes()
-
-
-def _shown(types: Sequence[Type]) -> str:
-    return "(" + ", ".join(map(str, types)) + ")"
-
-
-def _parse_condition(parser: _Parser, pending: _Pending) -> None:
-    cursor = parser.cursor
-    cursor.expect("(")
-    start = cursor.position
-    condition = parser.use()
-    parser.check_types([condition], [SCALARS["i1"]], start)
-    cursor.expect(")")
-    rest: list[Value] = []
-    if cursor.operand_follows_in_line():
-        rest = parser.uses()
-        cursor.expect(":")
-        start = cursor.position
-        types = [cursor.type()]
-        while cursor.accept(","):
-            types.append(cursor.type())
-        parser.check_types(rest, types, start)
-    pending.operands = [condition, *rest]
-
-
-# The ops whose text is not `name operands {attributes} : types`; the printer has the same keys.
-CUSTOM_FORMS: dict[str, Callable[[_Parser, _Pending], None]] = {
-    "tt.func": _parse_func,
-    "arith.constant": _parse_constant,
-    "scf.for": _parse_for,
-    "scf.if": _parse_if,
-    "scf.while": _parse_while,
-    "scf.condition": _parse_condition,
-}

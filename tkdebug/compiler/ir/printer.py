@@ -8,21 +8,16 @@ module, and `print(parse(print(m))) == print(m)`.
 from __future__ import annotations
 
 import json
-import math
-import re
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.ir.attribute_text import attributes_text, is_bare_name, location_text
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Value
-from tkdebug.compiler.ir.layout_text import LayoutAliases, LayoutText, layout_text
-from tkdebug.compiler.ir.location import Location, SourceLocation
+from tkdebug.compiler.ir.layout_text import LayoutAliases
 from tkdebug.compiler.ir.naming import NameTable, constant_hint
-from tkdebug.compiler.ir.types import ScalarType, TensorType, Type, type_text
+from tkdebug.compiler.ir.printed_forms import PRINTED_FORMS
+from tkdebug.compiler.ir.types import Type, type_text
 from tkdebug.compiler.layouts.linear import LinearLayout
-
-_BARE_NAME = re.compile(r"[A-Za-z_][\w$]*(?:\.[\w$]+)*", re.ASCII)
-_CANONICAL_NAN = struct.pack(">d", math.nan)
 
 
 def print_module(module: Module, locations: bool = False, ids: bool | None = None) -> str:
@@ -79,9 +74,9 @@ def print_operation(op: Operation, locations: bool = False) -> str:
     top = op
     while top.block is not None and top.block.parent_op is not None:
         top = top.block.parent_op
-    printer = _Printer("", locations, locations)
+    printer = ModulePrinter("", locations, locations)
     printer.operation(top, "")
-    shown = _Printer("", locations, locations)
+    shown = ModulePrinter("", locations, locations)
     shown.names = printer.names
     shown.aliases = printer.aliases
     shown.fixed_names = True
@@ -91,8 +86,8 @@ def print_operation(op: Operation, locations: bool = False) -> str:
 
 def _print(
     module: Module, locations: bool, ids: bool | None, aliases: LayoutAliases | None = None
-) -> _Printer:
-    printer = _Printer(module.name, locations, locations if ids is None else ids)
+) -> ModulePrinter:
+    printer = ModulePrinter(module.name, locations, locations if ids is None else ids)
     if aliases is not None:
         printer.aliases = aliases
     for op in module.body.operations:
@@ -100,64 +95,7 @@ def _print(
     return printer
 
 
-def attribute_text(value: Attribute | Type, layout: LayoutText = layout_text) -> str:
-    """An attribute value as text, layouts as `layout` writes them."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case float():
-            return _float_text(value)
-        case str():
-            return json.dumps(value)
-        case LinearLayout():
-            return layout(value)
-        case tuple():
-            return "[" + ", ".join(attribute_text(item, layout) for item in value) + "]"
-        case _:
-            return type_text(value, layout)
-
-
-def _float_text(value: float) -> str:
-    if math.isnan(value):
-        bits = struct.pack(">d", value)
-        return "nan" if bits == _CANONICAL_NAN else f"nan(0x{bits.hex()})"
-    return repr(value)
-
-
-def attributes_text(attributes: Mapping[str, Attribute], layout: LayoutText = layout_text) -> str:
-    """` {name = value, …}`, or nothing when there are none."""
-    if not attributes:
-        return ""
-    items = (
-        f"{name if _BARE_NAME.fullmatch(name) else json.dumps(name)} = "
-        f"{attribute_text(value, layout)}"
-        for name, value in attributes.items()
-    )
-    return " {" + ", ".join(items) + "}"
-
-
-def location_text(location: Location) -> str:
-    """What stands inside `loc(...)`."""
-    places = [_place_text(place) for place in location.sources]
-    if isinstance(location, SourceLocation):
-        return places[0]
-    return "fused[" + ", ".join(places) + "]"
-
-
-def _place_text(place: SourceLocation | None) -> str:
-    chain = []
-    while place is not None:
-        file, function = json.dumps(place.file), json.dumps(place.function)
-        chain.append(f"{file}:{place.line}:{place.column} in {function}")
-        place = place.caller
-    return " at ".join(chain)
-
-
-class _Printer:
+class ModulePrinter:
     """State of one printing: the lines so far and the names given."""
 
     def __init__(self, function: str, locations: bool, ids: bool) -> None:
@@ -173,20 +111,25 @@ class _Printer:
         self.used_layouts: dict[LinearLayout, None] = {}
 
     def text(self) -> str:
+        """The whole text."""
         definitions = [self.aliases.definition(layout) for layout in self.used_layouts]
         return "\n".join([*definitions, *self.lines]) + "\n"
 
     def layout(self, layout: LinearLayout) -> str:
+        """A layout by its alias, which the text will define."""
         self.used_layouts[layout] = None
         return self.aliases(layout)
 
     def type(self, type_: Type) -> str:
+        """A type."""
         return type_text(type_, self.layout)
 
     def types(self, types: Sequence[Type]) -> str:
+        """`(type, …)`."""
         return "(" + ", ".join(map(self.type, types)) + ")"
 
     def attributes(self, attributes: Mapping[str, Attribute]) -> str:
+        """` {name = value, …}`, or nothing when there are none."""
         return attributes_text(attributes, self.layout)
 
     def signature(self, operands: Sequence[Value], results: Sequence[Value]) -> str:
@@ -202,19 +145,23 @@ class _Printer:
         return f" : {left} -> {right}"
 
     def define(self, values: Sequence[Value], hint: str | None = None) -> str:
+        """Name `values`; gives `%x, %y, …`."""
         if not self.fixed_names:
             for value in values:
                 self.names[value] = self.table.allocate(value.name, hint)
         return ", ".join("%" + self.name(value) for value in values)
 
     def name(self, value: Value) -> str:
+        """The name of a value."""
         # A value that is used but never defined is an error the verifier reports by this name.
         return self.names.get(value, "<undefined>")
 
     def uses(self, values: Sequence[Value]) -> str:
+        """`%x, %y, …`."""
         return ", ".join("%" + self.name(value) for value in values)
 
     def parameters(self, block: Block) -> str:
+        """Name a block's arguments; gives `%x: type, …`."""
         self.define(block.arguments)
         return ", ".join(
             f"%{self.name(value)}: {self.type(value.type)}" for value in block.arguments
@@ -224,10 +171,10 @@ class _Printer:
         """Print one operation and everything inside it."""
         results = self.define(op.results, constant_hint(op)) + " = " if op.results else ""
         self.op_lines[len(self.lines) + 1] = op
-        custom = CUSTOM_FORMS.get(op.name)
+        custom = PRINTED_FORMS.get(op.name)
         if custom is None or not custom(self, op, indent, results):
             name = op.name
-            if custom is not None or not _BARE_NAME.fullmatch(name):
+            if custom is not None or not is_bare_name(name):
                 name = json.dumps(name)
             self._generic(op, indent, results + name)
         if self.locations:
@@ -253,146 +200,7 @@ class _Printer:
         self.lines.append(indent + "})" + self.signature(op.operands, op.results))
 
     def body(self, block: Block, indent: str) -> None:
+        """Print the operations of a block."""
         inner = indent + "  "
         for op in block.operations:
             self.operation(op, inner)
-
-
-def _is_single_block(op: Operation, regions: int) -> bool:
-    return len(op.regions) == regions and all(len(region.blocks) == 1 for region in op.regions)
-
-
-def _types(values: Sequence[Value]) -> list[Type]:
-    return [value.type for value in values]
-
-
-def _print_func(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
-    if results or op.operands or not _is_single_block(op, 1):
-        return False
-    name = op.attributes.get("sym_name", printer.function)
-    if not isinstance(name, str):
-        return False
-    attributes = {key: value for key, value in op.attributes.items() if key != "sym_name"}
-    symbol = name if _BARE_NAME.fullmatch(name) else json.dumps(name)
-    head = f"{indent}tt.func @{symbol}({printer.parameters(op.regions[0].block)})"
-    if attributes:
-        head += " attributes" + printer.attributes(attributes)
-    printer.lines.append(head + " {")
-    printer.body(op.regions[0].block, indent)
-    printer.lines.append(indent + "}")
-    return True
-
-
-def _print_constant(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
-    value = op.attributes.get("value")
-    if (
-        len(op.results) != 1
-        or len(op.attributes) != 1
-        or not isinstance(value, bool | int | float)
-        or op.operands
-        or op.regions
-    ):
-        return False
-    type_ = op.results[0].type
-    text = attribute_text(value)
-    shown = f"dense<{text}>" if isinstance(type_, TensorType) else text
-    printer.lines.append(f"{indent}{results}arith.constant {shown} : {printer.type(type_)}")
-    return True
-
-
-def _print_for(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
-    if len(op.operands) < 3 or not _is_single_block(op, 1):
-        return False
-    block = op.regions[0].block
-    bounds, inits = op.operands[:3], op.operands[3:]
-    carried = _types(inits)
-    if (
-        not block.arguments
-        or any(value.type != block.arguments[0].type for value in bounds)
-        or _types(op.results) != carried
-        or _types(block.arguments[1:]) != carried
-    ):
-        return False
-    printer.define(block.arguments)
-    variable = block.arguments[0]
-    low, high, step = ("%" + printer.name(value) for value in bounds)
-    head = f"{results}scf.for %{printer.name(variable)} = {low} to {high} step {step}"
-    if inits:
-        pairs = _pairs(printer, block.arguments[1:], inits)
-        head += f" iter_args({pairs}) -> {printer.types(carried)}"
-    printer.lines.append(f"{indent}{head} : {printer.type(variable.type)} {{")
-    printer.body(block, indent)
-    printer.lines.append(indent + "}" + printer.attributes(op.attributes))
-    return True
-
-
-def _pairs(printer: _Printer, arguments: Sequence[Value], inits: Sequence[Value]) -> str:
-    return ", ".join(
-        f"%{printer.name(argument)} = %{printer.name(init)}"
-        for argument, init in zip(arguments, inits, strict=True)
-    )
-
-
-def _print_if(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
-    count = len(op.regions)
-    if len(op.operands) != 1 or count not in (1, 2) or not _is_single_block(op, count):
-        return False
-    if op.operands[0].type != ScalarType("i1") or any(r.block.arguments for r in op.regions):
-        return False
-    head = f"{results}scf.if {printer.uses(op.operands)}"
-    if op.results:
-        head += f" -> {printer.types(_types(op.results))}"
-    printer.lines.append(f"{indent}{head} {{")
-    printer.body(op.regions[0].block, indent)
-    if count == 2:
-        printer.lines.append(indent + "} else {")
-        printer.body(op.regions[1].block, indent)
-    printer.lines.append(indent + "}" + printer.attributes(op.attributes))
-    return True
-
-
-def _print_while(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
-    if not _is_single_block(op, 2):
-        return False
-    before, after = (region.block for region in op.regions)
-    ins, outs = _types(op.operands), _types(op.results)
-    if _types(before.arguments) != ins or _types(after.arguments) != outs:
-        return False
-    printer.define(before.arguments)
-    pairs = _pairs(printer, before.arguments, op.operands)
-    printer.lines.append(
-        f"{indent}{results}scf.while ({pairs}) : {printer.types(ins)} -> {printer.types(outs)} {{"
-    )
-    printer.body(before, indent)
-    printer.lines.append(indent + "} do {")
-    if after.arguments:
-        printer.lines.append(f"{indent}^bb0({printer.parameters(after)}):")
-    printer.body(after, indent)
-    printer.lines.append(indent + "}" + printer.attributes(op.attributes))
-    return True
-
-
-def _print_condition(printer: _Printer, op: Operation, indent: str, results: str) -> bool:
-    if results or not op.operands or op.regions or op.attributes:
-        return False
-    if op.operands[0].type != ScalarType("i1"):
-        return False
-    condition, *rest = op.operands
-    head = f"{indent}scf.condition(%{printer.name(condition)})"
-    if rest:
-        head += f" {printer.uses(rest)}{printer.signature(rest, ())}"
-    printer.lines.append(head)
-    return True
-
-
-_CustomForm = Callable[[_Printer, Operation, str, str], bool]
-# A form declines (False) an op that does not have its shape; that op is then printed in the
-# generic form with its name in quotes, which is how the parser distinguishes the two.
-CUSTOM_FORMS: dict[str, _CustomForm] = {
-    "tt.func": _print_func,
-    "arith.constant": _print_constant,
-    "scf.for": _print_for,
-    "scf.if": _print_if,
-    "scf.while": _print_while,
-    "scf.condition": _print_condition,
-}

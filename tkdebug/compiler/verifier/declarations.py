@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tkdebug.compiler.ir.attribute_text import attribute_text
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.op_view import Kind, OpView
-from tkdebug.compiler.ir.printer import attribute_text
 
 
 def broken_declaration(op: Operation, view: type[OpView]) -> str | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
     from tkdebug.interpreter.evaluator import Evaluator
-    from tkdebug.interpreter.probes.reports import CheckedLaunch
+    from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
     from tkdebug.interpreter.tiles.values import TileValue
 
 # Launches of up to so many programs are looked at as a whole, if that takes no longer.

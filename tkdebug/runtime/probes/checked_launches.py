@@ -37,7 +37,7 @@ from tkdebug.watches.in_force import WATCHES
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
-    from tkdebug.interpreter.probes.reports import CheckedLaunch
+    from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.instrumentation.measuring import Kernel
     from tkdebug.runtime.probes.held_arguments import HeldArguments
@@ -275,7 +275,7 @@ class CheckedLaunches:
 
 def _launch_of(pending: PendingTable) -> CheckedLaunch:
     """What the faults of a launch name."""
-    from tkdebug.interpreter.probes.reports import CheckedLaunch
+    from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
 
     passed, known = pending.arguments, pending.known
     launch = CheckedLaunch(

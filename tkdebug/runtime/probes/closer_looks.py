@@ -17,7 +17,7 @@ from tkdebug.terminal_text import tell
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
-    from tkdebug.interpreter.probes.reports import CheckedLaunch
+    from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
     from tkdebug.runtime.probes.checked_launches import PendingTable
 
 # Of each kernel, and so many that find nothing new; and the time of all in a process.

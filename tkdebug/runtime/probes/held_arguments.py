@@ -19,7 +19,7 @@ from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 if TYPE_CHECKING:
     import torch
 
-    from tkdebug.interpreter.probes.reports import PassedTensor
+    from tkdebug.interpreter.probes.checked_launch import PassedTensor
     from tkdebug.interpreter.replay import Parameters
 
 # More is not copied from the device.
@@ -162,7 +162,7 @@ def _held(value: Any, passed: PassedTensor | None) -> Any:
         return value
     import torch
 
-    from tkdebug.interpreter.probes.reports import PassedTensor
+    from tkdebug.interpreter.probes.checked_launch import PassedTensor
 
     if isinstance(value, TensorDescriptor):
         return _Held.of(value.base, value.padding, PassedTensor.of(value.base))

@@ -20,7 +20,7 @@ from tkdebug.compiler.probes.live_memory import (
     without,
 )
 from tkdebug.interpreter.memory.address_registry import ADDRESSES, FreedTensor
-from tkdebug.interpreter.probes.reports import PassedTensor
+from tkdebug.interpreter.probes.checked_launch import PassedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from tkdebug.terminal_text import tell
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
     from tkdebug.events import Fault
-    from tkdebug.interpreter.probes.reports import CheckedLaunch
+    from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
 
 
 def has_log(plan: ProbePlan) -> bool:
@@ -35,7 +35,7 @@ def races(
         records: gives bytes of the records, from a first one on so many.
     """
     # The interpreter's judgement, which other launches do without.
-    from tkdebug.interpreter.checks.races.logged_races import logged_races
+    from tkdebug.interpreter.probes.logged_races import logged_races
 
     judged = logged_races(plan, launch, counters, records)
     if judged.unseen is not None:

@@ -20,7 +20,7 @@ from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
 if TYPE_CHECKING:
     import torch
 
-    from tkdebug.interpreter.probes.reports import PassedTensor
+    from tkdebug.interpreter.probes.checked_launch import PassedTensor
 
 # As the kernel compares addresses, as signed numbers.
 _NO_END = (1 << 63) - 1
@@ -99,7 +99,7 @@ def _tensor_classes() -> tuple[type[torch.Tensor], type[PassedTensor]]:
     """What the reports of a launch take, they load with torch: not before there is a launch."""
     from torch import Tensor
 
-    from tkdebug.interpreter.probes.reports import PassedTensor
+    from tkdebug.interpreter.probes.checked_launch import PassedTensor
 
     return Tensor, PassedTensor
 

@@ -79,17 +79,24 @@ def tile_is_inside(
     except _UnknownReachError:
         return None
     emit = ctx.emit
-    # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
-    # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
-    # before the tensor lies very far behind it.
+    loop = _loop_around(op)
     size = emit.binary("sub", end, first)
     last = emit.add(reach.span, size_bytes - 1)
-    places = emit.binary("sub", size, last)
-    places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
-    inside = emit.icmp("ult", emit.binary("sub", reach.low, first), places)
+    begin = emit.binary("sub", reach.low, first)
+    if loop is None:
+        # As unsigned numbers: a sum that wrapped comes of a negative begin. Neither comparison
+        # waits for the other.
+        is_behind = emit.icmp("sge", begin, integer("i64", 0))
+        inside = emit.bit_and(emit.icmp("ult", emit.add(begin, last), size), is_behind)
+    else:
+        # How many bytes the tile spans is the same in all iterations of a loop that moves it, and
+        # so are the places where it may begin: a loop has one comparison. As unsigned numbers:
+        # what lies before the tensor lies very far behind it.
+        places = emit.binary("sub", size, last)
+        places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
+        inside = emit.icmp("ult", begin, places)
     # All conditions first: the accesses of a tensor have them in common.
     inside = emit.bit_and(corners.all_conditions(), inside)
-    loop = _loop_around(op)
     is_before = loop is not None and not any(_is_in(value, loop) for value in corners.scalars)
     return TileTest(inside, is_before)
 

@@ -41,7 +41,7 @@ from tkdebug.interpreter.checks.races.happens_before import HappensBefore, Meani
 from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is_silent_flag
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.touched import Touched
-from tkdebug.interpreter.probes.reports import CheckedLaunch, PassedTensor
+from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
 
 # Of programs that synchronise, each access is looked at by itself.
 MOST_EVENTS = 1 << 14

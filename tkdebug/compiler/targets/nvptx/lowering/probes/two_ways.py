@@ -1,0 +1,188 @@
+"""Both ways of a tested access: the bare one, and the one that tests each vector and element.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.probes import table
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
+    TestedAccess,
+    report_bits,
+    result_words,
+    tile_is_whole,
+)
+from tkdebug.compiler.targets.nvptx.lowering.probes.group_places import group_places
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+
+_WORD_BITS = 32
+# What the text of both ways is written with.
+REGISTERS = (
+    ".reg .pred q, b, bad;",
+    ".reg .b64 base, o, l, size, lim, vlim;",
+    ".reg .b32 n, n2, t;",
+    ".reg .b16 h;",
+)
+# Writes the instructions for one group of registers, by its number.
+_Group = Callable[[int], None]
+
+
+class TwoWays:
+    """Writes both ways of an access.
+
+    Args:
+        ctx: the kernel.
+        access: what is tested.
+        text: where it is written.
+        owner: i1: whether this thread acts for its elements; None where all do.
+
+    Attributes:
+        whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
+            not known, and there is only the second way.
+    """
+
+    def __init__(
+        self, ctx: Lowering, access: TestedAccess, text: InlinePTX, owner: LLVMValue | None = None
+    ) -> None:
+        self.whole = tile_is_whole(ctx, access)
+        self._places = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
+        self._bits = {} if access.order is None else access.order.positions()
+        self._ctx = ctx
+        self._access = access
+        self._text = text
+        self._owner = owner
+        assert ctx.probes is not None
+        self._probes = ctx.probes
+        # Of the tensor: its size, and below which offset an element or a vector may begin.
+        self.size, self.limit = "size", "lim"
+        self.element_bytes = access.site.element_bytes
+        self.vector_limit = self.limit if access.group == 1 else "vlim"
+
+    def place(self, group: int, offset_bytes: int = 0) -> str:
+        """Where so many bytes behind the first element of a group are, as an operand."""
+        place = self._places[group]
+        offset = place.offset_bytes + offset_bytes
+        return f"{self._text.use(self._access.pointers[place.register])}{offset:+}"
+
+    def pointer(self, group: int) -> tuple[str, int]:
+        """A register and a number whose sum is the pointer of a group's first element."""
+        place = self._places[group]
+        return self._text.use(self._access.pointers[place.register]), place.offset_bytes
+
+    def write(
+        self, near: _Group, far: _Group, before_far: Sequence[str] = (), end: Sequence[str] = ()
+    ) -> None:
+        """Write them.
+
+        Args:
+            near: the access of a group as it is without probes.
+            far: that of its good elements; notes the bad ones. `o` is how far its first byte is
+                behind the tensor's.
+            before_far: comes before the first group of the second way.
+            end: comes after the last one.
+        """
+        access, text = self._access, self._text
+        text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
+        if self.whole is not None:
+            text.put(f"@!{text.use(self.whole)} bra.uni FAR;")
+            for group in range(len(access.firsts)):
+                near(group)
+            text.put("bra DONE;", "FAR:")
+        text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
+        first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
+        text.put(f"sub.s64 size, {end_of_tensor}, {first};")
+        text.put(*self._limited("lim", 1))
+        if access.group > 1:
+            text.put(*self._limited("vlim", access.group))
+        before = ""
+        for group in range(len(access.firsts)):
+            pointer, offset = self.pointer(group)
+            if pointer != before:
+                text.put(f"sub.s64 base, {pointer}, {first};")
+            before = pointer
+            text.put(f"add.s64 o, base, {offset};")
+            far(group)
+        text.put(*end)
+        if access.site.is_recomputed:
+            slot = text.use(self._ctx.emit.cast("ptrtoint", self._probes.slot(access.site), "i64"))
+            text.put("mov.b64 o, 1;")
+            text.put(f"@bad st.relaxed.gpu.global.u64 [{slot}+{table.COUNT}], o;")
+        text.put("DONE:")
+
+    def emit(self) -> Registers:
+        """Write the text, and the report; the text's results but for what is reported."""
+        results = self._text.emit(self._ctx)
+        words = len(self._words())
+        if words:
+            report_bits(self._ctx, self._access, results[-words:], self.whole)
+        return results[: len(results) - words]
+
+    def _words(self) -> list[str]:
+        """The words of bits, which are the last results."""
+        count = result_words(self._access)
+        first = len(self._text.results) - count
+        return [f"${first + word}" for word in range(count)]
+
+    def noted(self, group: int, element: int) -> tuple[str, ...]:
+        """Instructions that note an element of a group where `b` says that it is bad."""
+        if self._access.site.is_recomputed:
+            # Where one in the middle is bad, so is the first or the last.
+            is_end = element in (0, self._access.group - 1)
+            return ("or.pred bad, bad, b;",) if is_end else ()
+        place = self._bits.get(self._access.firsts[group] + element)
+        if place is None:
+            return ()
+        number, bit = divmod(place, _WORD_BITS)
+        word = self._words()[number]
+        return (f"@b or.b32 {word}, {word}, {1 << bit};",)
+
+    def compared_vector(self, group: int) -> list[str]:
+        """Instructions that compare a group's offset, and note its bad elements.
+
+        `q` says whether all of it is masked on and good, `b` whether it is masked on and is not.
+        """
+        lines: list[str] = []
+        compared, size_bytes = self.compared(group, "o", self.vector_limit), self.element_bytes
+        if self._access.site.is_recomputed or self._access.group == 1:
+            return [compared, *self.noted(group, 0)]
+        for element in range(self._access.group):
+            noted = self.noted(group, element)
+            if noted:
+                lines.append(f"add.s64 l, o, {element * size_bytes};")
+                lines += [self.compared(group, "l", self.limit), *noted]
+        return [*lines, compared]
+
+    def _limited(self, name: str, elements: int) -> tuple[str, str]:
+        """Below which offset so many elements may begin; computed here, to stay in no register."""
+        size_bytes = elements * self._access.site.element_bytes
+        return f"sub.s64 {name}, size, {size_bytes - 1};", f"max.s64 {name}, {name}, 0;"
+
+    def compared(self, group: int, offset: str, limit: str) -> str:
+        """The instruction that compares an offset, where the group is masked on.
+
+        `q` says whether it is below the limit, `b` whether it is not.
+        """
+        mask = self._mask(group)
+        if mask is None:
+            return f"setp.lt.u64 q|b, {offset}, {limit};"
+        return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
+
+    def guard(self, group: int) -> str:
+        """What an instruction goes by: mask and owner."""
+        mask, owner = self._mask(group), self._owner
+        both = owner if mask is None else mask
+        if mask is not None and owner is not None:
+            both = self._ctx.emit.bit_and(owner, mask)
+        return "" if both is None else f"@{self._text.use(both)} "
+
+    def _mask(self, group: int) -> LLVMValue | None:
+        if self._access.mask is None:
+            return None
+        mask = self._access.mask[self._access.firsts[group]]
+        return None if mask.constant == 1 else mask
