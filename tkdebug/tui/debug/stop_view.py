@@ -127,8 +127,8 @@ class StopView(Container):
         slider.show(view.timeline, keeps_place=not is_new, why_none=why_none)
         times = self.query_one("#debug-times", TimeLog)
         # In the list the cursor may be ahead of what the slider has heard of.
-        is_listed = not is_new and self.has_class("-times")
-        times.show(view.timeline, times.index if is_listed else slider.index)
+        leads = not is_new and times.has_focus
+        times.show(view.timeline, times.index if leads else slider.index)
 
     @staticmethod
     def _is_same_stop(one: View, other: View) -> bool:
