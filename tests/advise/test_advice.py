@@ -12,6 +12,7 @@ from tkdebug.advice import judging
 from tkdebug.advice.rules import look_at
 from tkdebug.cli import main
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
+from tkdebug.instrument.renderers.advice_formats import advice_text
 
 # One for each way in which facts are gathered; `corpus.py` has the others.
 SOME = (
@@ -149,6 +150,24 @@ def test_the_command_says_what_it_predicts(script, capfd):
     assert "60 launches of less than a microsecond each" in out
     assert "0.0" not in out
     assert re.search(r"on an .+ (by its data sheet|as measured on \d{4}-\d\d-\d\d)", out)
+
+
+def test_arguments_that_keep_accesses_narrow_are_named():
+    messages = [r.message for r in corpus.run("variants", "add_padded").remarks]
+    assert any("`stride` is not known to be a multiple of 16 (pad rows" in m for m in messages)
+    (first, *_) = corpus.run("compute_more", "matmul_odd").remarks
+    assert first.kind == "not-pipelined"
+    assert re.search(r"takes 4 at least: `\w+` is not known to be a multiple of 16", first.message)
+
+
+def test_what_bounds_a_kernel_without_a_remark_is_said():
+    told = corpus.run("good_memory", "dropout")
+    assert told.remarks == ()
+    cost = replace(told.cost, kernel="silent")
+    text = "".join(advice_text((), lambda file, line: None, (told.cost, cost, cost)))
+    lines = text.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [told.cost.kernel, "silent"]
+    assert "it is bound by int instructions, " in lines[0]
 
 
 def test_an_unknown_architecture_is_one_line(script, capfd):

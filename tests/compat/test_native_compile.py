@@ -22,6 +22,8 @@ from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.jit.function import jit
+from tkdebug.runtime.launch import positional_run
+from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 
 @jit
@@ -112,6 +114,25 @@ def test_hooks_hear_of_a_settled_run(kernel):
     run(torch.ones(8), torch.ones(8), 64, None, stream=7)
     assert seen == [((1, 1, 1), (64, None, 64))]
     assert len(kernel.submitted) == 2
+
+
+def test_settled_run_that_is_packed_is_kept_with_its_caller(kernel, monkeypatch):
+    flights, noted = InFlight(), []
+    flights.watched = True
+    monkeypatch.setattr(positional_run, "IN_FLIGHT", flights)
+    hook = Hook(enter=lambda of, record: None)
+    HOOKS.add(hook)
+    note = {kernel: lambda *launch: noted.append(launch[1:5])}
+    HOOKS.pack_natively(hook, SimpleNamespace(notes=note, time_of=lambda launch: None))
+    x = torch.ones(8)
+    try:
+        settled_run(kernel)(x, x, 64, None, stream=7)
+    finally:
+        HOOKS.remove(hook)
+    (flight,) = flights.latest
+    assert noted == [(1, 1, 1, 7)]
+    assert flight.values == (x.data_ptr(), x.data_ptr(), 64, None)
+    assert flight.caller.function == "test_settled_run_that_is_packed_is_kept_with_its_caller"
 
 
 def test_settled_run_leaves_to_torch_what_is_torchs(kernel, monkeypatch):

@@ -221,6 +221,50 @@ def test_an_element_is_watched_from_the_launch_s_arguments(debugged):
     assert (stop["reason"], reached) == ("data breakpoint", line("store"))
 
 
+def test_frames_of_the_script_have_their_own_variables(debugged):
+    def walk(client):
+        stop, frames, _ = stopped(client)
+        frame = next(each["id"] for each in frames if each["name"] == "launch_scaled")
+        values = client.values(frame)
+        own = client.request("evaluate", expression="x", frameId=frame)["result"]
+        offered = client.request("completions", frameId=frame, text="mar", column=4)["targets"]
+        client.request("continue", threadId=stop["threadId"])
+        return values, own, offered
+
+    def launch_scaled():
+        x, marked = torch.zeros(3), 7
+        twice_called[(1,)](torch.ones(8), torch.zeros(8), BLOCK=8)
+        return x, marked
+
+    values, own, offered = debugged(walk, launch_scaled, breakpoints=at_lines("first call"))
+    assert values["marked"]["value"] == "7"
+    assert own == "float32[3] [0 0 0]"
+    assert [one["label"] for one in offered] == ["marked"]
+
+
+def test_the_debug_console_answers_commands_that_only_look(debugged):
+    def walk(client):
+        stop, frames, _ = stopped(client)
+        frame = frames[0]["id"]
+
+        def ask(text, context="repl"):
+            return client.request("evaluate", expression=text, frameId=frame, context=context)
+
+        shown = [ask(text)["result"] for text in ("why a[3]", "tile a[:3]", "a.shape", "programs")]
+        for text, context in (("why a[99]", "repl"), ("why a[3]", "watch"), ("quit now", "repl")):
+            with pytest.raises(Refused):
+                ask(text, context)
+        client.request("continue", threadId=stop["threadId"])
+        return shown
+
+    _, launch = call_twice()
+    slice_, rows, shape, where = debugged(walk, launch, breakpoints=at_lines("second call"))
+    assert slice_.startswith("a[3] is 6 in program 0\ncomputed at, the last line first:\n")
+    assert rows.split() == ["0", "2", "4"]
+    assert shape == "torch.Size([8])"
+    assert where == "grid (4, 1, 1): all 4 programs are here"
+
+
 def test_values_are_evaluated_assigned_and_completed(debugged):
     def walk(client):
         stop, frames, _ = stopped(client)

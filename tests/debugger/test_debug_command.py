@@ -179,6 +179,18 @@ def test_commands_without_what_they_need_say_so(run):
     assert "*** expected an element of a tensor argument" in out
 
 
+def test_a_name_that_is_not_here_says_where_it_is(run):
+    _, out, _ = run(TWICE, typed="b 8\nc\np offs\np product\np nothing\nq\n")
+    assert "name 'offs' is not defined; it is a variable of polynomial, which called this" in out
+    assert "name 'product' is not defined; scaled binds it later" in out
+    assert "name 'nothing' is not defined\n" in out
+
+
+def test_an_index_too_large_says_that_the_first_axis_is_of_programs(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("p two[3]", "pid 1", "p two[9]"))
+    assert out.count("the first axis is that of the programs, `pid` selects one") == 1
+
+
 def test_a_moment_that_was_not_reached_is_refused(run):
     _, out, _ = run(TWICE, typed="b 15\nc\nmoment 9999\nw\nmoment 1\nq\n")
     assert "*** moment: the launch has not come to 9999 yet" in out
@@ -214,6 +226,14 @@ def test_an_unknown_kind_of_fault_is_pointed_out(run):
     _, out, _ = run("-c", "b fault ooh-load", "-c", "b fault oob-load", "-c", "q", TWICE)
     assert out.count("no fault of tkdebug's own is called") == 1
     assert "did you mean oob-load?" in out
+
+
+def test_faults_that_the_debugger_does_not_look_for_are_named(run):
+    words = ("b fault padding", "b fault race", "b fault oob-load", "q")
+    _, out, _ = run(*(word for each in words for word in ("-c", each)), TWICE)
+    assert "padding: not looked for in launches that are debugged; `tkdebug run` reports" in out
+    assert "race: not looked for in launches that are debugged; `tkdebug run --check race`" in out
+    assert out.count("not looked for") == 2
 
 
 def test_a_reader_that_has_gone_ends_the_session_without_a_traceback():

@@ -344,6 +344,42 @@ def test_a_watch_begins_with_the_value_at_its_stop():
     assert changes == ["0 -> 4", "4 -> 8"]
 
 
+def test_a_watched_variable_is_not_the_argument_of_the_same_name():
+    x, out = torch.tensor([float("inf"), 1.0]), torch.zeros(2)
+    front = run(kernels.born, (2,), x, out, set_up=lambda d: d.add(BreakKind.INF, "x"))
+    assert [stop.place.line for stop in front.stops] == [line("nan here")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "condition", "stops"),
+    [
+        (BreakKind.WRITE, "out[2]", "pid == 2", True),
+        (BreakKind.WRITE, "out[2]", "pid == 1", False),
+        (BreakKind.READ, "x[1]", "i == 1", True),
+        (BreakKind.READ, "x[1]", "i == 0", False),
+        (BreakKind.CHANGE, "launch", "x > 3", False),
+        (BreakKind.NAN, "y", "x > 9", False),
+        (BreakKind.END, "", "out.sum() == 11", True),
+        (BreakKind.END, "", "out.sum() == 12", False),
+        (BreakKind.END, "", "nothing", True),
+    ],
+)
+def test_conditions_hold_for_breakpoints_of_every_kind(kind, subject, condition, stops):
+    front = divergent([], lambda d: d.add(kind, subject, condition=condition))
+    assert bool(front.stops) is stops
+    assert front.breakpoints[0].hits == stops
+
+
+@pytest.mark.parametrize(("condition", "stops"), [("offs[0] == 4", True), ("offs[0] > 4", False)])
+def test_conditions_of_faults_and_watches_hold(condition, stops):
+    add = lambda d: d.add(BreakKind.FAULT, condition=condition)  # noqa: E731
+    front = run(kernels.overrun, (2,), torch.ones(6), torch.zeros(8), set_up=add, BLOCK=4)
+    assert bool(front.stops) is stops
+    add = lambda d: d.add(BreakKind.CHANGE, "total[0]", condition="start == 4")  # noqa: E731
+    front = run(kernels.summed, (1,), torch.ones(1, 12), torch.zeros(1), 12, set_up=add, BLOCK=4)
+    assert [stop.detail for stop in front.stops] == [("total[0] changed: 1 -> 2",)]
+
+
 def test_an_op_can_be_broken_at():
     front = twice([], lambda debugger: debugger.add(BreakKind.OP, "tt.store"))
     assert places(front) == [("twice_called", line("store"))]
@@ -412,6 +448,17 @@ def test_batches_are_distinguished(monkeypatch):
         "2 of 6 programs are here, 4 not begun",
     ]
     assert [one.hits for one in front.breakpoints] == [3]
+
+
+def test_going_back_through_batches_without_a_breakpoint_comes_to_the_beginning(
+    monkeypatch,
+):
+    from tkdebug.interpreter import batches
+
+    monkeypatch.setattr(batches, "_batch_size", lambda *_: 2)
+    set_up = lambda debugger: debugger.add(BreakKind.END) and None  # noqa: E731
+    front = twice([Continue(backwards=True)], set_up, 6)
+    assert [stop.reason for stop in front.stops][:2] == [Reason.END, Reason.BEGINNING]
 
 
 def test_a_front_in_another_thread_asks_in_the_stopped_one():

@@ -129,3 +129,19 @@ def test_ctrl_c_in_a_kernel_drops_what_was_to_come(run, monkeypatch):
     _, out, _ = run(TWICE, typed="b 14\nc\nc ;; p 11 ;; p 22\np 33\nq\n")
     assert "interrupted\n> " in out
     assert "not run: p 11 ;; p 22\n(tkdebug) 33 = 33\n" in out
+
+
+def test_run_begins_the_script_again_and_keeps_breakpoints(run, script):
+    script.write_text(SCRIPT.replace("    signal.raise", "    # signal.raise"))
+    typed = "b 7, launch == 1\nb 15\nc\nrun\nb\nc\nc\np y[1]\nrun\nc\nq\n"
+    status, out, _ = run(script, typed=typed)
+    assert out.count("lines.py(1)<module>()\n-> import signal\n") == 3
+    assert out.count("lines.py(7)double()\n") == 3
+    assert "lines.py:7 if launch == 1: met 1 time\n" in out
+    assert "lines.py(15)main()\n-> return y\n(tkdebug) 6\n" in out
+    assert status == 0
+
+
+def test_a_script_that_json_is_asked_for_is_not_begun_again(run, script):
+    _, out, _ = run("--json", script, typed="run\nq\n")
+    assert "run: only `tkdebug debug script.py` can begin its script again" in out

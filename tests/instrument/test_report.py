@@ -291,13 +291,14 @@ def test_chrome_trace_has_a_track_per_stream_on_which_launches_take_turns(tmp_pa
     recorder.stop(0)
     events = json.loads(report(path, "chrome-trace"))["traceEvents"]
     names = [e["args"]["name"] for e in events if e["ph"] == "M"]
-    assert names == ["k.py", "stream 7", "stream 8"]
+    seventh, eighth = (f"interpreted, on the CPU, stream {number}" for number in (7, 8))
+    assert names == ["k.py", seventh, eighth]
     first, second, third = (e for e in events if e["ph"] == "X")
     assert (first["name"], first["cat"], first["dur"]) == ("add_kernel", "interpret", 500)
     assert second["ts"] == pytest.approx(first["ts"] + 500)
     assert third["ts"] == pytest.approx(first["ts"] + 2)
     tracks = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
-    assert third["tid"] == tracks["stream 8"] != first["tid"] == tracks["stream 7"]
+    assert third["tid"] == tracks[eighth] != first["tid"] == tracks[seventh]
     assert 0 not in tracks.values()
     assert [e["name"] for e in events if e["ph"] == "B"] == ["add_kernel"]
 

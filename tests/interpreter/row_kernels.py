@@ -76,7 +76,7 @@ def tile_of_pairs(x_ptr, out_ptr, rows, n, BLOCK_R: tl.constexpr, BLOCK: tl.cons
 @tkdebug.jit
 def column_sums(
     x_ptr, out_ptr, M, N, stride_m, stride_n, SWAP: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CHOOSE: tl.constexpr = False,
 ):  # fmt: skip
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
@@ -86,7 +86,17 @@ def column_sums(
         x = tl.load(x_ptrs, mask=mask, other=0.0)  # ROW swapped
     else:
         x = tl.load(x_ptr + offs_m[:, None] * stride_m + offs_n[None, :] * stride_n, mask=mask)
+    if CHOOSE:
+        x = tl.where(offs_n[None, :] < N, x, 0.0)
     tl.atomic_add(out_ptr + offs_n, tl.sum(x, 0), mask=offs_n < N)
+
+
+@tkdebug.jit
+def chosen_columns(x_ptr, out_ptr, M, N, stride_m, stride_n, BLOCK: tl.constexpr):
+    m, n = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + n[:, None] * stride_n + m[None, :] * stride_m, mask=m[None, :] < M)
+    x = tl.where(n[:, None] < N, x, 0.0)
+    tl.store(out_ptr + n, tl.sum(x, 1), mask=n < N)
 
 
 @tkdebug.jit

@@ -418,6 +418,45 @@ def test_histograms_that_count_no_padding(other, how, n):
     assert torch.equal(out[:15].long(), torch.bincount(x, minlength=15))
 
 
+@tkdebug.jit
+def ranks(x_ptr, out_ptr, n, OTHER: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)[:, None]
+    rank = tl.zeros((BLOCK,), tl.int32)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        y = tl.load(x_ptr + cols, mask=cols < n, other=OTHER)[None, :]
+        is_before = cols[None, :] < offs[:, None]
+        rank += tl.sum(((y < x) | ((y == x) & is_before)).to(tl.int32), 1)  # BAD ranks
+    tl.store(out_ptr + offs, rank, mask=offs < n)
+
+
+@BUDGETS
+def test_ranks_that_count_padding(budget):
+    x, out = torch.arange(20.0) - 5, torch.zeros(20, dtype=torch.int32)
+    fault = only(run(ranks, (2,), x, out, 20, 0.0, BLOCK=16, budget=budget))
+    assert (fault.line, fault.index, fault.count) == (line("BAD ranks"), 6, 14)
+    assert not run(ranks, (2,), x, out, 20, float("inf"), BLOCK=16, budget=budget)
+    assert out.tolist() == list(range(20))
+
+
+@tkdebug.jit
+def masked_and_padded(x_ptr, y_ptr, out_ptr, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + cols, mask=cols < n)
+    y = tl.load(y_ptr + cols, mask=cols < n, other=3.0)
+    x = tl.where(cols < n, x, 0.0)
+    both = x * y if STEP == "product" else x + y
+    tl.store(out_ptr + row, tl.sum(both))  # BAD sum with a mask
+
+
+def test_padding_beside_what_was_cared_for():
+    x, y, out = torch.rand(3, 6), torch.rand(6), torch.zeros(3)
+    fault = only(run(masked_and_padded, (3,), x, y, out, 6, "sum", BLOCK=8))
+    assert (fault.line, fault.count) == (line("BAD sum with a mask"), 3)
+    assert not run(masked_and_padded, (3,), x, y, out, 6, "product", BLOCK=8)
+
+
 # Look-alikes that are right
 
 

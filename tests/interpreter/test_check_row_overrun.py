@@ -97,11 +97,11 @@ def test_rows_in_the_middle_of_a_tensor():
     reported(faults, "row_sum", "x_ptr", 20)
 
 
-def sums(m, n, swap, grid=(1,), block_m=64, strides=None):
+def sums(m, n, swap, grid=(1,), block_m=64, strides=None, choose=False):
     x = ones(m, n)
     return run(
         kernels.column_sums, grid, x, zeros(n), m, n, *(strides or x.stride()), SWAP=swap,
-        BLOCK_M=block_m, BLOCK_N=16,
+        BLOCK_M=block_m, BLOCK_N=16, CHOOSE=choose,
     )  # fmt: skip
 
 
@@ -115,6 +115,17 @@ def test_strides_that_are_swapped_in_the_kernel():
 def test_swapped_strides_of_tall_matrices(m, n):
     assert only(sums(m, n, True)).kind == "row-overrun"
     assert not sums(m, n, False)
+
+
+def test_swapped_strides_of_a_kernel_that_chooses_by_lane():
+    # The mask ends these lanes, so nothing beyond the row is dropped afterwards.
+    reported(sums(50, 10, True, choose=True), "swapped", "x_ptr", 10)
+    assert not sums(50, 10, False, choose=True)
+
+
+def test_columns_of_the_next_row_that_are_dropped_afterwards():
+    x = ones(12, 10)
+    assert not run(kernels.chosen_columns, (1,), x, zeros(10), 11, 10, *x.stride(), BLOCK=16)
 
 
 def test_swapped_strides_of_a_store():

@@ -265,6 +265,26 @@ def test_converted_gaps_keep_values_and_gradients(reported):
     assert not reported
 
 
+def test_only_gaps_are_marked_in_what_they_are_put_into(reported):
+    gap = double(50, 3)[48:49]
+    joined = torch.cat(tensors=[gap, ones(5).double()])
+    assert joined[1:].tolist() == [1.0] * 5
+    stacked = torch.stack([gap, torch.full((1,), 3.0, dtype=torch.float64)])
+    assert stacked[1].item() == 3
+    torch.relu_(input=ones(3))
+    assert not reported
+    assert (gap + ones(4, 1))[0, 0].view(torch.int32).eq(MARKS[torch.float32])
+
+
+def test_copies_that_are_gone_are_forgotten(reported):
+    out, others = double(50, 3), []
+    for size in range(1, 400):
+        assert HELD_GAPS.has(out.repeat(size))
+        others.append(ones(50 * size))  # is where the copy was
+    assert len(HELD_GAPS.allocations()) <= 65
+    assert not reported
+
+
 def test_output_that_is_written_in_full(reported):
     double(50, 4).sum()
     double(48, 3).sum()

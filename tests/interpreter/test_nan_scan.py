@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tkdebug.interpreter.checks.infs import all_finite
-from tkdebug.interpreter.checks.nan_scan import has_nan, quick_sum_of, sum_of
+from tkdebug.interpreter.numerics.nan_scan import has_nan, quick_sum_of, sum_of
 
 FLOATS = pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str

@@ -17,9 +17,9 @@ from tkdebug.compiler.probes.access_logs import LOG_BYTES, RACE
 from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.probes.watch_sites import records_words
 from tkdebug.events import Fault
-from tkdebug.interpreter.checks.races.logged_races import Judged, logged_races
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
+from tkdebug.interpreter.probes.logged_races import Judged, logged_races
 
 
 def with_log(launch: Launch, log_bytes: int = LOG_BYTES) -> tuple[Module, ProbePlan | None]:

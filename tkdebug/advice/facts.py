@@ -47,6 +47,7 @@ class AccessFacts:
         overfetch_bytes: of sectors that the launch reads or writes through it and does not need.
         footprint_bytes: of elements that the launch accesses through it, each once.
         why_narrow: why `width_bytes` is not more, "" where it is what is possible.
+        odd: which arguments keep addresses from being aligned, "" where others do or none.
         exact: whether counts are of all elements, not of a sample.
     """
 
@@ -79,6 +80,7 @@ class AccessFacts:
     footprint_bytes: int = 0
     tile_axes: int = 1
     why_narrow: str = ""
+    odd: str = ""
     exact: bool = True
 
     @property

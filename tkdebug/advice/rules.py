@@ -106,10 +106,14 @@ def narrow_accesses(launch: Launch) -> Iterator[Finding]:
         )
         why = f", because {access.why_narrow}" if access.why_narrow else ""
         message = (
-            f"{verb}{of_tensors(*accesses)}: {access.width_bytes} bytes a thread where "
+            f"{verb}{of_tensors(*accesses)}: {_bytes(access.width_bytes)} a thread where "
             f"{access.possible_bytes} are possible{why}"
         )
         yield Finding(frame, "narrow-access", message, work)
+
+
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count} bytes"
 
 
 _SLOW = {

@@ -67,9 +67,15 @@ def _waiting_products(launch: Launch) -> Iterator[Finding]:
         help_ = f"; num_stages={_USUAL_AHEAD + 1} loads {_USUAL_AHEAD} rounds ahead"
         message = (
             f"load{of_tensors(*alike)}: each round of the loop waits for it before its product "
-            f"begins, because {reason}{help_ if reason == _ONE_STAGE else ''}"
+            f"begins, because {reason}{help_ if reason == _ONE_STAGE else _odd(alike)}"
         )
         yield Finding(alike[0].frame, "not-pipelined", message, work)
+
+
+def _odd(accesses: list[AccessFacts]) -> str:
+    """Which arguments keep them from being wider, behind the reason."""
+    known = dict.fromkeys(access.odd for access in accesses if access.odd)
+    return f": {'; '.join(known)}" if known else ""
 
 
 def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tkdebug.advice.records import LaunchCost
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.cli.runs.compiled_run import check_output, compiled_run
@@ -29,11 +28,13 @@ def advise_command(arguments: Arguments) -> int:
         if arguments.format == "json":
             put_out((advice_json(advice),), arguments.output)
         else:
-            costs = launch_costs(run.session) if times_ns else ()
-            rates = [f"{cost_line(cost, times_ns.get(cost.kernel))}\n" for cost in costs]
+            costs = launch_costs(run.session)
+            rates = [
+                f"{cost_line(cost, times_ns.get(cost.kernel))}\n" for cost in costs if times_ns
+            ]
             # Without figures of the GPU no launch was judged, and stderr says so.
-            is_judged = bool(advice or run.session.records(LaunchCost))
-            text = advice_text(advice, run.session.source_line) if is_judged else ()
+            is_judged = bool(advice or costs)
+            text = advice_text(advice, run.session.source_line, costs) if is_judged else ()
             put_out(map(visible, (*text, *rates)), arguments.output)
         return run.status
 

@@ -103,14 +103,19 @@ def _run(program: Program, console: Console) -> int:
     if console.is_json:
         return run_program(program).exit_status if console.begin() else 0
     from tkdebug.debugger.console.host import HostDebugger
+    from tkdebug.debugger.session import RunAgain
 
     host = HostDebugger(console)
-    # Which file a module is in is found when it is run, as its packages are imported then.
-    host.begin("" if program.is_module else os.path.abspath(program.name))
-    try:
-        return run_program(program).exit_status
-    finally:
-        sys.settrace(None)
+    while True:
+        # Which file a module is in is found when it is run, as its packages are imported then.
+        host.begin("" if program.is_module else os.path.abspath(program.name))
+        try:
+            ending = run_program(program)
+        finally:
+            sys.settrace(None)
+        if not isinstance(ending.error, RunAgain):
+            return ending.exit_status
+        console.debugger.begin_again()
 
 
 def _console(arguments: Arguments, program: Program, commands: list[str]) -> Console:

@@ -6,7 +6,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out, view_of_answer
 from tkdebug.cli.runs.compiled_run import check_output, compiled_run
 from tkdebug.instrument.passes.query import PassQuery
-from tkdebug.instrument.passes.report import render_passes
+from tkdebug.instrument.passes_report import render_passes
 
 
 def passes_command(arguments: Arguments) -> int:

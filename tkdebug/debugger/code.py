@@ -96,6 +96,7 @@ class DebugCode:
             for leaf in flatten(mark.names[name])
         )
         self._births: dict[Value, Mark] = {}
+        self._bound: dict[Activation, frozenset[str]] = {}
 
     @classmethod
     def of(
@@ -231,6 +232,14 @@ class DebugCode:
             return None
         places = self.printed.places.items()
         return next((op for op, at in places if self.op_subject(kernel, at) == subject), None)
+
+    def variables_of(self, activation: Activation) -> frozenset[str]:
+        """The names that a call of a function binds, somewhere in it."""
+        found = self._bound.get(activation)
+        if found is None:
+            marks = self._marks.get(activation, ())
+            found = self._bound[activation] = frozenset(n for m in marks for n in m.names)
+        return found
 
     def functions(self) -> set[str]:
         """The names of the kernel and of all functions that are inlined into it."""

@@ -119,6 +119,14 @@ class Debugger:
         if HOOKS.debugger is self:
             HOOKS.debugger = None
 
+    def begin_again(self) -> None:
+        """The script begins again: launches are counted anew, breakpoints stay."""
+        self.attach()
+        self.launches = 0
+        self._launches_of.clear()
+        self._writers = Writers()
+        self._stops_at_next = False
+
     # Stages
 
     def stages(self) -> tuple[list[str], list[str]]:

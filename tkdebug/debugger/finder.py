@@ -18,7 +18,7 @@ from tkdebug.debugger.execution import Here, Rewind
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Goal, Step, StepKind
 from tkdebug.debugger.moments import END, Moment
-from tkdebug.debugger.programs import Selection, program_text
+from tkdebug.debugger.programs import ALL, Selection, program_text
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.watches import Watches
 from tkdebug.errors import UsageError
@@ -50,6 +50,7 @@ class Search:
         element: whose last write is looked for.
         found: the last moment so far.
         hit: the stop there.
+        began: the moment before which the execution under way began; None for the horizon.
     """
 
     horizon: Moment
@@ -59,6 +60,7 @@ class Search:
     missing: str = ""
     found: Moment | None = None
     hit: Hit | None = None
+    began: Moment | None = None
 
 
 class Finder:
@@ -77,7 +79,7 @@ class Finder:
         self.pending = Hit(Reason.ARRIVED)
         self.is_pausing = False
         self._session = session
-        self._accessed: list[tuple[Breakpoint, str]] = []
+        self._accessed: list[tuple[Breakpoint, str, list[int]]] = []
         self._faulted: set[tuple[int, str]] = set()
         self._watches = Watches()
         self._last_line: tuple[int, int] | None = None
@@ -198,7 +200,7 @@ class Finder:
             self.pending = search.hit or Hit(Reason.STEP)
             session.go_to(search.found)
             return
-        start = session.execution.searched_from(search.horizon)
+        start = session.execution.searched_from(search.began or search.horizon)
         if start.op == 0 and search.origin is not None:
             self.search = None
             session.stay(search.origin, search.missing)
@@ -208,8 +210,9 @@ class Finder:
             self.pending = Hit(Reason.BEGINNING)
             session.go_to(Moment(1, 0))
             return
-        search.horizon = Moment(start.op + 1, 0)
-        session.execution.rewind(END, until=Moment(start.op, 0))
+        # The last op before the checkpoint is to be seen, too; the one before it is gone back to.
+        search.horizon, search.began = Moment(start.op + 1, 0), Moment(start.op, 0)
+        session.execution.rewind(END, until=search.began)
 
     def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
         """Memory was accessed."""
@@ -233,20 +236,26 @@ class Finder:
             line = here.op.location.primary.line
             noun = "program" if len(programs) == 1 else "programs"
             self._accessed.append(
-                (one, f"{element} was {verb} by {noun} {who}{more} at line {line}")
+                (one, f"{element} was {verb} by {noun} {who}{more} at line {line}", programs)
             )
 
     def faulted(self, here: Here, fault: Fault) -> None:
         """An op had a fault: stop before it."""
         key = (here.moment.op, fault.kind)
-        matching = [one for one in self._faults if one.subject in ("", fault.kind)]
+        problems: list[str] = []
+        everywhere = ALL.positions(here.run).tolist()
+        matching = [
+            one
+            for one in self._faults
+            if one.subject in ("", fault.kind) and self._positions(one, here, everywhere, problems)
+        ]
         if self.search is not None or not matching or key in self._faulted:
             return
         self._faulted.add(key)
         self._count(matching)
         from tkdebug.fault_printing.text import describe
 
-        detail = tuple(describe(fault).splitlines())
+        detail = (*problems, *describe(fault).splitlines())
         numbers = tuple(one.number for one in matching)
         self.pending = Hit(Reason.FAULT, numbers, detail, self._first_with(fault))
         self._session.go_to(here.moment)
@@ -269,8 +278,14 @@ class Finder:
             self.is_pausing = False
             return Hit(Reason.PAUSE)
         if accessed:
-            kept = self._counted([one for one, _ in accessed], here)
-            detail = tuple(text for one, text in accessed if one in kept)
+            problems: list[str] = []
+            held = {
+                one: text
+                for one, text, programs in accessed
+                if self._positions(one, here, [n - here.run.first for n in programs], problems)
+            }
+            kept = self._counted([*held], here)
+            detail = (*problems, *(text for one, text in held.items() if one in kept))
             if kept:
                 return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
         candidates: list[Breakpoint] = []
@@ -314,14 +329,9 @@ class Finder:
             positions = selection.positions(here.run).tolist()
             if not positions:
                 continue
-            if one.condition is not None:
-                one.compiled = one.compiled or compile_expression(one.condition)
-                try:
-                    positions = session.inspect(here).holds(one.compiled, one.condition, positions)
-                except EvaluationError as error:
-                    problems.append(f"the condition of breakpoint {one.number} failed: {error}")
-                if not positions:
-                    continue
+            positions = self._positions(one, here, positions, problems)
+            if not positions:
+                continue
             if one.condition is not None or one.programs is not None:
                 programs = (programs or set()) | {here.run.first + place for place in positions}
             met.append(one)
@@ -330,6 +340,19 @@ class Finder:
             return None
         narrowed = None if programs is None else frozenset(programs)
         return Hit(Reason.BREAKPOINT, tuple(m.number for m in met), tuple(problems), narrowed)
+
+    def _positions(
+        self, one: Breakpoint, here: Here, positions: list[int], problems: list[str]
+    ) -> list[int]:
+        """Those of the batch positions at which the condition holds, or fails to be evaluated."""
+        if one.condition is None or not positions:
+            return positions
+        one.compiled = one.compiled or compile_expression(one.condition)
+        try:
+            return self._session.inspect(here).holds(one.compiled, one.condition, positions)
+        except EvaluationError as error:
+            problems.append(f"the condition of breakpoint {one.number} failed: {error}")
+            return positions
 
     def see_watched(self, here: Here) -> None:
         """What is watched from a stop on has changed where it is not what it is there."""
@@ -342,10 +365,13 @@ class Finder:
         if not session.selection.is_here(here.run):
             return None
         inspection = session.inspect(here)
+        problems: list[str] = []
+        positions = session.selection.positions(here.run).tolist()
         found = [
             (one, text)
             for one in self._watched
             if (text := self._watches.change(one, inspection)) is not None
+            and self._positions(one, here, positions, problems)
         ]
         kept = self._counted([one for one, _ in found], here)
         if not kept:
@@ -354,7 +380,7 @@ class Finder:
         behind = ""
         if here.mark.kind is MarkKind.SCOPE and here.mark.block.terminator is here.op:
             behind = f", after line {here.mark.location.line}"  # the last one of a branch
-        detail = tuple(f"{text}{behind}" for one, text in found if one in kept)
+        detail = (*problems, *(f"{text}{behind}" for one, text in found if one in kept))
         return Hit(Reason.WATCH, tuple(one.number for one in kept), detail)
 
     def _counted(self, met: list[Breakpoint], here: Here) -> list[Breakpoint]:

@@ -87,7 +87,13 @@ class ChangeStage:
 
 @dataclass(frozen=True, slots=True)
 class Quit:
-    """End the script."""
+    """End the script.
+
+    Attributes:
+        runs_again: whether it is to begin again, with the breakpoints that there are.
+    """
+
+    runs_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

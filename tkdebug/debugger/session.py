@@ -11,6 +11,7 @@ from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.comparison import difference
 from tkdebug.debugger.elements import parse_element
 from tkdebug.debugger.execution import Assignment, Execution, Here, Rewind, WatchedFaults
+from tkdebug.debugger.expressions import EvaluationError, truth
 from tkdebug.debugger.finder import Finder, Hit, Search
 from tkdebug.debugger.goals import (
     ChangeStage,
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 
 class Ended(SystemExit):
     """Ends the script: the debugger was left."""
+
+
+class RunAgain(Ended):
+    """Ends the script, which is to begin again."""
 
 
 def refusal(kernel: InterpretedKernel, stage: Stage, error: TkError) -> str:
@@ -162,6 +167,7 @@ class LaunchSession:
             if one.is_enabled
             and one.kind is BreakKind.END
             and one.subject in ("", self.launch.kernel)
+            and self._holds_at_end(one)
         ]
         stepped_off = finder.goal is not None and finder.goal.step is not None
         stays, self._stays_at_end = self._stays_at_end, False
@@ -183,6 +189,16 @@ class LaunchSession:
             self._debugger.stop_at_next_launch()
             return True
         return not self._resumes(resume, moment, None)
+
+    def _holds_at_end(self, one: Breakpoint) -> bool:
+        """Whether its condition holds of the arguments; one that fails stops."""
+        if one.condition is None:
+            return True
+        try:
+            return truth(self.inspect(None).evaluate(one.condition))
+        except EvaluationError as error:
+            self._notes.append(f"the condition of breakpoint {one.number} failed: {error}")
+            return True
 
     def _compare(self) -> None:
         """Say once for each IR where what it stored is not what the launch stores."""
@@ -209,8 +225,8 @@ class LaunchSession:
     def _resumes(self, resume: Resume, now: Moment, mark: Mark | None) -> bool:
         """Prepare to go on; whether the launch is to be executed again."""
         match resume:
-            case Quit():
-                raise Ended(0)
+            case Quit(runs_again=runs_again):
+                raise RunAgain(0) if runs_again else Ended(0)
             case Detach():
                 self._debugger.detach()
                 for one in self.breakpoints():

@@ -12,7 +12,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import MemDescType, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.memory.bulk_copies import mbarrier_text
+from tkdebug.interpreter.asynchronous.bulk_copies import mbarrier_text
 from tkdebug.interpreter.memory.shared_buffers import indices, poison_of
 from tkdebug.interpreter.tiles.values import BufferView
 

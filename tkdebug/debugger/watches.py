@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
-from tkdebug.debugger.expressions import EvaluationError
+from tkdebug.debugger.expressions import EvaluationError, compile_expression
 
 if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
@@ -19,6 +19,7 @@ class Watches:
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[tuple[int, ...], Any]] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
 
     def clear(self) -> None:
         """Time has jumped: what is there now is no change."""
@@ -26,6 +27,10 @@ class Watches:
 
     def change(self, one: Breakpoint, inspection: Inspection) -> str | None:
         """What to say of a change since the last time; None for none."""
+        if one.subject not in self._names:
+            self._names[one.subject] = compile_expression(one.subject).co_names
+        if inspection.is_bound_later(self._names[one.subject]):
+            return None  # not the argument that goes by this name, too: `x` for `x_ptr`
         try:
             value = inspection.evaluate(one.subject)
         except EvaluationError:

@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from tkdebug.errors import Frame, SessionError
 from tkdebug.events import CompilerPass, Fault
-from tkdebug.instrument.analyses.activity_totals import sum_of_totals
+from tkdebug.instrument.activity_totals import sum_of_totals
 from tkdebug.instrument.device_records import ActivityBatch, ActivityTotal
 from tkdebug.instrument.records import (
     TABLES,

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.asynchronous.in_flight import blend_pending
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.memory.in_flight import blend_pending
 from tkdebug.interpreter.memory.pointers import affine_of
 from tkdebug.interpreter.memory.shared_buffers import blend_views
 from tkdebug.interpreter.tile_ops.where import blend_affine, merged_addresses

@@ -13,9 +13,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.interpreter.asynchronous.bulk_copies import BulkLoad
+from tkdebug.interpreter.asynchronous.in_flight import Copy, LandingQueue
 from tkdebug.interpreter.memory.buffers import Buffer
-from tkdebug.interpreter.memory.bulk_copies import BulkLoad
-from tkdebug.interpreter.memory.in_flight import Copy, LandingQueue
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.state import Batch, EvaluatorState
 from tkdebug.interpreter.tiles.values import (

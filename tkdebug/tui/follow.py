@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tkdebug.events import Fault
-from tkdebug.instrument.analyses.activity_totals import sum_of_totals
+from tkdebug.instrument.activity_totals import sum_of_totals
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import (
     FaultKey,

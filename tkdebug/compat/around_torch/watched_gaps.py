@@ -34,6 +34,9 @@ from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.checks.unwritten.patterns import marked, put_marks
 
+# Copies whose elements may be there several times.
+_BROADCASTING = ("copy_", "expand_as")
+
 
 class WatchReads(TorchFunctionMode):
     """The mode; inactive it passes every call on."""
@@ -159,7 +162,9 @@ def _places(call: _Call, tensor: Tensor, copy: Tensor) -> Tensor | None:
         keywords = {key: call.keywords[key] for key in ("dim", "axis") if key in call.keywords}
         places = call.func(parts, *call.args[1:], **keywords)
         return places if isinstance(places, Tensor) else None
-    return _spread(marks, copy)
+    if call.name in _BROADCASTING:
+        return _spread(marks, copy)
+    return marks if marks.shape == copy.shape and call.name not in JOINS else None
 
 
 def _computed(call: _Call, tensor: Tensor, marks: Tensor, made: list[Tensor]) -> None:
@@ -188,7 +193,7 @@ def _spread(marks: Tensor, result: Tensor) -> Tensor | None:
 def _marks_to_be_changed(name: str, args: tuple[Any, ...]) -> Tensor | None:
     """Where the tensor that a function computes in place has gaps, if it does and has any."""
     is_in_place = name.endswith("_") and (name[:3] == "__i" or name[:2] != "__")
-    if not is_in_place or plain(name) not in ELEMENTWISE or not isinstance(args[0], Tensor):
+    if not (is_in_place and args and plain(name) in ELEMENTWISE and isinstance(args[0], Tensor)):
         return None
     if not args[0].dtype.is_floating_point or not HELD_GAPS.has(args[0]):
         return None

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, get_args
 
+from tkdebug.checks import CHECK_NAMES, DEFAULT_CHECKS
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.console.moving_commands import (
@@ -86,6 +87,12 @@ def _add(console: Console, rest: str, **options: Any) -> None:
             console.say(f"no module is loaded from {file}: it stops where a kernel has such a file")
     console.say(f"breakpoint {made.number} at {made.describe()}", breakpoint=as_data(made))
     known = {BreakKind.OP: tuple(OPS), BreakKind.FAULT: get_args(FaultKind)}.get(made.kind, ())
+    if made.kind is BreakKind.FAULT and made.subject in CHECK_NAMES:
+        flag = "" if made.subject in DEFAULT_CHECKS else f" --check {made.subject}"
+        console.say(
+            f"{made.subject}: not looked for in launches that are debugged; "
+            f"`tkdebug run{flag}` reports its faults, and their lines can be stopped at"
+        )
     is_value = made.subject.startswith("%")
     if known and made.subject and made.subject not in known and not is_value:
         near = difflib.get_close_matches(made.subject, known, n=1)

@@ -60,6 +60,7 @@ COMMANDS: tuple[Command, ...] = (
     _C(("jump", "j"), "LINE", "go back to when this line ran last", moves.jump),
     _C(("moment",), "[OP.PLACE]", "say which moment this is, or go to one", moves.moment),
     _C(("restart",), "", "go back to the beginning of the launch", moves.restart, False),
+    _C(("run",), "", "begin the script again; breakpoints stay", moves.run_again, False),
     _C(("break", "b"), "[WHERE[, CONDITION]]", breaks.BREAK_HELP, breaks.add, False),
     _C(("tbreak",), "WHERE[, CONDITION]", "a breakpoint that stops once", breaks.add_once, False),
     _C(("watch",), "[nan|inf] WHAT", breaks.WATCH_HELP, breaks.watch, False),
@@ -98,6 +99,12 @@ COMMANDS: tuple[Command, ...] = (
     _C(("detach",), "", "stop no more; the script goes on", moves.detach, False),
     _C(("quit", "q", "exit"), "", "end the script", moves.quit_, False),
 )
+_LOOKING = (
+    *(looks.print_value, looks.print_whole, looks.tile, looks.what_is, looks.variables),
+    *(looks.arguments, looks.where, looks.list_lines, looks.list_function, looks.programs),
+    *(whys.explain, whys.explain_nan, whys.explain_missing),
+    *(irs.list_ir, irs.layout, irs.holder, irs.registers, irs.shared),
+)
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}
 _EVALUATE = Command(("!",), "STATEMENT", "evaluate, or assign", looks.evaluate)
 
@@ -127,6 +134,12 @@ def is_way_back(word: str) -> bool:
     """Whether a word is a command that goes back in time."""
     command = _BY_NAME.get(word)
     return command is not None and command.summary.startswith("go back to ")
+
+
+def only_looks(word: str) -> bool:
+    """Whether a word is a command that answers, and changes nothing."""
+    command = _BY_NAME.get(word)
+    return command is not None and command.run in _LOOKING
 
 
 def _refuse_nonsense(line: str) -> None:

@@ -15,7 +15,7 @@ from tkdebug.debugger.console.commands import is_command, is_way_back
 from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
 from tkdebug.debugger.console.shell import short
 from tkdebug.debugger.console.terminal import nobody_reads
-from tkdebug.debugger.session import Ended
+from tkdebug.debugger.session import Ended, RunAgain
 from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -154,10 +154,8 @@ class HostDebugger(HostBreakpoints):
         if word in ("rwatch", "stage"):
             self._console.run_line(line)
             return False
-        if word in ("restart", "run"):
-            self.error(
-                f"{word}: no kernel is stopped; to begin the script again, quit and start it"
-            )
+        if word == "restart":
+            self.error("restart: no kernel is stopped; `run` begins the script again")
             return False
         return bool(super().onecmd(line))
 
@@ -202,6 +200,10 @@ class HostDebugger(HostBreakpoints):
             )
 
     do_h = do_help
+
+    def do_run(self, arg: str) -> NoReturn:
+        """run: begin the script again; breakpoints stay."""
+        raise RunAgain(0)
 
     def do_quit(self, arg: str) -> NoReturn:
         """q(uit): end the script."""

@@ -140,6 +140,13 @@ def restart(console: Console, rest: str) -> Resume:
     return Restart()
 
 
+def run_again(console: Console, rest: str) -> Resume:
+    """`run`."""
+    if console.script_lines is None:
+        raise UsageError("run: only `tkdebug debug script.py` can begin its script again")
+    return Quit(runs_again=True)
+
+
 def detach(console: Console, rest: str) -> Resume:
     """`detach`."""
     return Detach()

@@ -7,15 +7,13 @@ is done in the thread that is stopped (`Debuggee.at_stop`).
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tkdebug.errors import Frame, UsageError
+from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from tkdebug.debugger.dap.variables import References
@@ -38,7 +36,8 @@ class At:
 
     Attributes:
         program: linear number; None where no program is meant.
-        frame: 0 for the kernel's innermost, below 0 for one of the script.
+        frame: 0 for the kernel's innermost, the script's behind those; below 0 for one of a launch
+            that has ended.
     """
 
     program: int | None
@@ -70,7 +69,6 @@ class Debuggee:
         stop: where a launch is stopped, None while none is.
         focus: the program that steps follow; None for none yet.
         frames: what `frameId`s stand for, from 1 on.
-        script_frames: of the script, innermost first.
     """
 
     def __init__(
@@ -83,7 +81,6 @@ class Debuggee:
         self.stop: Stop | None = None
         self.focus: int | None = None
         self.frames: list[At] = []
-        self.script_frames: tuple[Frame, ...] = ()
         # Of `stop`, and of what is to be done at the next one.
         self._lock = threading.Lock()
         self._ahead: list[Going] = []
@@ -206,7 +203,6 @@ class Debuggee:
             return
         self.frames.clear()
         self.references.clear()
-        self.script_frames = _script_frames()
         self._on_stop(stop)
 
 
@@ -222,18 +218,3 @@ def meaning(inspection: Inspection, program: int | None) -> Iterator[None]:
         yield
     finally:
         inspection.selection = before
-
-
-def _script_frames() -> tuple[Frame, ...]:
-    """The script's own frames that lead to the launch, innermost first.
-
-    None where the programs run in threads of their own.
-    """
-    own = (str(Path(__file__).resolve().parents[2]), "<frozen", threading.__file__)
-    found: list[Frame] = []
-    step: Any = sys._getframe()  # noqa: SLF001
-    while step is not None:
-        if not step.f_code.co_filename.startswith(own):
-            found.append(Frame(step.f_code.co_filename, step.f_lineno, step.f_code.co_name))
-        step = step.f_back
-    return tuple(found)

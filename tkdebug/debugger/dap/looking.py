@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tkdebug.debugger.dap.instructions import address_of
 from tkdebug.errors import Frame, UsageError
 
 if TYPE_CHECKING:
+    from tkdebug.debugger.dap.variables import Shown
     from tkdebug.debugger.engine import Debugger
     from tkdebug.debugger.inspection import Inspection
 
@@ -100,8 +102,9 @@ class Looking:
         if not found:
             ended = Frame("", 0, f"{inspection.launch.kernel} (ended)")
             found.append(self._frame(At(program, 0), ended, "label"))
-        for frame in self._debuggee.script_frames:
-            found.append(self._frame(At(None, -1), frame, "subtle"))
+        for depth, host in enumerate(inspection.launch.host):
+            at = At(None, len(inspection.frames) + depth if inspection.frames else -1)
+            found.append(self._frame(at, host.place, "subtle"))
         return found
 
     def _frame(self, at: At, frame: Frame, hint: str) -> dict[str, Any]:
@@ -136,6 +139,8 @@ class Looking:
 
         if at.frame < 0:
             return []
+        if inspection.host_frame(at.frame) is not None:
+            return [self._host_scope(inspection, at.frame)]
         grid = inspection.launch.grid
         scopes = []
         if inspection.marks and at.program is not None:
@@ -152,19 +157,32 @@ class Looking:
         self._assignable.clear()
         answer = []
         for one, hint in scopes:
-            number = self._debuggee.references.add(one)
+            shown_scope = self._scope(one, hint)
             if hint == "locals":
-                self._assignable[number] = at
-            answer.append(
-                {
-                    "name": one.name,
-                    "variablesReference": number,
-                    "expensive": False,
-                    "presentationHint": hint,
-                    "namedVariables": one.length,
-                }
-            )
+                self._assignable[shown_scope["variablesReference"]] = at
+            answer.append(shown_scope)
         return answer
+
+    def _host_scope(self, inspection: Inspection, frame: int) -> dict[str, Any]:
+        """The variables of a frame of the script, which are looked at alone."""
+        from tkdebug.debugger.dap import variables as shown
+        from tkdebug.debugger.values import Constant
+
+        values = [
+            replace(shown.of_value(name, reading.value, name), place=None)
+            for name, reading in inspection.variables(frame).items()
+            if isinstance(reading, Constant)
+        ]
+        return self._scope(shown.scope("Variables", values), "locals")
+
+    def _scope(self, scope: Shown, hint: str) -> dict[str, Any]:
+        return {
+            "name": scope.name,
+            "variablesReference": self._debuggee.references.add(scope),
+            "expensive": False,
+            "presentationHint": hint,
+            "namedVariables": scope.length,
+        }
 
     def _variables(self, arguments: Mapping[str, Any]) -> Body:
         number = required(arguments, "variablesReference", int)
@@ -181,8 +199,38 @@ class Looking:
     def _evaluate(self, arguments: Mapping[str, Any]) -> Body:
         text = required(arguments, "expression", str)
         at = self._frame_of(arguments)
+        if optional(arguments, "context", "") == "repl":
+            lines = self._debuggee.at_stop(lambda debugger: self._answer(debugger, text, at))
+            if lines is not None:
+                return {"result": "\n".join(lines), "variablesReference": 0}
         variable = self._debuggee.at_stop(lambda debugger: self._value(debugger.at_stop, text, at))
         return {"result": variable.pop("value"), **variable}
+
+    def _answer(self, debugger: Debugger, text: str, at: At) -> list[str] | None:
+        """What the console answers to a command that only looks; None for an expression."""
+        from tkdebug.debugger.console.commands import find_command, only_looks
+        from tkdebug.debugger.console.shell import Console
+        from tkdebug.debugger.expressions import EvaluationError, compile_expression
+
+        if not only_looks(text.partition(" ")[0]):
+            return None
+        try:
+            compile_expression(text)
+            if not text.isidentifier():
+                return None
+            debugger.at_stop.evaluate(text, max(at.frame, 0))
+        except EvaluationError:
+            pass  # no expression, or a word that no variable has
+        else:
+            return None
+        said: list[str] = []
+        console = Console(find_command, write=said.append, frame=max(at.frame, 0))
+        console.attach(debugger)
+        with meaning(debugger.at_stop, at.program):
+            console.run_line(text)
+        if said and said[-1].startswith("*** "):
+            raise UsageError(said[-1].removeprefix("*** "))
+        return said
 
     def _value(self, inspection: Inspection, text: str, at: At) -> dict[str, Any]:
         from tkdebug.debugger.dap import variables as shown
@@ -248,6 +296,9 @@ class Looking:
         from tkdebug.debugger.expressions import EvaluationError
 
         if not owner:
+            host = inspection.host_frame(at.frame)
+            if host is not None:
+                return [*host.variables()]
             frame = inspection.mark_of(max(at.frame, 0)).names if inspection.marks else {}
             return [*frame, *inspection.launch.arguments, "pid", "program", "torch", "tl"]
         if owner == ".":

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tkdebug.debugger.expressions import ProgramPlace
 from tkdebug.debugger.value_text import kind_text, number_text, reading_text, value_text
 from tkdebug.debugger.values import (
     Buffer,
@@ -162,11 +163,11 @@ def of_value(name: str, value: Any, expression: str) -> Shown:
         return of_tensor(name, value, None, expression, (name, ()))
     if isinstance(value, _HAS_LENGTH) and value:
         items = [of_value(f"[{i}]", item, f"{expression}[{i}]") for i, item in enumerate(value)]
-        return group(name, value_text(value), items, type=type(value).__name__)
+        return group(name, value_text(value), items, type=_type_name(value))
     if isinstance(value, Mapping) and value:
         items = [of_value(str(key), item, "") for key, item in value.items()]
-        return group(name, value_text(value), items, type=type(value).__name__)
-    return Shown(name, value_text(value), type(value).__name__, expression)
+        return group(name, value_text(value), items, type=_type_name(value))
+    return Shown(name, value_text(value), _type_name(value), expression)
 
 
 def of_tensor(
@@ -195,3 +196,7 @@ def of_tensor(
         ]
 
     return Shown(name, shown, kind, expression, parts, data.shape[0], place=place)
+
+
+def _type_name(value: Any) -> str:
+    return "tuple" if isinstance(value, ProgramPlace) else type(value).__name__

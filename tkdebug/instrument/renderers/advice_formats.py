@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from tkdebug.advice.records import LaunchCost
 from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice
 from tkdebug.instrument.json_text import json_text
 
@@ -33,11 +34,10 @@ def advice_json(advice: Sequence[Advice]) -> str:
     return json_text({"schema": SCHEMA, "remarks": advice_data(advice)}, indent=1) + "\n"
 
 
-def advice_text(advice: Sequence[Advice], source_line: SourceLine) -> Iterator[str]:
-    """A paragraph for each."""
-    if not advice:
-        yield "nothing found that would help\n"
-        return
+def advice_text(
+    advice: Sequence[Advice], source_line: SourceLine, costs: Sequence[LaunchCost] = ()
+) -> Iterator[str]:
+    """A paragraph for each remark, and a line for each kernel that was looked at and has none."""
     for one in advice:
         gain = "" if one.kind == AT_THE_ROOF else f"  saves {100 * one.predicted_gain:.0f} %"
         yield f"{one.rank:3}. {one.file}:{one.line}  {one.kernel}  [{one.kind}]{gain}\n"
@@ -45,3 +45,12 @@ def advice_text(advice: Sequence[Advice], source_line: SourceLine) -> Iterator[s
         if text is not None:
             yield f"       {text.strip()}\n"
         yield f"     {one.message}\n"
+    named = {one.kernel for one in advice}
+    silent = {cost.kernel: cost for cost in reversed(costs) if cost.kernel not in named}
+    for kernel, cost in reversed(silent.items()):
+        yield (
+            f"{kernel}: nothing found that would help; it is bound by {cost.bound}, "
+            f"{100 * cost.bound_share:.0f} % of its predicted time\n"
+        )
+    if not advice and not silent:
+        yield "nothing found that would help\n"

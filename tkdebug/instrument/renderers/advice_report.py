@@ -30,7 +30,7 @@ def advice_lines(session: Session) -> Iterator[str]:
     for line in lines:
         yield _line(line) + "\n"
     yield "\nremarks\n"
-    yield from advice_text(advice_of(session), session.source_line)
+    yield from advice_text(advice_of(session), session.source_line, costs)
 
 
 def cost_line(cost: LaunchCost, time_ns: float | None) -> str:

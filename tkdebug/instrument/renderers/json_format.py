@@ -16,6 +16,7 @@ from tkdebug.instrument.analyses.known_faults import baseline_outcome
 from tkdebug.instrument.analyses.model_lines import model_data
 from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.stalls import recorded_stalls
+from tkdebug.instrument.analyses.timelines import recorded_timelines
 from tkdebug.instrument.analyses.watched_values import recorded_values
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.json_text import json_text
@@ -27,7 +28,6 @@ from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.renderers.timeline_section import timeline_object
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
-from tkdebug.instrument.timelines import recorded_timelines
 from tkdebug.watches.records import WatchedValue
 
 JSON_SCHEMA = 1

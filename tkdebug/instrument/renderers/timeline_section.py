@@ -7,17 +7,17 @@ from dataclasses import asdict
 from pathlib import PurePath
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.records import Launch, RunInfo
-from tkdebug.instrument.renderers.trace_tracks import FIRST_WARP_TRACK, track_name
-from tkdebug.instrument.session import Session
-from tkdebug.instrument.timelines import (
+from tkdebug.instrument.analyses.timelines import (
     KernelParts,
     LaunchTimeline,
     LineCycles,
     launch_timeline,
     recorded_timelines,
 )
+from tkdebug.instrument.durations import format_ns
+from tkdebug.instrument.records import Launch, RunInfo
+from tkdebug.instrument.renderers.trace_tracks import FIRST_WARP_TRACK, track_name
+from tkdebug.instrument.session import Session
 from tkdebug.terminal_style import cut
 from tkdebug.timelines.records import Span, WarpTimeline
 

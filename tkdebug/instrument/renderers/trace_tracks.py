@@ -48,7 +48,9 @@ class Tracks:
 
 def host_track_name(mode: str, stream: int) -> str:
     """The name of a track of launches that the GPU's clock did not time."""
-    return "interpreted, on the CPU" if mode == "interpret" else f"stream {stream}"
+    if mode != "interpret":
+        return f"stream {stream}"
+    return f"interpreted, on the CPU{f', stream {stream}' if stream else ''}"
 
 
 def track_name(process: int, track: int, name: str) -> Event:

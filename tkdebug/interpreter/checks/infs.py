@@ -25,7 +25,6 @@ from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.checks.nan_scan import sum_of
 from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
     all_united,
@@ -49,6 +48,7 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.numerics.nan_scan import sum_of
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import BoxTile, TileValue

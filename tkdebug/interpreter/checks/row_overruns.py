@@ -12,7 +12,7 @@ neither:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -65,13 +65,8 @@ class RowOverruns(AccessPatternCheck):
 
     def _moments_of(self, op: Operation) -> Moments:
         """Before loads and stores."""
-        is_seen = tt.Store.matches(op) or (tt.Load.matches(op) and not self._selects_loaded)
+        is_seen = tt.Store.matches(op) or tt.Load.matches(op)
         return Moments.BEFORE if is_seen else Moments.NEVER
-
-    @property
-    def key(self) -> Hashable:
-        """Plans differ by whether loads are looked at, too."""
-        return super().key, self._selects_loaded
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """Look at where the lanes of a load or store go."""
@@ -92,6 +87,8 @@ class RowOverruns(AccessPatternCheck):
         if isinstance(mask, Tensor) and is_tile:
             self._look_at_rows_of_tile(run, op, buffer, tile, mask, lanes)
         if not isinstance(mask, BoxMask | int) or mask == 0:
+            return
+        if self._selects_loaded and tt.Load.matches(op) and not _is_ended(mask, tile, lanes, step):
             return
         if len(lanes) == 1 and tile.coefs[lanes[0]] == step:
             if self._faults.grid == (1, 1, 1):
@@ -288,6 +285,15 @@ def _last_two(buffer: Buffer) -> list[tuple[int, int]]:
     """Stride and size of the last two dimensions, but for those of size 1, which have no end."""
     dims = [dim for dim in buffer.dims if dim[1] != 1]
     return dims[-2:] if len(dims) > 1 else buffer.dims[-2:]
+
+
+def _is_ended(mask: BoxMask | int, tile: AffineTile, lanes: list[int], step: int) -> bool:
+    """Whether a tile's lanes along the columns end by the mask, and so by no choice afterwards."""
+    across = [axis for axis in lanes if tile.coefs[axis] == step]
+    if len(lanes) != 2 or len(across) != 1 or not isinstance(mask, BoxMask):
+        return False
+    high, extent = mask.bounds[across[0]][1], tile.shape[across[0]]
+    return high < extent if isinstance(high, int) else bool((high < extent).any())
 
 
 def _is_cut_at(mask: BoxMask | int, axis: int, extent: int, end: int) -> bool:

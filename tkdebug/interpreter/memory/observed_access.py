@@ -12,7 +12,6 @@ from torch import Tensor
 from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.checks.nan_scan import quick_sum_of, sum_of
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.hyperslabs import (
     Hyperslab,
@@ -23,6 +22,7 @@ from tkdebug.interpreter.memory.hyperslabs import (
     intervals_of,
 )
 from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.numerics.nan_scan import quick_sum_of, sum_of
 from tkdebug.interpreter.tiles.values import BoxTile, RepeatedTile, TileValue
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tkdebug.compiler.dialects import gpu, ttg, ttng
-from tkdebug.interpreter.memory import bulk_copies, in_flight, shared_buffers
+from tkdebug.interpreter.asynchronous import bulk_copies, in_flight
+from tkdebug.interpreter.memory import shared_buffers
 from tkdebug.interpreter.rules.types import Rules, nothing, one, unchanged
 
 RULES: Rules = {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.tiles.values import TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.evaluator import Evaluator
 
 
 def device_assert(

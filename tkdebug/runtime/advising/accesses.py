@@ -21,7 +21,7 @@ from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, edges_from
-from tkdebug.compiler.ir.types import TensorType, encoding_of, shape_of
+from tkdebug.compiler.ir.types import PointerType, TensorType, encoding_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.errors import Frame
 from tkdebug.interpreter.launch_profile import AccessProfile, LaunchProfile
@@ -36,6 +36,8 @@ _POINTER_ACCESSES = (
 )
 _BULK = (ttng.AsyncTmaCopyGlobalToLocal.name, ttng.AsyncTmaCopyLocalToGlobal.name)
 _MOST_SLICED = 2000
+# What arguments are specialised for.
+_ALIGNED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class _Form:
         vector: elements that one access of a thread takes.
         why: why these are not more, "" where they are all.
         neighbours: elements of a thread that follow each other in memory, aligned or not.
+        odd: which arguments keep addresses from being aligned, "" where others do or none.
     """
 
     path: AccessPath
@@ -54,6 +57,7 @@ class _Form:
     vector: int
     why: str
     neighbours: int = 1
+    odd: str = ""
 
 
 def access_facts(
@@ -96,7 +100,8 @@ def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
     vector = vector_elems(op, layout, infos[pointer], mask_info)
     why = _why_narrow(op, layout, vector, infos[pointer], mask_info)
     neighbours = neighbouring_elems(layout, infos[pointer])
-    return _Form(path, layout, vector, why, neighbours)
+    odd = _odd_arguments(op) if _is_odd(infos[pointer], vector) else ""
+    return _Form(path, layout, vector, f"{why}: {odd}" if odd else why, neighbours, odd)
 
 
 def _why_narrow(
@@ -105,19 +110,53 @@ def _why_narrow(
     """Why an access of a thread takes no more elements."""
     pointee = PointerAccess(op).pointer.type
     assert isinstance(pointee, TensorType)
-    axis = max(range(len(info.contiguity)), key=lambda a: (info.contiguity[a], a))
+    axis = _longest_axis(info)
     if info.contiguity[axis] <= vector:
         if info.contiguity[axis] == 1:
             return "neighbouring elements of the tile are not known to be neighbours in memory"
         return f"only {info.contiguity[axis]} elements are known to follow each other in memory"
-    if info.divisibility[axis] < MAX_ACCESS_BYTES:
-        return f"the address is only known to be a multiple of {info.divisibility[axis]} bytes"
+    if _is_odd(info, vector):
+        known = info.divisibility[axis]
+        unit = "byte" if known == 1 else "bytes"
+        return f"the address is only known to be a multiple of {known} {unit}"
     if mask is not None and mask.constancy[axis] <= vector:
         return (
             f"the mask is only known to be the same for {mask.constancy[axis]} neighbours; "
             "a bound that is a multiple of 16 makes it so"
         )
     return ""
+
+
+def _longest_axis(info: AxisInfo) -> int:
+    """The axis along which most elements follow each other."""
+    return max(range(len(info.contiguity)), key=lambda a: (info.contiguity[a], a))
+
+
+def _is_odd(info: AxisInfo, vector: int) -> bool:
+    """Whether it is where elements begin that keeps accesses narrow."""
+    axis = _longest_axis(info)
+    return info.contiguity[axis] > vector and info.divisibility[axis] < MAX_ACCESS_BYTES
+
+
+def _odd_arguments(op: Operation) -> str:
+    """Which arguments in its address are not known to be multiples of 16, and what would help."""
+    values = [*_sliced_values(op)]
+    if any(v.defining_op is not None and tt.Load.matches(v.defining_op) for v in values):
+        return ""
+    function = op
+    while function.block is not None and (parent := function.block.parent_op) is not None:
+        function = parent
+    view = tt.Func(function)
+    known = zip(view.body.arguments, view.arg_names, view.arg_divisibility or (), strict=False)
+    odd = {argument: name for argument, name, divisor in known if divisor % _ALIGNED}
+    found = {v: odd[v] for v in values if v in odd}
+    if not found:
+        return ""
+    names = " and ".join(f"`{name}`" for name in sorted(found.values()))
+    are = "are" if len(found) > 1 else "is"
+    if any(isinstance(v.type, PointerType) for v in found):
+        return f"{names} {are} not known to be aligned to {_ALIGNED}"
+    return f"{names} {are} not known to be a multiple of {_ALIGNED} (pad rows so that it is)"
 
 
 def _facts(
@@ -167,6 +206,7 @@ def _facts(
         tile_axes=len(access.shape),
         footprint_bytes=sum(f.element_bytes for f in footprints),
         why_narrow=form.why,
+        odd=form.odd,
         exact=access.exact,
     )
 
@@ -215,7 +255,15 @@ def _frame(op: Operation) -> Frame:
 
 
 def _slice(op: Operation) -> Iterator[Operation]:
-    """What the addresses of an access are computed from, values that loops carry included."""
+    """What the addresses of an access are computed by, values that loops carry included."""
+    for value in _sliced_values(op):
+        maker = value.defining_op
+        if maker is not None and maker.name not in CONTROL_FLOW:
+            yield maker
+
+
+def _sliced_values(op: Operation) -> Iterator[Value]:
+    """What the addresses of an access are computed from, arguments of the kernel included."""
     sources = _sources(op)
     seen: set[Value] = set()
     values = [accessed(op)]
@@ -224,10 +272,10 @@ def _slice(op: Operation) -> Iterator[Operation]:
         if value in seen:
             continue
         seen.add(value)
+        yield value
         values += sources.get(value, ())
         maker = value.defining_op
         if maker is not None and maker.name not in CONTROL_FLOW:
-            yield maker
             values += maker.operands
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.dtypes import pointer_type
+from tkdebug.compiler.dtypes import dtype, pointer_type
+from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.device.platform import platform_in_force
@@ -88,6 +89,9 @@ def _text(kernel: NativeKernel, is_looked_at: bool) -> str:
         for index, (spec, parameter) in enumerate(zip(specs, params, strict=True))
         if not parameter.is_constexpr
     )
+    # Of addresses and numbers alone there is nothing to leave out.
+    are_plain = all(isinstance(spec, pointer_type | dtype | Constant) for spec in specs)
+    kept = "passed" if are_plain else "plain(passed)"
     look = _LOOK.format(values=values, passed=passed) if is_looked_at else ""
     return f"""\
 def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
@@ -109,7 +113,7 @@ def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
     id = next_launch_id()
     note(id, x, y, z, stream, start_ns, {values})
     if in_flight.watched:
-        keep((ordinal(), id, ran or kernel, (x, y, z), plain(passed), stream, packer,
+        keep((ordinal(), id, ran or kernel, (x, y, z), {kept}, stream, packer,
               place_from(caller(1))))
 """
 

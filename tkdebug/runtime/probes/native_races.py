@@ -35,7 +35,7 @@ def races(
         records: gives bytes of the records, from a first one on so many.
     """
     # The interpreter's judgement, which other launches do without.
-    from tkdebug.interpreter.checks.races.logged_races import logged_races
+    from tkdebug.interpreter.probes.logged_races import logged_races
 
     judged = logged_races(plan, launch, counters, records)
     if judged.unseen is not None:

@@ -43,6 +43,12 @@ class CaredFor:
         """The padding of a value, and what was padding before it was cared for."""
         return united(pad, self._of.get(value)) if self._of else pad
 
+    def whole(self, values: Sequence[Value], pads: Shadows) -> Shadows | None:
+        """The padding of some values, with what was cared for; None where that is nothing."""
+        if not self._of or self._of.keys().isdisjoint(values):
+            return None
+        return [self.with_padding(value, pad) for value, pad in zip(values, pads, strict=True)]
+
     def along(
         self, value: Value, pad: Tensor, axis: int, extent: int
     ) -> tuple[Tensor, Tensor, Tensor, bool]:

@@ -180,7 +180,8 @@ class PaddingTracker(ShadowValues[Origin]):
         place = self._facts.accumulations.get(op)
         if place is not None:
             return self._accumulated(op, operands, each, data, place)
-        return padding_of_results(self._ev, op, operands, each, data), {}
+        whole = self._cared_for.whole(op.operands, each)
+        return padding_of_results(self._ev, op, operands, each, data, whole), {}
 
     def _reduced(
         self, op: Operation, operands: Sequence[TileValue], each: Sequence[Tensor | None]

@@ -47,6 +47,7 @@ def padding_of_results(
     operands: Sequence[TileValue],
     shadows: Shadows,
     data: Sequence[Axes],
+    whole: Shadows | None = None,
 ) -> Sequence[Tensor | None]:
     """The results' shadows of an op that neither loads nor reduces.
 
@@ -56,6 +57,7 @@ def padding_of_results(
         operands: its operands' values.
         shadows: of the operands; one at least is not None.
         data: axes along which the operands have data.
+        whole: the shadows with what was cared for, which is no data; None where nothing was.
     """
     if op.name in MOVES:
         return moved_shadows(ev, op, shadows)
@@ -63,35 +65,39 @@ def padding_of_results(
         return [selected_shadows(ev, op, operands, shadows)]
     if not is_elementwise(op):
         return [None] * len(op.results)
-    shadow = combined(shadows, data)
+    shadow = combined(shadows, data, whole)
     if shadow is not None and len(op.operands) == 2:
         shadow = _without_neutralised(ev, op, operands, shadow, data)
     return [shadow] * len(op.results)
 
 
-def combined(shadows: Shadows, data: Sequence[Axes]) -> Tensor | None:
+def combined(shadows: Shadows, data: Sequence[Axes], whole: Shadows | None = None) -> Tensor | None:
     """Padding is what no operand that has data of its own there gives a meaning.
 
     Operands with data along the same axes agree on it; those along others do not matter to each
-    other, as in an outer product; one with fewer axes than another does not count.
+    other, as in an outer product; one with fewer axes than another does not count. What was cared
+    for in one of them gives the padding of another no meaning.
     """
     if not any(data):
         total = None
         for shadow in shadows:
             total = united(total, shadow)
         return total
-    groups: dict[Axes, list[Tensor | None]] = {}
-    for shadow, axes in zip(shadows, data, strict=True):
+    groups: dict[Axes, list[tuple[Tensor | None, Tensor | None]]] = {}
+    for shadow, axes, with_rest in zip(shadows, data, whole or shadows, strict=True):
         if axes and not any(axes < other for other in data):
-            groups.setdefault(axes, []).append(shadow)
+            groups.setdefault(axes, []).append((shadow, with_rest))
     total = None
     for group in groups.values():
-        known = [shadow for shadow in group if shadow is not None]
-        if len(known) == len(group):
+        known = [with_rest for _, with_rest in group if with_rest is not None]
+        padding = None
+        for shadow, _ in group:
+            padding = united(padding, shadow)
+        if len(known) == len(group) and padding is not None:
             common = known[0]
             for shadow in known[1:]:
                 common = common & shadow
-            total = united(total, common)
+            total = united(total, common if whole is None else common & padding)
     return total
 
 

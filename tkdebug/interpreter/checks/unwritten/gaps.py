@@ -20,6 +20,8 @@ from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter.checks.unwritten.patterns import marked
 
+_FEW_ALLOCATIONS = 64
+
 
 @dataclass(slots=True)
 class Gap:
@@ -55,10 +57,16 @@ class HeldGaps:
 
     def __init__(self) -> None:
         self._gaps: dict[int, list[Gap]] = {}
+        # How many allocations there are before those that are gone are forgotten.
+        self._most = _FEW_ALLOCATIONS
         self._ends_with_script = False
 
     def __bool__(self) -> bool:
         return bool(self._gaps)
+
+    def allocations(self) -> frozenset[int]:
+        """The addresses of those that have, or had, gaps."""
+        return frozenset(self._gaps)
 
     def hold(self, tensor: Tensor, fault: Fault, has_to_be_read: bool = False) -> None:
         """Keep a fault of `tensor` back; one that has to be read is none without that."""
@@ -85,10 +93,19 @@ class HeldGaps:
     def _add_copy(self, gap: Gap, copy: Tensor, made_by: str) -> None:
         storage = copy.untyped_storage()
         view = (tuple(copy.shape), copy.stride(), int(copy.storage_offset()), copy.dtype)
+        if len(self._gaps) >= self._most:
+            self._forget_the_gone()
         held = self._gaps.setdefault(storage.data_ptr(), [])
         held[:] = [each for each in held if each.fault is not gap.fault or each.storage()]
         reference = weakref.ref(storage)
         held.append(Gap(gap.fault, reference, view, is_used=True, made_by=made_by))
+
+    def _forget_the_gone(self) -> None:
+        """A loop makes copies in ever other places."""
+        for key, gaps in tuple(self._gaps.items()):
+            if not any(gap.storage() is not None for gap in gaps):
+                del self._gaps[key]
+        self._most = max(_FEW_ALLOCATIONS, 2 * len(self._gaps))
 
     def read(
         self, tensor: Tensor, made: Sequence[Tensor], reader: str, may_move: bool = True

@@ -12,11 +12,11 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ops.table import OPS
-from tkdebug.interpreter.checks.nan_scan import may_have_nan
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, marked
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.numerics.nan_scan import may_have_nan
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.state import EvaluatorState
 
