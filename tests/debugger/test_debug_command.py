@@ -179,6 +179,18 @@ def test_commands_without_what_they_need_say_so(run):
     assert "*** expected an element of a tensor argument" in out
 
 
+def test_a_name_that_is_not_here_says_where_it_is(run):
+    _, out, _ = run(TWICE, typed="b 8\nc\np offs\np product\np nothing\nq\n")
+    assert "name 'offs' is not defined; it is a variable of polynomial, which called this" in out
+    assert "name 'product' is not defined; scaled binds it later" in out
+    assert "name 'nothing' is not defined\n" in out
+
+
+def test_an_index_too_large_says_that_the_first_axis_is_of_programs(run, rows):
+    _, out, _ = run(rows, typed=at_the_store("p two[3]", "pid 1", "p two[9]"))
+    assert out.count("the first axis is that of the programs, `pid` selects one") == 1
+
+
 def test_a_moment_that_was_not_reached_is_refused(run):
     _, out, _ = run(TWICE, typed="b 15\nc\nmoment 9999\nw\nmoment 1\nq\n")
     assert "*** moment: the launch has not come to 9999 yet" in out

@@ -350,7 +350,24 @@ class Inspection:
             if program is not None:
                 positions = torch.tensor([program - self.here.run.first])
         is_single = positions is None or positions.numel() == 1
-        return evaluate(code, self.names(frame, positions, is_single, of_ir), text)
+        try:
+            return evaluate(code, self.names(frame, positions, is_single, of_ir), text)
+        except EvaluationError as error:
+            hint = self._hint(error.__cause__, frame, is_single)
+            raise EvaluationError(f"{error}{hint}") from error.__cause__
+
+    def _hint(self, cause: BaseException | None, frame: int, is_single: bool) -> str:
+        """Where a variable is that is not here, or which axis an index was for."""
+        if isinstance(cause, IndexError) and not is_single:
+            return "; the first axis is that of the programs, `pid` selects one"
+        if not isinstance(cause, NameError) or frame >= len(self.marks):
+            return ""
+        name, mark = cause.name, self.marks[frame]
+        if name in self.code.variables_of(mark.activation):
+            return f"; {mark.activation.function} binds it later"
+        callers = (one.activation.function for one in self.marks[frame + 1 :] if name in one.names)
+        caller = next(callers, None)
+        return "" if caller is None else f"; it is a variable of {caller}, which called this"
 
     def ask(self, text: str, frame: int = 0) -> Any:
         """What an expression is, as it is shown: variables by their bare names as `Reading`s.

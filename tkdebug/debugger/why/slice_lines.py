@@ -205,10 +205,11 @@ class Slice:
                     keeps = mask if test is None else mask & test.bool()
                 _add_loads(line, pointer.buffer, pointer.data[keeps], data[keeps])
         name = value.name
-        if name is None and ttng.WarpGroupDotWait.matches(op):
+        wait = ttng.WarpGroupDotWait.cast(op)
+        if name is None and wait is not None:
             source = self._instances[instance.operands[value.index]]
             # Of the dot, if this is the wait that completes it.
-            name = op.operands[value.index].name if source.is_pending else None
+            name = wait.sources[value.index].name if source.is_pending else None
         if name is not None and instance.buffer is None and not (is_copy or instance.is_pending):
             line.values.setdefault(name, []).append(data[mask])
 

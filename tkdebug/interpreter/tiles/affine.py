@@ -70,7 +70,7 @@ class AffineForms:
         return ir.element_of(op.operands[0].type).bits
 
     def _shape(self, op: Operation) -> tuple[int, ...]:
-        return ir.shape_of(op.operands[0].type)
+        return ir.shape_of(op.results[0].type)
 
     def _dense(
         self, op: Operation, fn: Callable[..., Tensor], a: TileValue, b: TileValue

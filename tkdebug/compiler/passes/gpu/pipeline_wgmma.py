@@ -32,11 +32,7 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 DOT = ttng.WarpGroupDot.name
 _VIEWS = names_of(ttg.MemDescIndex, ttg.MemDescTrans, ttg.MemDescSubslice)
 # Their results are made in the iteration; what they write is the buffer of an operand.
-_WRITES = {
-    ttg.LocalStore.name: 1,
-    ttg.AsyncCopyGlobalToLocal.name: 1,
-    ttng.AsyncTmaCopyGlobalToLocal.name: 1,
-}
+_WRITERS = (ttg.LocalStore, ttg.AsyncCopyGlobalToLocal, ttng.AsyncTmaCopyGlobalToLocal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +218,12 @@ def _roots(dot: Operation) -> set[Operation | None]:
 
 def _writes(op: Operation, roots: Collection[Operation | None]) -> bool:
     """Whether an op, or one inside it, writes a buffer that one of `roots` made."""
-    writers = (inner for inner in op.walk() if inner.name in _WRITES)
-    return any(_root(writer.operands[_WRITES[writer.name]]) in roots for writer in writers)
+    return any(
+        _root(writer(inner).buffer) in roots
+        for inner in op.walk()
+        for writer in _WRITERS
+        if writer.matches(inner)
+    )
 
 
 def _make_asynchronous(
