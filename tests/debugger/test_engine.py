@@ -450,6 +450,17 @@ def test_batches_are_distinguished(monkeypatch):
     assert [one.hits for one in front.breakpoints] == [3]
 
 
+def test_going_back_through_batches_without_a_breakpoint_comes_to_the_beginning(
+    monkeypatch,
+):
+    from tkdebug.interpreter import batches
+
+    monkeypatch.setattr(batches, "_batch_size", lambda *_: 2)
+    set_up = lambda debugger: debugger.add(BreakKind.END) and None  # noqa: E731
+    front = twice([Continue(backwards=True)], set_up, 6)
+    assert [stop.reason for stop in front.stops][:2] == [Reason.END, Reason.BEGINNING]
+
+
 def test_a_front_in_another_thread_asks_in_the_stopped_one():
     import threading
 

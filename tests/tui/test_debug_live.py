@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,7 +17,7 @@ from tkdebug.cli.command_line.arguments import parse
 from tkdebug.cli.live import child_command
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.child import Child
+from tkdebug.tui.child import STOP_STEPS, Child
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.follow import AwaitedSession
@@ -40,21 +42,61 @@ print("doubled:", x.tolist())
 """
 
 
+LOOP = """\
+import time
+
+while True:
+    time.sleep(0.01)
+"""
+
+
+@contextmanager
+def started(script, session, *words):
+    """The app over a script that runs beside it."""
+    ends = DebugEnds.made()
+    arguments = parse(
+        ["run", f"--pane-socket={ends.theirs.fileno()}", "--mode=interpret", *words, str(script)]
+    )
+    command = child_command(arguments, session, temporary=True)
+    child = Child(command, rows=24, columns=80, descriptors=(ends.theirs.fileno(),))
+    ends.theirs.close()
+    app = TkdebugApp(AwaitedSession(session), child, DebugLink(Wire(ends.ours)))
+    try:
+        yield app, child
+    finally:
+        child.stop()
+        child.close()
+        app.close_session()
+
+
+@pytest.mark.parametrize("key", ["P", "ctrl+c"])
+async def test_a_script_that_runs_is_stopped_at_its_next_line_and_quit_ends_it(tmp_path, key):
+    script = tmp_path / "script.py"
+    script.write_text(LOOP)
+    with started(script, tmp_path / "run.tkd", "--wait-for-pane") as (app, child):
+        async with app.run_test(size=(100, 30)) as pilot:
+            source = app.query_one(DebugSource)
+            await until(pilot, lambda: source.lit == {1}, "the first line")
+            await pilot.press("c")
+            await until(pilot, lambda: "running; P stops it" in screen_text(app), "the loop")
+            await pilot.press(key)
+            await until(pilot, lambda: source.lit <= {3, 4} and source.lit, "a line of the loop")
+            assert "interrupted  the script's own lines" in screen_text(app)
+            await pilot.press("n", "q")
+            await until(pilot, lambda: "quit and" in screen_text(app), "the question")
+            begun_s = time.monotonic()
+            await pilot.press("s")
+            await until(pilot, lambda: child.status is not None, "the end")
+            assert child.status == 130
+            assert time.monotonic() - begun_s < STOP_STEPS[0][1]
+
+
 async def test_breakpoint_in_a_kernel_opens_the_pane_and_a_script_killed_there_is_reported(
     tmp_path,
 ):
     script, session = tmp_path / "script.py", tmp_path / "run.tkd"
     script.write_text(SCRIPT)
-    ends = DebugEnds.made()
-    arguments = parse(
-        ["run", f"--pane-socket={ends.theirs.fileno()}", "--mode=interpret", str(script)]
-    )
-    command = child_command(arguments, session, temporary=True)
-    child = Child(command, rows=24, columns=80, descriptors=(ends.theirs.fileno(),))
-    ends.theirs.close()
-    link = DebugLink(Wire(ends.ours))
-    app = TkdebugApp(AwaitedSession(session), child, link)
-    try:
+    with started(script, session) as (app, child):
         async with app.run_test(size=(100, 30)) as pilot:
             source = app.query_one(DebugSource)
             await until(pilot, lambda: source.lit == {9}, "the stop")
@@ -71,7 +113,3 @@ async def test_breakpoint_in_a_kernel_opens_the_pane_and_a_script_killed_there_i
             await until(
                 pilot, lambda: "killed by signal 9 (SIGKILL)" in screen_text(app), "the text"
             )
-    finally:
-        child.stop()
-        child.close()
-        app.close_session()

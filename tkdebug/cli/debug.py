@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.command_line.arguments import Arguments
@@ -25,7 +23,6 @@ from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
-    from tkdebug.debugger.engine import Debugger
     from tkdebug.debugger.recorded_values import RecordedValues
 
 RC_FILE = "~/.tkdebugrc"
@@ -47,6 +44,7 @@ def debug_command(arguments: Arguments) -> int:
         return _debug_in_tui(arguments, commands)
     import_torch()
     from tkdebug import compat
+    from tkdebug.debugger.console.interrupts import interrupts
     from tkdebug.debugger.engine import Debugger
 
     if arguments.native_target is not None:
@@ -60,7 +58,7 @@ def debug_command(arguments: Arguments) -> int:
     with (
         compat.install(mode="interpret"),
         printing_faults(),
-        _interrupts(debugger, console),
+        interrupts(debugger, console),
         _script_output(console.is_json),
     ):
         debugger.attach()
@@ -153,27 +151,6 @@ def _lines_of(path: Path, shown: str) -> list[str]:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{shown}: cannot be read ({reason})") from None
     return [line for line in map(str.strip, lines) if line and not line.startswith("#")]
-
-
-@contextlib.contextmanager
-def _interrupts(debugger: Debugger, console: Console) -> Iterator[None]:
-    """Ctrl-C stops in the kernel that runs, or at the script's next line."""
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        script = console.script_lines
-        if debugger.is_running:
-            debugger.pause()
-        elif debugger.inspection is None and script is not None and script.interrupt(frame):
-            pass
-        elif callable(before):
-            before(number, frame)
-
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

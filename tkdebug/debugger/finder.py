@@ -50,6 +50,7 @@ class Search:
         element: whose last write is looked for.
         found: the last moment so far.
         hit: the stop there.
+        began: the moment before which the execution under way began; None for the horizon.
     """
 
     horizon: Moment
@@ -59,6 +60,7 @@ class Search:
     missing: str = ""
     found: Moment | None = None
     hit: Hit | None = None
+    began: Moment | None = None
 
 
 class Finder:
@@ -198,7 +200,7 @@ class Finder:
             self.pending = search.hit or Hit(Reason.STEP)
             session.go_to(search.found)
             return
-        start = session.execution.searched_from(search.horizon)
+        start = session.execution.searched_from(search.began or search.horizon)
         if start.op == 0 and search.origin is not None:
             self.search = None
             session.stay(search.origin, search.missing)
@@ -208,8 +210,9 @@ class Finder:
             self.pending = Hit(Reason.BEGINNING)
             session.go_to(Moment(1, 0))
             return
-        search.horizon = Moment(start.op + 1, 0)
-        session.execution.rewind(END, until=Moment(start.op, 0))
+        # The last op before the checkpoint is to be seen, too; the one before it is gone back to.
+        search.horizon, search.began = Moment(start.op + 1, 0), Moment(start.op, 0)
+        session.execution.rewind(END, until=search.began)
 
     def accessed(self, here: Here, access: ObservedAccess, is_write: bool) -> None:
         """Memory was accessed."""

@@ -386,6 +386,8 @@ class TkdebugApp(App[None]):
                 return
 
     def _stop_script(self) -> None:
+        if self._link is not None:
+            self._link.send({"do": "end"})  # else Ctrl-C would stop it in the debugger
         if self._child is not None:
             self._child.stop()
         self.post_message(StopFinished())

@@ -24,7 +24,7 @@ _BEFORE_PANES: Keys = (
     ("y", "copy the details, the line or the output (OSC 52; else select with Shift)"),
     ("w", "write what was recorded into a file of the current directory"),
     ("T", "light or dark; TEXTUAL_THEME=textual-light begins light"),
-    ("Ctrl-C", "interrupt the script"),
+    ("Ctrl-C", "interrupt the script; under debug --tui: stop it in the debugger"),
     ("q", "quit; asks first while the script runs"),
     ("?", "this help; Esc closes it"),
 )

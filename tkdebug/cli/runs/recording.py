@@ -89,7 +89,8 @@ def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) ->
         front.begin_at_script()
     elif arguments.waits_for_pane and not front.begin():
         return Ending(0)
-    ending = run_program(program)
+    with front.interrupts() if arguments.waits_for_pane else contextlib.nullcontext():
+        ending = run_program(program)
     front.ended()
     return ending
 

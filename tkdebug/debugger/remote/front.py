@@ -11,9 +11,10 @@ import contextlib
 import linecache
 import os
 import queue
+import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,8 @@ class RemoteFront:
         self._lock = threading.RLock()
         self._waits = False
         self._is_gone = False
+        # Whether the script is to end, and whether Ctrl-C stops it until then.
+        self._is_ending = self._stops_by_signal = False
         self._look = Look()
         self._said: list[str] = []
         # Commands that were typed while a launch ran, for its next stop.
@@ -99,6 +102,9 @@ class RemoteFront:
     def serve(self) -> None:
         """Do what the other process asks for, until it is gone. In a thread of its own."""
         for message in self._wire.messages():
+            if message == {"do": "end"}:
+                self._is_ending = True
+                continue
             with self._lock:
                 if self._waits:
                     self._asked.put(message)
@@ -132,8 +138,28 @@ class RemoteFront:
                 self._send_source(file)
             case {"do": "pause"}:
                 self.debugger.attach()  # `detach` may have gone before
-                self.debugger.pause()
+                self._pause()
         return resume
+
+    def _pause(self) -> None:
+        """Stop in the kernel that runs, at the script's next line, or in the next kernel."""
+        if self._stops_by_signal and not self.debugger.is_running:
+            # Only its own thread can have the script's lines traced; that wakes it up, too.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            self.debugger.pause()
+
+    @contextlib.contextmanager
+    def interrupts(self) -> Iterator[None]:
+        """Ctrl-C in the main thread stops the script as at the console, until it is to end."""
+        from tkdebug.debugger.console.interrupts import interrupts
+
+        self._stops_by_signal = True
+        try:
+            with interrupts(self.debugger, self.console, lambda: self._is_ending):
+                yield
+        finally:
+            self._stops_by_signal = False
 
     def _run(self, line: str) -> Resume | None:
         """Run a line of the user's; the answer is sent."""
@@ -290,7 +316,9 @@ class RemoteFront:
 
     def _ask_at_host(self) -> None:
         """The script is stopped at a line of its own: show it, and do what is asked."""
-        host, reasons = self.host, tuple(self._said)
+        host = self.host
+        # How to end it instead is in the keys.
+        reasons = tuple(line.partition(": it stops")[0] for line in self._said)
         if not self._begins_to_wait():
             host.set_continue()
             return

@@ -67,11 +67,22 @@ def _region(look: Look, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
 
 def _largest(part: Tensor) -> float:
     """The largest finite magnitude; 0 where there is none."""
-    magnitudes = part.abs().nan_to_num_(nan=0.0, posinf=0.0)
-    return float(magnitudes.max()) if magnitudes.numel() else 0.0
+    if not part.numel():
+        return 0.0
+    if _is_finite(part):
+        return max(abs(float(end)) for end in part.aminmax())
+    return float(part.abs().nan_to_num_(nan=0.0, posinf=0.0).max())
+
+
+def _is_finite(values: Tensor) -> bool:
+    """Whether all elements are, in one pass."""
+    return not values.numel() or all(math.isfinite(float(end)) for end in values.aminmax())
 
 
 def _counts(values: Tensor) -> tuple[int, ...]:
+    if _is_finite(values):
+        negative, other = int((values < 0).sum()), int(values.count_nonzero())
+        return negative, values.numel() - other, other - negative, 0, 0
     negative, zero, positive = (int(v.sum()) for v in (values < 0, values == 0, values > 0))
     below, above = int((values == -math.inf).sum()), int((values == math.inf).sum())
     nan = values.numel() - negative - zero - positive

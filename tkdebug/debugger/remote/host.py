@@ -43,9 +43,8 @@ class PaneHost(HostDebugger):
         """Whether it stops at one of the next lines, breakpoint or none."""
         return self.stoplineno >= 0
 
-    def cmdloop(self, intro: Any = None) -> None:
+    def _ask_lines(self) -> None:
         """Ask until the script goes on."""
-        self._console.debugger.forget_next_launch()
         self._ask()
 
     def _cmdloop(self) -> None:

@@ -125,7 +125,10 @@ class StopView(Container):
         slider = self.query_one("#debug-slider", TimeSlider)
         why_none = "" if view.kernel else _NO_WAY_BACK
         slider.show(view.timeline, keeps_place=not is_new, why_none=why_none)
-        self.query_one("#debug-times", TimeLog).show(view.timeline, slider.index)
+        times = self.query_one("#debug-times", TimeLog)
+        # In the list the cursor may be ahead of what the slider has heard of.
+        leads = not is_new and times.has_focus
+        times.show(view.timeline, times.index if leads else slider.index)
 
     @staticmethod
     def _is_same_stop(one: View, other: View) -> bool:
