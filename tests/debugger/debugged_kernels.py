@@ -125,3 +125,16 @@ def unrolled(x_ptr, out_ptr, n):
 def doubled_blocks(x, out, SIZE: tl.constexpr):
     for i in range(0, 2):
         out.store([i * SIZE, 0], x.load([i * SIZE, 0]) * 2)
+
+
+@triton.jit
+def scaled_product(a_ptr, b_ptr, scale_ptr, out_ptr, n, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    acc = tl.zeros((SIZE, SIZE), tl.float32)
+    for part in range(n):
+        a = tl.load(a_ptr + i[:, None] * n * SIZE + part * SIZE + i[None, :])
+        b = tl.load(b_ptr + (part * SIZE + i[:, None]) * SIZE + i[None, :])
+        scale = tl.load(scale_ptr + part * SIZE + i)
+        scaled_b = b * scale[None, :]  # scaled operand
+        acc = tl.dot(a, scaled_b.to(tl.float16), acc)
+    tl.store(out_ptr + i[:, None] * SIZE + i[None, :], acc)

@@ -53,6 +53,21 @@ def test_an_element_of_a_pipelined_product_is_of_a_row_and_a_column(target):
         assert all(flat[at] == value for at, value in values[name].items())
 
 
+def test_a_loop_that_copies_ahead_of_its_rounds_names_no_counter():
+    a, b, out = torch.ones(32, 96).half(), torch.ones(96, 32).half(), torch.zeros(32, 32)
+    found = []
+    front = Scripted([lambda debugger: found.append(why(debugger.at_stop, "scale[3]"))])
+    with debugging(front, target="sm_80") as debugger:
+        debugger.choose_stage("gpu-ir")
+        debugger.add_line(kernels.FILE, kernels.line("scaled operand"), condition="part == 2")
+        kernels.scaled_product[(1,)](a, b, torch.ones(3, 32), out, 3, SIZE=32)
+    lines = (*found[0].computed, *found[0].addressed)
+    names = {name for line in lines for name in line.values}
+    assert loaded(found[0])[0] == {"scale_ptr": {2 * 32 + 3}}
+    assert "i" in names
+    assert "part" not in names
+
+
 def test_values_are_those_of_the_launch_after_going_back():
     def back(debugger):
         return Step(StepKind.OVER, backwards=True)

@@ -210,6 +210,8 @@ class Slice:
             source = self._instances[instance.operands[value.index]]
             # Of the dot, if this is the wait that completes it.
             name = wait.sources[value.index].name if source.is_pending else None
+        if scf.For.matches(op) and self._tracer.runs_ahead:
+            name = None  # the counter of the round that a copy was made in, not of that it is for
         if name is not None and instance.buffer is None and not (is_copy or instance.is_pending):
             line.values.setdefault(name, []).append(data[mask])
 

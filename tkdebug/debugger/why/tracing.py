@@ -91,6 +91,7 @@ class Tracer(CountingObserver):
         current: the instance that each IR value is just now.
         stores: the instances' numbers of each store's operands, by time.
         shared_writes: what was put into shared memory, in order.
+        runs_ahead: whether passes have made ops for other rounds of a loop.
         bulk_stores: the instances of bulk copies to memory, in order.
         contents: what views of shared memory held when an op read them: by the instance of its
             result and the operand's position.
@@ -104,6 +105,7 @@ class Tracer(CountingObserver):
         self.shared_writes: list[SharedWrite] = []
         self.contents: dict[tuple[int, int], Tensor] = {}
         self.bulk_stores: list[int] = []
+        self.runs_ahead = bool(execution.code.ahead)
         self._program = program
         self._pending: dict[Operation, list[int]] = {}
         self._bytes = 0
