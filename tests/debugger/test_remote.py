@@ -277,6 +277,20 @@ def test_a_step_that_is_asked_for_while_the_script_steps_waits_for_its_next_line
     assert at_host(pane, 3).reasons == ()
 
 
+def test_run_does_not_end_the_script_at_stops_of_either_kind(pane, script):
+    at_host(pane, 1)
+    pane.type("run")
+    assert pane.answer()[0].startswith("*** run: the Debug pane cannot begin the script again")
+    pane.type("restart")
+    assert pane.answer()[0].startswith("*** restart: ")
+    pane.type("b twice_called", "c")
+    in_kernel(pane)
+    pane.type("run")
+    assert pane.answer()[0].startswith("*** run: the Debug pane cannot begin the script again")
+    pane.type("n")
+    assert in_kernel(pane)
+
+
 def test_ctrl_c_at_the_scripts_lines_ends_it_and_stops_nowhere_else(pane, script, monkeypatch):
     at_host(pane, 1)
 

@@ -194,6 +194,8 @@ class RemoteFront:
 
     def _run_quietly(self, line: str) -> Resume | None:
         """Run a line; what it says is kept."""
+        from tkdebug.debugger.remote.host import NO_RUN
+
         console = self.console
         console.attach(self.debugger)
         self._said.clear()
@@ -202,6 +204,9 @@ class RemoteFront:
         try:
             if not self._is_at_host:
                 resume = console.run_line(line)
+                if isinstance(resume, Quit) and resume.runs_again:
+                    resume = None
+                    self._said.append(f"*** {NO_RUN}")
             elif self.host.run_line(line):
                 resume = Continue()
         except Exception as error:  # expressions run the user's code

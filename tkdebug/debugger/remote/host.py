@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
     from tkdebug.debugger.values import Reading
 
+NO_RUN = "run: the Debug pane cannot begin the script again: q quits, then start it anew"
 _NO_PROGRAMS = Programs((0, 0, 0), "", 1, (), None, None, "", "")
 _GRID = (1, 1, 1)
 _NO_TIME = Timeline(0, -1, 0, ())
@@ -53,6 +54,10 @@ class PaneHost(HostDebugger):
 
     def print_stack_entry(self, *_: Any, **__: Any) -> None:
         """Say nothing: the pane shows where it is."""
+
+    def do_run(self, arg: str) -> None:  # type: ignore[override]
+        """run: refused; the script is a process that the pane's app has started."""
+        self.error(NO_RUN)
 
     def run_line(self, line: str) -> bool:
         """Run a line of the user's; whether the script goes on."""
