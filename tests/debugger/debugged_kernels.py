@@ -138,3 +138,16 @@ def scaled_product(a_ptr, b_ptr, scale_ptr, out_ptr, n, SIZE: tl.constexpr):
         scaled_b = b * scale[None, :]  # scaled operand
         acc = tl.dot(a, scaled_b.to(tl.float16), acc)
     tl.store(out_ptr + i[:, None] * SIZE + i[None, :], acc)
+
+
+@triton.jit
+def segment_sum(fa, va, fb, vb):
+    return fa | fb, tl.where(fb != 0, vb, va + vb)
+
+
+@triton.jit
+def segmented(x_ptr, flag_ptr, out_ptr, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    x, flag = tl.load(x_ptr + i), tl.load(flag_ptr + i)
+    _, sums = tl.associative_scan((flag, x), 0, segment_sum)
+    tl.store(out_ptr + i, sums)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import debugged_kernels
 import pytest
 import torch
 import wrong_kernels
@@ -129,6 +130,16 @@ def test_a_slice_has_the_elements_that_took_part_and_their_values():
     assert offsets[0].tolist() == [40, 41, 42, 43, 44]
     assert values[0].tolist() == X[5, :5].tolist()
     assert found.what.startswith("out_ptr[5] is 26.25: written by program 0")
+
+
+def test_a_scan_with_a_function_of_the_kernel_s_is_followed():
+    x, flag, out = torch.arange(8.0), torch.tensor([1, 0, 0, 1, 0, 0, 0, 0]), torch.zeros(8)
+    arguments = (x, flag.int(), out)
+    found = asked(debugged_kernels.segmented, (1,), arguments, lambda i: why(i, "out[5]"), SIZE=8)
+    loads = {name: each for line in found.computed for name, each in line.loads.items()}
+    assert sorted(torch.cat(loads["x_ptr"][1]).tolist()) == list(range(6))
+    values = [line.values["sums"][0].item() for line in found.computed if "sums" in line.values]
+    assert values == [12.0]
 
 
 def test_nan_is_followed_to_where_it_was_born():

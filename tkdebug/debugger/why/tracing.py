@@ -15,6 +15,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import scf, tt, ttg, ttng
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.debugger.counting import CountingObserver
 from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.memory.buffers import Buffer
 
 _MOST_BYTES = 1 << 30
+_CONTROL = names_of(scf.If, scf.For, scf.While)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +117,8 @@ class Tracer(CountingObserver):
         if tt.Func.matches(op):
             return Moments.REGIONS
         wanted = super().moments(op)
-        return wanted | Moments.REGIONS if wanted and op.regions else wanted
+        # Not of reductions and scans: their regions combine elements.
+        return wanted | Moments.REGIONS if wanted and op.name in _CONTROL else wanted
 
     def _is_active(self, run: Evaluator) -> bool:
         place = self._program - run.first
