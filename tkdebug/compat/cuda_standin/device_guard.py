@@ -9,6 +9,7 @@ nothing; memory is the CPU's, with a mark.
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,11 @@ def stand_in_for_devices() -> Callable[[], None] | None:
     before, slots[_CUDA] = slots[_CUDA], guard.address
     # Below `torch.library`, where the kernels of scripts for CUDA are noted.
     library: Any = torch._C._dispatch_library("IMPL", "aten", "CUDA", __file__, 0)
-    library.impl("empty.memory_format", "CUDA", _empty, False)
-    library.impl("empty_strided", "CUDA", _empty_strided, False)
+    with warnings.catch_warnings():
+        # A build with CUDA has these already, and warns of each that is replaced.
+        warnings.simplefilter("ignore", UserWarning)
+        library.impl("empty.memory_format", "CUDA", _empty, False)
+        library.impl("empty_strided", "CUDA", _empty_strided, False)
 
     def undo() -> None:
         guard.keep()
