@@ -12,7 +12,7 @@ from tkdebug.errors import CompileError, TkError
 from tkdebug.terminal_text import visible
 
 # Covers `sys.stdout.write`: what it raises is the stream's doing.
-_TRANSPARENT_FILE = os.path.join("instrument", "output.py")
+_TRANSPARENT_FILE = os.path.join("instrument", "recording", "output.py")
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
 _LIBRARY_FOLDER = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
