@@ -20,7 +20,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
@@ -70,6 +70,11 @@ class Birth:
 class NanCheck(StoredValueCheck):
     """`--check nan`."""
 
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        super().__init__(module, faults)
+        adds = any(_is_float_atomic(op) for op in module.walk())
+        self._tracker = AddedNanTracker if adds else NanTracker
+
     def _moments_of(self, op: Operation) -> Moments:
         return _moments(op)
 
@@ -81,7 +86,7 @@ class NanCheck(StoredValueCheck):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the origins of one batch."""
-        tracker = NanTracker(self._faults, self._held)
+        tracker = self._tracker(self._faults, self._held)
         return StoredNans(tracker) if self._can_replay else tracker
 
 
@@ -184,13 +189,6 @@ class NanTracker(Observer):
         if self._origins.get(stored(access.op)) and access.stored_tile().dtype in _FLOATS:
             self._hold(access, access.stored())
 
-    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic: hold the NaNs among what it adds."""
-        if _is_float_atomic(access.op) and self._origins.get(stored(access.op)):
-            value = stored(access.op)
-            tile = run.full(self._added, value.type)
-            self._hold(access, at_touched(tile, access.touch(), run.first))
-
     def _hold(self, access: ObservedAccess, values: Tensor) -> None:
         """Report those of `values`, of the elements of `access.touch()`, that are NaN and stay."""
         op, buffer = access.op, access.buffer
@@ -238,6 +236,17 @@ def _has_nan(tile: TileValue, active: Tensor | None) -> bool:
     if active is None or tile.shape[0] != active.shape[0]:
         return True
     return bool(tile[active].isnan().any())
+
+
+class AddedNanTracker(NanTracker):
+    """The same of a kernel with atomics of floats; others do not pay for a look at atomics."""
+
+    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before an atomic: hold the NaNs among what it adds."""
+        if _is_float_atomic(access.op) and self._origins.get(stored(access.op)):
+            value = stored(access.op)
+            tile = run.full(self._added, value.type)
+            self._hold(access, at_touched(tile, access.touch(), run.first))
 
 
 def _is_float(type_: ir.Type) -> bool:
