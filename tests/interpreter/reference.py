@@ -752,7 +752,7 @@ _INTEGER = {
     "ori": lambda a, b, n: a | b,
     "xori": lambda a, b, n: a ^ b,
     "shli": lambda a, b, n: a << b if 0 <= b < n else 0,
-    "shrsi": lambda a, b, n: a >> min(max(b, 0), n - 1),
+    "shrsi": lambda a, b, n: a >> (b if 0 <= b < n else n - 1),
     "shrui": lambda a, b, n: _u(a, n) >> b if 0 <= b < n else 0,
     "minsi": lambda a, b, n: min(a, b),
     "maxsi": lambda a, b, n: max(a, b),
