@@ -54,7 +54,7 @@ class Step:
 
 
 def followers(steps: tuple[Step, ...]) -> int:
-    """The bits that some lane has that comes second in one of `steps`."""
+    """The lane bits of `steps`: a lane with one of them set comes second in that step."""
     return functools.reduce(operator.or_, (step.lane for step in steps), 0)
 
 
