@@ -106,7 +106,7 @@ class TkdebugApp(App[None]):
         self._script = ScriptState("starting" if child is None else "running")
         self._failure = ""
         self._waits = False
-        self._is_stopped = self._is_shown_as_stopped = False
+        self._is_stopped = self._is_shown_as_stopped = self._has_stopped = False
         self.runs_on = False
 
     def compose(self) -> ComposeResult:
@@ -163,9 +163,10 @@ class TkdebugApp(App[None]):
         if self._child is None or self._ending:
             return
         self._show(child_state(self._child))
-        if self._snapshot is None or not self._snapshot.launch_count:
-            if not self._tabs.user_chose and self._script.number:
-                self._tabs.open(OutputPane.TAB)
+        # What the session has of a launch may be read only after the debugger stopped in it.
+        is_in_kernels = self._has_stopped or bool(self._snapshot and self._snapshot.launch_count)
+        if not is_in_kernels and not self._tabs.user_chose and self._script.number:
+            self._tabs.open(OutputPane.TAB)
 
     def on_debug_said(self, event: DebugSaid) -> None:
         """Hand it to the panes; a stop is shown, but not to who types to the script."""
@@ -174,6 +175,7 @@ class TkdebugApp(App[None]):
         for pane in self.query(Pane):
             pane.hear(event.said)
         self._tabs.show_marks()
+        self._has_stopped = self._has_stopped or isinstance(event.said, View)
         is_stop = isinstance(event.said, View | Begins) and not self._is_stopped
         if isinstance(event.said, View | Begins | Runs | Gone):
             self._is_stopped = isinstance(event.said, View | Begins)
