@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual import events
 
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.widgets.code_view import CodeView
 
 
 async def until(pilot, condition, what: str) -> None:

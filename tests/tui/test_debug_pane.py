@@ -19,9 +19,7 @@ from tkdebug.debugger.remote.front import RemoteFront
 from tkdebug.debugger.remote.records import HeatMap, Variable
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.hook_chain import HOOKS
-from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView, cell_text
 from tkdebug.tui.debug.link import Ahead, Answer, DebugLink, Runs
@@ -30,9 +28,11 @@ from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.debug.stop_view import StopView, _cells
 from tkdebug.tui.debug.timeline import TimeLog, TimeSlider
-from tkdebug.tui.find import FindBar
-from tkdebug.tui.follow import AwaitedSession
-from tkdebug.tui.kernel import KernelPane
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.kernel.pane import KernelPane
+from tkdebug.tui.session.follow import AwaitedSession
+from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.find import FindBar
 
 WAIT_S = 20
 BLOCK = 8

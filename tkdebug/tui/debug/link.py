@@ -10,8 +10,8 @@ from textual.message import Message
 
 from tkdebug.debugger.remote.records import RecordError, SetBreakpoint, View, record_of
 from tkdebug.debugger.remote.wire import Wire
-from tkdebug.tui.highlight import highlight_python
-from tkdebug.tui.kernel_text import Code, lines_of
+from tkdebug.tui.drawing.highlight import highlight_python
+from tkdebug.tui.drawing.lines import Code, lines_of
 
 
 @dataclass(frozen=True, slots=True)

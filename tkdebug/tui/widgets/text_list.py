@@ -10,11 +10,11 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
-from tkdebug.tui import palette
-from tkdebug.tui.display import shown_code
-from tkdebug.tui.highlight import MAX_LINE_CHARS
-from tkdebug.tui.line_list import LineList
-from tkdebug.tui.pass_rows import TextRow
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.drawing.display import shown_code
+from tkdebug.tui.drawing.highlight import MAX_LINE_CHARS
+from tkdebug.tui.drawing.lines import TextRow
+from tkdebug.tui.widgets.line_list import LineList
 
 
 class TextList(LineList):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.widgets import Input
 
 from tkdebug.tui.pane import Pane
-from tkdebug.tui.typing_keys import take_keys
+from tkdebug.tui.widgets.typing_keys import take_keys
 
 
 class FilteredPane(Pane):

@@ -15,9 +15,9 @@ from tkdebug.events import AutotuneChoice
 from tkdebug.instrument.records import KernelSummary, Launch
 from tkdebug.instrument.renderers.timeline_section import timeline_text
 from tkdebug.instrument.session import Session
-from tkdebug.tui import display, palette
-from tkdebug.tui.filtered import FilteredPane
-from tkdebug.tui.launch_rows import (
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.launches.details import launch_text
+from tkdebug.tui.launches.rows import (
     LAUNCH_COLUMNS,
     OTHER_MARK,
     SUMMARY_COLUMNS,
@@ -26,11 +26,11 @@ from tkdebug.tui.launch_rows import (
     sorted_summaries,
     summary_cells,
 )
-from tkdebug.tui.launch_text import launch_text
 from tkdebug.tui.messages import LaunchLoaded, OpenFault, OpenKernel, SessionFailed
-from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
-from tkdebug.tui.table import Table
-from tkdebug.tui.typing_keys import typing_key
+from tkdebug.tui.session.snapshot import FaultGroup, ScriptState, Snapshot
+from tkdebug.tui.widgets.filtered import FilteredPane
+from tkdebug.tui.widgets.table import Table
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 # How many kernels are in sight at once, in panes of at least so many rows.
 _SUMMARY_ROWS = ((30, 10), (16, 6), (0, 2))

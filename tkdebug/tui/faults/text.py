@@ -11,10 +11,11 @@ from tkdebug.errors import Frame
 from tkdebug.events import Fault
 from tkdebug.instrument.records import Launch, RecordedKernel
 from tkdebug.instrument.session import Session
-from tkdebug.tui import display, palette
-from tkdebug.tui.kernel_text import Code, read_source
-from tkdebug.tui.launch_text import append_arguments
-from tkdebug.tui.snapshot import FaultGroup
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.drawing.lines import Code
+from tkdebug.tui.launches.details import append_arguments
+from tkdebug.tui.session.snapshot import FaultGroup
+from tkdebug.tui.session.sources import read_source
 
 CONTEXT_LINES = 3
 MAX_EXCERPT_CHARS = 1000

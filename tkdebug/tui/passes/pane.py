@@ -22,17 +22,17 @@ from tkdebug.instrument.passes.kernel_passes import (
 )
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
-from tkdebug.tui import display, palette
-from tkdebug.tui.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
-from tkdebug.tui.find import FindBar
-from tkdebug.tui.kernel_text import first_to_show, nothing_compiled
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.kernel.text import first_to_show, nothing_compiled
 from tkdebug.tui.messages import FollowLine, OpenKernel, PassesLoaded, SessionFailed
 from tkdebug.tui.pane import Pane
-from tkdebug.tui.pass_rows import change_rows, life_rows, size_text, text_diff_rows
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.table import Cell, Column, Table
-from tkdebug.tui.text_list import TextList
-from tkdebug.tui.typing_keys import typing_key
+from tkdebug.tui.passes.rows import change_rows, life_rows, size_text, text_diff_rows
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.dialogs import KERNEL_DETAILS, PickScreen, kernel_choices, kernel_title
+from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.table import Cell, Column, Table
+from tkdebug.tui.widgets.text_list import TextList
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 _COLUMNS = (
     Column("pass", 0),

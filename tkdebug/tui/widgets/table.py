@@ -14,7 +14,7 @@ from rich.style import Style
 from textual.message import Message
 from textual.strip import Strip
 
-from tkdebug.tui.line_list import LineList
+from tkdebug.tui.widgets.line_list import LineList
 
 GAP = 2
 MIN_FLEXIBLE_WIDTH = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rich.style import Style
 
 from tkdebug.events import Fault
-from tkdebug.tui.highlight import Category
+from tkdebug.tui.drawing.highlight import Category
 
 FAULT = "bold #ff8c42"
 WARNING = "#f0e442"

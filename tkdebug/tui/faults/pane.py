@@ -13,13 +13,13 @@ from textual.widgets import Input, Static
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import Launch, RecordedKernel
 from tkdebug.instrument.session import Session
-from tkdebug.tui import display, palette
-from tkdebug.tui.fault_text import fault_text
-from tkdebug.tui.filtered import FilteredPane
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.faults.text import fault_text
 from tkdebug.tui.messages import OpenFault, OpenKernel
-from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
-from tkdebug.tui.table import Cell, Column, Table
-from tkdebug.tui.typing_keys import typing_key
+from tkdebug.tui.session.snapshot import FaultGroup, ScriptState, Snapshot
+from tkdebug.tui.widgets.filtered import FilteredPane
+from tkdebug.tui.widgets.table import Cell, Column, Table
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 PLACE_WIDTH = 20
 _COLUMNS = (

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from tkdebug.instrument.analyses.kernel_names import activity_name
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import KernelSummary, Launch
-from tkdebug.tui import display, palette
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.table import Cell, Column
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.table import Cell, Column
 
 BAR_CELLS = 12
 # Before the name of what others than tkdebug launched, such as torch.

@@ -14,8 +14,8 @@ from textual.screen import ModalScreen
 
 from tkdebug.instrument.analyses.variants import differing_parts
 from tkdebug.instrument.records import RecordedKernel
-from tkdebug.tui import display, palette
-from tkdebug.tui.table import Cell, Column, Table
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.table import Cell, Column, Table
 
 QuitChoice = Literal["stop", "run-on", "cancel"]
 

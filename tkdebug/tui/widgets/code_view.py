@@ -12,11 +12,11 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
-from tkdebug.tui.display import shown_code
-from tkdebug.tui.highlight import MAX_LINE_CHARS, Spans
-from tkdebug.tui.kernel_text import Code
-from tkdebug.tui.line_list import LineList
-from tkdebug.tui.palette import CODE_STYLES, MARKS
+from tkdebug.tui.drawing.display import shown_code
+from tkdebug.tui.drawing.highlight import MAX_LINE_CHARS, Spans
+from tkdebug.tui.drawing.lines import Code
+from tkdebug.tui.drawing.palette import CODE_STYLES, MARKS
+from tkdebug.tui.widgets.line_list import LineList
 
 _EMPTY = Code()
 

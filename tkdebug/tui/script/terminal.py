@@ -20,7 +20,7 @@ from functools import lru_cache
 from rich.color import Color
 from rich.style import Style
 
-from tkdebug.tui.display import without_controls
+from tkdebug.tui.drawing.display import without_controls
 
 MAX_LINES = 10_000
 MAX_CHARS = 8 << 20

@@ -9,11 +9,12 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widgets import Static
 
-from tkdebug.tui import display, palette
-from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.kernel_text import Code, KernelText
-from tkdebug.tui.kernel_titles import chain_text, fault_note
-from tkdebug.tui.snapshot import FaultGroup
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.drawing.lines import Code
+from tkdebug.tui.kernel.text import KernelText
+from tkdebug.tui.kernel.titles import chain_text, fault_note
+from tkdebug.tui.session.snapshot import FaultGroup
+from tkdebug.tui.widgets.code_view import CodeView
 
 
 class KernelSides(Container):

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
 
 from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, StageOps, text_diff
 from tkdebug.instrument.passes.kernel_passes import KernelPasses, LifeStep, Place
 from tkdebug.instrument.passes.summary import counts_text
-from tkdebug.tui import palette
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.drawing.lines import TextRow
 
 MAX_ROWS = 50_000
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-
-
-@dataclass(frozen=True, slots=True)
-class TextRow:
-    """One row: not yet harmless text, its style, and the source line that it leads to."""
-
-    text: str
-    style: str = ""
-    place: Place | None = None
 
 
 def size_text(diff: PassDiff) -> str:

@@ -8,8 +8,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from tkdebug.tui.line_list import LineList
-from tkdebug.tui.typing_keys import take_keys
+from tkdebug.tui.widgets.line_list import LineList
+from tkdebug.tui.widgets.typing_keys import take_keys
 
 
 class FindBar(Input):

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from tkdebug.events import ArgumentInfo, AutotuneChoice
 from tkdebug.instrument.records import SCOPE_SEPARATOR, Launch
-from tkdebug.tui import display, palette
-from tkdebug.tui.snapshot import FaultGroup
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.session.snapshot import FaultGroup
 
 MAX_SHOWN_ITEMS = 200
 MAX_SHOWN_TUNINGS = 20

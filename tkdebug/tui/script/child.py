@@ -29,8 +29,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tkdebug.errors import UsageError
-from tkdebug.tui import drain
-from tkdebug.tui.waiting import waits_for_typing
+from tkdebug.tui.script import drain
+from tkdebug.tui.script.waiting import waits_for_typing
 
 READ_BYTES = 1 << 16
 POST_INTERVAL_S = 0.1

@@ -14,11 +14,11 @@ from textual.widgets import Static
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
-from tkdebug.tui import display, palette
+from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.messages import OpenKernel, SessionFailed, TabMarked
 from tkdebug.tui.pane import Pane
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.table import Cell, Column, Table
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.table import Cell, Column, Table
 
 _Row = TypeVar("_Row")
 

@@ -13,21 +13,18 @@ from tkdebug.debugger.remote.records import SetBreakpoint
 from tkdebug.errors import SessionError
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
-from tkdebug.tui import display, palette
-from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.debug.link import Breakpoints, DebugAsked, Said
 from tkdebug.tui.debug.source import breakpoint_marks
-from tkdebug.tui.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices
-from tkdebug.tui.find import FindBar
-from tkdebug.tui.kernel_sides import KernelSides
-from tkdebug.tui.kernel_text import (
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.kernel.sides import KernelSides
+from tkdebug.tui.kernel.text import (
     FIRST_STAGE,
     KernelText,
     first_to_show,
     load_kernel_text,
     nothing_compiled,
 )
-from tkdebug.tui.kernel_titles import (
+from tkdebug.tui.kernel.titles import (
     source_title,
     stage_title,
     stages_elsewhere,
@@ -35,8 +32,11 @@ from tkdebug.tui.kernel_titles import (
 )
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.pane import Pane
-from tkdebug.tui.snapshot import FaultGroup, ScriptState, Snapshot
-from tkdebug.tui.typing_keys import typing_key
+from tkdebug.tui.session.snapshot import FaultGroup, ScriptState, Snapshot
+from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.dialogs import KERNEL_DETAILS, Choice, PickScreen, kernel_choices
+from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 LINES_ABOVE_KERNEL = 2
 

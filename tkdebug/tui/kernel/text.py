@@ -21,31 +21,18 @@ from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_columns import cost_text
 from tkdebug.linemap.line_counts import count_lines
 from tkdebug.linemap.line_table import LineTable
-from tkdebug.tui.highlight import Spans, highlight_ir, highlight_python, highlight_sass
-from tkdebug.tui.snapshot import FaultGroup
+from tkdebug.tui.drawing.highlight import highlight_ir, highlight_python, highlight_sass
+from tkdebug.tui.drawing.lines import Code, lines_of
+from tkdebug.tui.session.snapshot import FaultGroup
+from tkdebug.tui.session.sources import read_source
 
 FIRST_STAGE = "tile-ir"
-MAX_LINES = 200_000
 # What can fault so, as the stages write it: IR, PTX, SASS.
 _OPS_OF_KIND = {
     "oob-load": ("load", "ld.global", "LDG", "LD.E"),
     "oob-store": ("store", "st.global", "STG", "ST.E"),
     "oob-atomic": ("atomic", "atom.", "red.", "ATOM", "RED"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """Lines of text, the number of the first, and the colours of each."""
-
-    lines: tuple[str, ...] = ()
-    first_line: int = 1
-    spans: tuple[Spans, ...] = ()
-
-    def index(self, line: int) -> int | None:
-        """Where the line of that number is in `lines`."""
-        index = line - self.first_line
-        return index if 0 <= index < len(self.lines) else None
 
 
 def first_to_show(kernels: Sequence[RecordedKernel]) -> RecordedKernel:
@@ -85,7 +72,7 @@ class KernelText:
     file: str
     source: Code
     stage: str | None = None
-    stage_code: Code = Code()
+    stage_code: Code = field(default_factory=Code)
     chains: Mapping[int, tuple[Frame, ...]] | None = None
     all_chains: Mapping[int, tuple[tuple[Frame, ...], ...]] | None = None
     op_ids: Mapping[int, int] = field(default_factory=dict)
@@ -239,29 +226,3 @@ def _costs(table: LineTable | None, file: str) -> dict[int, str]:
         for place, counts in count_lines(table).items()
         if place is not None and place[0] == file
     }
-
-
-def read_source(session: Session, kernel: RecordedKernel | None, file: str) -> Code:
-    """The recorded text of `file`, or only the kernel's own where that is all there is; plain.
-
-    Raises:
-        SessionError: the session cannot be read.
-    """
-    # Only what was recorded: a path in a session is no reason to read this machine's files.
-    text = session.source_text(file)
-    first_line = 1
-    if text is None and kernel is not None and kernel.file == file:
-        text, first_line = kernel.source, kernel.line
-    return Code(lines_of(text or ""), first_line)
-
-
-def lines_of(text: str) -> tuple[str, ...]:
-    """The lines of a source or a stage; of a very long one the first."""
-    # Not splitlines: a form feed or U+2028 ends no line where lines are counted.
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n", MAX_LINES)
-    if len(lines) > MAX_LINES:
-        lines[-1] = f"[tkdebug: further lines than {MAX_LINES:,} are not shown]"
-    elif lines and not lines[-1]:
-        lines.pop()
-    return tuple(lines)

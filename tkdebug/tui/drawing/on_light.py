@@ -9,7 +9,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import LineFilter
 
-from tkdebug.tui.palette import ON_LIGHT
+from tkdebug.tui.drawing.palette import ON_LIGHT
 
 
 class OnLight(LineFilter):

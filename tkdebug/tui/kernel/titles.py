@@ -9,10 +9,10 @@ from rich.text import Text
 from tkdebug.errors import Frame
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.linemap.line_columns import resources_short
-from tkdebug.tui import display, palette
-from tkdebug.tui.dialogs import kernel_title
-from tkdebug.tui.kernel_text import KernelText
-from tkdebug.tui.snapshot import FaultGroup
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.kernel.text import KernelText
+from tkdebug.tui.session.snapshot import FaultGroup
+from tkdebug.tui.widgets.dialogs import kernel_title
 
 _MOST_FRAMES = 20
 

@@ -22,7 +22,7 @@ from tkdebug.instrument.records import (
     fault_key,
 )
 from tkdebug.instrument.session import Session
-from tkdebug.tui.snapshot import (
+from tkdebug.tui.session.snapshot import (
     FaultGroup,
     LaunchKey,
     ScriptState,
