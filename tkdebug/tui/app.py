@@ -20,7 +20,7 @@ from tkdebug.debugger.remote.records import View
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import visible
-from tkdebug.tui.debug.link import Begins, DebugAsked, DebugLink, DebugSaid, Gone, Runs
+from tkdebug.tui.debug.link import DebugAsked, DebugLink, DebugSaid, Gone, Runs
 from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.drawing import display
 from tkdebug.tui.drawing.on_light import OnLight
@@ -176,9 +176,9 @@ class TkdebugApp(App[None]):
             pane.hear(event.said)
         self._tabs.show_marks()
         self._has_stopped = self._has_stopped or isinstance(event.said, View)
-        is_stop = isinstance(event.said, View | Begins) and not self._is_stopped
-        if isinstance(event.said, View | Begins | Runs | Gone):
-            self._is_stopped = isinstance(event.said, View | Begins)
+        is_stop = isinstance(event.said, View) and not self._is_stopped
+        if isinstance(event.said, View | Runs | Gone):
+            self._is_stopped = isinstance(event.said, View)
             self._show_stopped()
         is_elsewhere = self._tabs.active != DebugPane.TAB
         if is_stop and is_elsewhere and not isinstance(self.focused, Input):

@@ -23,13 +23,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
-    """The script waits before it runs."""
-
-    script: str
-
-
-@dataclass(frozen=True, slots=True)
 class Runs:
     """The script goes on."""
 
@@ -61,7 +54,7 @@ class Breakpoints:
     all: tuple[SetBreakpoint, ...]
 
 
-Said = View | Answer | Begins | Runs | Gone | Ahead | SourceText | Breakpoints
+Said = View | Answer | Runs | Gone | Ahead | SourceText | Breakpoints
 
 
 class DebugSaid(Message):
@@ -127,8 +120,6 @@ def _said(message: Mapping[str, Any]) -> Said | None:
             case {"event": "source", "file": str(file), "text": str(text)}:
                 code = lines_of(text)
                 return SourceText(file, Code(code, 1, highlight_python(code)))
-            case {"event": "begin", "script": str(script)}:
-                return Begins(script)
             case {"event": "ahead", "count": int(count)}:
                 return Ahead(count)
             case {"event": "running"}:

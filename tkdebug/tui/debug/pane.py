@@ -22,7 +22,6 @@ from tkdebug.tui.debug.heat import HeatMapView
 from tkdebug.tui.debug.link import (
     Ahead,
     Answer,
-    Begins,
     Breakpoints,
     DebugAsked,
     Gone,
@@ -159,9 +158,6 @@ class DebugPane(Pane):
                 self._files.add(file, code)
                 self._show_source()
                 self.query_one(StopView).texts_came()
-            case Begins(script=script):
-                self._phase = "stopped"
-                self._open_file(script)
             case Runs():
                 self._phase = "running"
                 self.query_one(StopView).forget_place()

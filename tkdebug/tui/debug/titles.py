@@ -77,8 +77,6 @@ def why_nothing(
         ahead: commands that wait for the next one.
     """
     match phase:
-        case "stopped":
-            said = "the script has not begun: b sets breakpoints, c runs it, n runs to a kernel"
         case "running":
             said = f"running; P stops it{_waiting(ahead)}"
         case "gone" if script.phase == "signalled":
