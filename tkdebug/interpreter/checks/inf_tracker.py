@@ -70,10 +70,13 @@ class InfTracker(ShadowValues[Origin]):
         else:
             self._wide.forward(op, is_entered=False)
             self.leave(op)
+            # Which elements it stores is known when it does.
+            run.follow(self, stored_value(op) in self.shadows)
         run.attend(self, bool(self.shadows))
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
-        """Values die."""
+        """An op has run, and values die."""
+        run.follow(self, False)
         values = [value for value in values if value.defining_op is not None]
         self._wide.drop(values)
         super().forget(run, values)
@@ -86,6 +89,8 @@ class InfTracker(ShadowValues[Origin]):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """An op gave `results`."""
+        if not self.shadows and (not _may_make_inf(op) or all(map(all_finite, results))):
+            return results
         bad = [self._bad(value.type, tile) for value, tile in zip(op.results, results, strict=True)]
         if any(shadow is not None for shadow in bad):
             self._look_at(op, operands, results, bad)

@@ -12,11 +12,15 @@ is `narrowing`. An Inf that is right, as 1 / 0 or exp(100) in fp32, is none (`in
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import cache
+from math import isinf
 from typing import TYPE_CHECKING
 
 from tkdebug.apart_imports import import_apart
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.interpreter.checks.finite_tiles import all_finite, is_float
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
@@ -25,8 +29,10 @@ from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.numerics.nan_scan import sum_of
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.checks.inf_tracker import InfTracker
@@ -35,21 +41,43 @@ if TYPE_CHECKING:
 class InfCheck(StoredValueCheck):
     """`--check inf`."""
 
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        super().__init__(module, faults)
+        self._written = _written_infs(module)
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Where ops are looked at, accesses are only while there are Infs."""
+        super().launch_begins(launch)
+        self.follows_accesses = self._can_replay
+
+    def moments(self, op: Operation) -> Moments:
+        """Before atomics of floats, also where stores are all that is looked at besides."""
+        if self._can_replay:
+            return Moments.BEFORE if _is_float_atomic(op) else Moments.NEVER
+        return self._moments_of(op)
+
     def _moments_of(self, op: Operation) -> Moments:
         return _moments(op)
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the Infs of one batch."""
         on_batches = InfsOfBatch(self._faults, self._held)
-        return StoredInfs(run, on_batches) if self._can_replay else on_batches.of_batch(run)
+        if not self._can_replay:
+            return on_batches.of_batch(run)
+        return StoredInfs(on_batches, self._written)
 
 
 class StoredInfs(Observer):
-    """Looks at what a batch stores; where that is not finite, it wants to see the batch again."""
+    """Looks at what a batch stores or adds; where that is not finite, it wants the batch again.
 
-    def __init__(self, ev: Evaluator, on_batches: InfsOfBatch) -> None:
-        self._ev = ev
+    To see it again takes several times as long as the batch, so scores that a kernel fills with
+    -inf, or empty sums, are not worth it: Infs of a sign that the kernel has a constant of are let
+    pass, unless there are others.
+    """
+
+    def __init__(self, on_batches: InfsOfBatch, written: Collection[float]) -> None:
         self._on_batches = on_batches
+        self._written = written
         self._is_found = False
 
     def replay(self) -> Observer | None:
@@ -63,14 +91,15 @@ class StoredInfs(Observer):
             return
         is_finite = access.stored_is_finite()
         if is_finite is None:
-            is_finite = all_finite(access.stored_tile()) or bool(access.stored().isfinite().all())
-        self._is_found = not is_finite
+            is_finite = all_finite(access.stored_tile()) or all_finite(access.stored())
+        if not is_finite:
+            total = access.stored_sum()
+            total = sum_of(access.stored()) if total is None else total
+            self._is_found = total not in self._written
 
-    def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
-        """Before an atomic."""
-        value = stored_value(access.op)
-        if not self._is_found and value is not None and is_float(value.type):
-            self._is_found = not all_finite(self._ev.values[value])
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """An atomic of floats is about to run."""
+        self._is_found = self._is_found or not all_finite(operands[1])
 
 
 @cache
@@ -85,7 +114,6 @@ class InfsOfBatch(Observer):
     """Looks at a batch that is run again."""
 
     needs_intermediates = True
-    follows_accesses = True
 
     def __init__(self, faults: FaultLog, held: HeldStores) -> None:
         self._faults = faults
@@ -98,6 +126,21 @@ class InfsOfBatch(Observer):
     def of_batch(self, run: Evaluator) -> Observer:
         """The Infs of the batch."""
         return _tracker()(run, self._faults, self._held)
+
+
+def _written_infs(module: Module) -> Collection[float]:
+    """The infinities that are constants of a kernel, or that an option of a load fills in."""
+    found = module.derived.get(_written_infs)
+    if found is None:
+        values = (constant_value(op.result) for op in module.walk() if arith.Constant.matches(op))
+        found = frozenset(value for value in values if isinstance(value, float) and isinf(value))
+        module.derived[_written_infs] = found
+    assert isinstance(found, frozenset)
+    return found
+
+
+def _is_float_atomic(op: Operation) -> bool:
+    return tt.AtomicRmw.matches(op) and is_float(tt.AtomicRmw(op).value.type)
 
 
 def _moments(op: Operation) -> Moments:
