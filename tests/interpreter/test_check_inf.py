@@ -10,6 +10,8 @@ from marked_lines import line_of, only
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.checks import DEFAULT_CHECKS
+from tkdebug.interpreter.checks.infs import InfsOfBatch
 from tkdebug.knobs import scope
 
 line = partial(line_of, sys.modules[__name__])
@@ -44,6 +46,9 @@ def test_softmax_without_the_maximum():
     assert (fault.severity, fault.tensor, fault.index, fault.count) == ("error", "out_ptr", 15, 1)
     assert fault.hint is not None
     assert "maximum" in fault.hint
+    with scope(checks=DEFAULT_CHECKS):
+        by_default = run(softmax_without_max, (4,), x, out, 6, BLOCK=8)
+    assert {fault.kind for fault in by_default} == {"inf", "nan"}
 
 
 @tkdebug.jit
@@ -64,14 +69,16 @@ def test_a_quotient_that_is_too_large_before_its_root():
 
 
 @tkdebug.jit
-def logsumexp_without_max(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+def logsumexp_without_max(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=float("-inf"))
     e = tl.exp(x)  # BORN logsumexp
     tl.store(out_ptr, tl.log(tl.sum(e, 0)))
 
 
 def test_logsumexp_without_the_maximum():
-    fault = only(run(logsumexp_without_max, (1,), torch.full((8,), 90.0), torch.zeros(1), BLOCK=8))
+    x = torch.full((7,), 90.0)
+    fault = only(run(logsumexp_without_max, (1,), x, torch.zeros(1), 7, BLOCK=8))
     assert (fault.line, fault.count) == (line("BORN logsumexp"), 1)
 
 
@@ -396,7 +403,8 @@ def test_infs_that_are_written_or_passed_are_right():
 def test_a_function_that_has_no_number_there_is_right(tmp_path, expression):
     kernel = load_kernel(tmp_path, FUNCTION.format(expression=expression))
     out = torch.zeros(8)
-    assert not run(kernel, (1,), torch.full((8,), 100.0), out, BLOCK=8)
+    with scope(checks=DEFAULT_CHECKS):
+        assert not run(kernel, (1,), torch.full((8,), 100.0), out, BLOCK=8)
     assert out.isinf().any()
 
 
@@ -420,7 +428,8 @@ def test_a_function_that_has_no_number_there_is_right(tmp_path, expression):
 def test_a_function_that_drops_its_infs_is_right(tmp_path, expression):
     kernel = load_kernel(tmp_path, FUNCTION.format(expression=expression))
     out = torch.full((8,), -1.0)
-    assert not run(kernel, (1,), torch.tensor([0.0, 100.0] * 4), out, BLOCK=8)
+    with scope(checks=DEFAULT_CHECKS):
+        assert not run(kernel, (1,), torch.tensor([0.0, 100.0] * 4), out, BLOCK=8)
     assert out.isfinite().all()
 
 
@@ -502,6 +511,27 @@ def masked_block(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 def test_what_a_block_leaves_out_is_right():
     assert not run(masked_block, (1,), torch.ones(6), torch.zeros(6), 6, BLOCK=8)
+
+
+@tkdebug.jit
+def causal_scores(s_ptr, out_ptr, N: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, N)
+    s = tl.load(s_ptr + row * N + cols)
+    tl.store(out_ptr + row * N + cols, tl.where(cols <= row, s * 0.125, float("-inf")))
+
+
+def test_scores_that_are_filled_up_are_right_at_no_cost(monkeypatch):
+    def refuse(self, run):
+        raise AssertionError("the batch runs again")
+
+    monkeypatch.setattr(InfsOfBatch, "of_batch", refuse)
+    s, out = torch.rand(8, 8), torch.zeros(8, 8)
+    assert not run(causal_scores, (8,), s, out, N=8)
+    assert out.isinf().sum() == 28
+    s[3, 2] = torch.inf
+    with pytest.raises(AssertionError, match="the batch runs again"):
+        run(causal_scores, (8,), s, out, N=8)
 
 
 @tkdebug.jit
