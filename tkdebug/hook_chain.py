@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -30,19 +30,44 @@ if TYPE_CHECKING:
     from tkdebug.fault_printing.printer import FaultPrinter
 
 
+class LentBuffer(NamedTuple):
+    """A buffer that another process is to read.
+
+    Attributes:
+        word_at: where in the memory that process writes a 0 once it has read it.
+        at: where it lies.
+        size_bytes: of what is in it.
+    """
+
+    word_at: int
+    at: int
+    size_bytes: int
+
+
 class ActivityBuffers(Protocol):
     """Memory for what CUPTI records, with functions for it that take no GIL.
 
     Attributes:
         requested: address of a CUpti_BuffersCallbackRequestFunc.
         completed: address of a CUpti_BuffersCallbackCompleteFunc.
+        descriptor: of the memory, for another process.
     """
 
     requested: int
     completed: int
+    descriptor: int
 
     def filled(self) -> list[bytes]:
         """What was filled since, oldest first."""
+
+    def lend(self) -> list[LentBuffer]:
+        """The same for another process, as places in the memory."""
+
+    def lent_count(self) -> int:
+        """How many that process has not given back."""
+
+    def take_back(self) -> None:
+        """That process is gone."""
 
 
 class PackableKernel(Protocol):
@@ -53,6 +78,9 @@ class PackableKernel(Protocol):
         parameter_kinds: what is passed for each parameter: a "tensor", an "int" of 64 signed bits,
             a "uint", a "float", a scalar to "look" at, something "fixed" with the kernel, or
             "other".
+        known_tensors: makes a function that says of as many tensors whether they have these shapes
+            and strides, in less time than to look at them; None where there is none. It may say no
+            wrongly.
     """
 
     @property
@@ -61,6 +89,10 @@ class PackableKernel(Protocol):
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
+        """As above."""
+
+    @property
+    def known_tensors(self) -> Callable[[Sequence[Any]], Callable[..., bool] | None]:
         """As above."""
 
 
