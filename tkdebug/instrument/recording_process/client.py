@@ -87,6 +87,7 @@ class RecordingProcess:
             with theirs, their_descriptors:
                 self._start(theirs.fileno(), their_descriptors.fileno())
             self.ring.close_descriptor()
+            self.ring.touch()  # while the process starts
             self._await_start()
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             self._close()
