@@ -303,6 +303,8 @@ RUN = ("run", "--no-tui")
         (RUN, ["--watch", ":7:x"], "--watch :7:x: got ':7:x', expected FILE:LINE:NAME"),
         (RUN, ["--watch", "no.py:7:x"], "--watch no.py:7:x: no.py: cannot be read, or is empty"),
         (RUN, ["--timeline", "clear"], "--timeline: kernels are interpreted; it needs kernels on"),
+        (RUN, ["--stalls"], "--stalls: kernels are interpreted; it needs kernels on a GPU"),
+        (RUN, ["--hang-timeout", "3"], "--hang-timeout: kernels are interpreted; it needs kernels"),
         (("debug",), ["--stage", "nope"], "stage nope: expected tile-ir, gpu-ir, or one of them"),
     ],
 )
