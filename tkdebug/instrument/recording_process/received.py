@@ -141,7 +141,9 @@ class Received:
             return ()
         found = []
         for one in lent:
-            found.append(memory[one.at : one.at + one.size_bytes])
+            end = one.at + one.size_bytes
+            found.append(memory[one.at : end])
+            memory[one.at : end] = bytes(one.size_bytes)
             memory[one.word_at] = 0
         return tuple(found)
 
