@@ -137,8 +137,7 @@ class Received:
     def _read(self, lent: Sequence[LentBuffer]) -> tuple[bytes, ...]:
         """What is in buffers, which go back."""
         memory = self._lent
-        if memory is None:
-            return ()
+        assert memory is not None, "it was shown before"
         found = []
         for one in lent:
             end = one.at + one.size_bytes
