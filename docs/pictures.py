@@ -24,11 +24,11 @@ from tkdebug.cli.live import child_command
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.child import Child
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.source import DebugSource
-from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.live import DebugEnds
+from tkdebug.tui.script.child import Child
+from tkdebug.tui.session.follow import AwaitedSession
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -53,6 +53,9 @@ class PackableKernel(Protocol):
         parameter_kinds: what is passed for each parameter: a "tensor", an "int" of 64 signed bits,
             a "uint", a "float", a scalar to "look" at, something "fixed" with the kernel, or
             "other".
+        known_tensors: makes a function that says of as many tensors whether they have these shapes
+            and strides, in less time than to look at them; None where there is none. It may say no
+            wrongly.
     """
 
     @property
@@ -61,6 +64,10 @@ class PackableKernel(Protocol):
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
+        """As above."""
+
+    @property
+    def known_tensors(self) -> Callable[[Sequence[Any]], Callable[..., bool] | None]:
         """As above."""
 
 

@@ -151,3 +151,24 @@ def segmented(x_ptr, flag_ptr, out_ptr, SIZE: tl.constexpr):
     x, flag = tl.load(x_ptr + i), tl.load(flag_ptr + i)
     _, sums = tl.associative_scan((flag, x), 0, segment_sum)
     tl.store(out_ptr + i, sums)
+
+
+@triton.jit
+def left_out(x_ptr, out_ptr, sums_ptr, rare_ptr, n, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    offs = pid * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    last = n - 1
+    keep = offs < last  # mask
+    tl.store(out_ptr + offs, x, mask=keep)  # masked store
+    if pid > 5:  # never
+        tl.store(rare_ptr + offs, x)  # rare store
+    if pid == 2:  # early
+        return
+    tl.atomic_add(sums_ptr + offs, x, mask=keep)  # masked atomic
+
+
+@triton.jit
+def short_blocks(x, out, SIZE: tl.constexpr):
+    row = tl.program_id(0) * SIZE  # row
+    out.store([row, 0], x.load([row, 0]))  # short store

@@ -186,9 +186,13 @@ def test_a_name_that_is_not_here_says_where_it_is(run):
     assert "name 'nothing' is not defined\n" in out
 
 
-def test_an_index_too_large_says_that_the_first_axis_is_of_programs(run, rows):
-    _, out, _ = run(rows, typed=at_the_store("p two[3]", "pid 1", "p two[9]"))
-    assert out.count("the first axis is that of the programs, `pid` selects one") == 1
+def test_expressions_are_printed_for_each_program(run, rows):
+    typed = at_the_store("p two[3]", "pp two[:2]", "whatis two[:2]", "p two[9]")
+    _, out, _ = run(rows, typed=typed)
+    assert "two[3] = float32 in 3 programs: 0: 8, 1: 16, 2: 24\n" in out
+    assert "program 0:\ntensor([2., 4.])\nprogram 1:\ntensor([10., 12.])\nprogram 2:" in out
+    assert "(tkdebug) float32[2]\n" in out
+    assert "two[9]: IndexError: index 9 is out of bounds for dimension 0 with size 4\n" in out
 
 
 def test_a_moment_that_was_not_reached_is_refused(run):
@@ -281,7 +285,7 @@ def at_the_store(*typed):
 def test_several_values_are_printed_as_summaries(run, rows):
     _, out, _ = run(rows, typed=at_the_store("p n, two", "p [two[0], 1]"))
     assert "n = 4\ntwo = fp32[4] in 3 programs: min 2, max 24, mean 13" in out
-    assert "[two[0], 1] = [float32[4] [2 4 6 8], 1]" in out
+    assert "[two[0], 1] = 0: [2, 1], 1: [10, 1], 2: [18, 1]" in out
     assert "tensor(" not in out
 
 

@@ -19,6 +19,7 @@ from tkdebug.debugger.goals import (
 )
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.stops import Reason
+from tkdebug.debugger.value_text import found_text
 from tkdebug.debugger.values import equal
 from tkdebug.errors import UsageError
 
@@ -78,7 +79,7 @@ def test_frames_have_variables_of_their_own():
 
     twice([look], lambda debugger: debugger.add(BreakKind.FUNCTION, "scaled"))
     assert seen[0][0] == 2.0
-    assert seen[0][1].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert seen[0][1].data.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert seen[1].tolist() == [4.0, 5.0, 6.0, 7.0]
 
 
@@ -106,7 +107,7 @@ def test_time_runs_back_to_the_breakpoint_before_and_to_the_beginning():
     x, out = torch.ones(2, 12), torch.zeros(2)
     back = Continue(backwards=True)
     starts = []
-    note = lambda debugger: starts.append(debugger.at_stop.evaluate("start")[0].item())  # noqa: E731
+    note = lambda debugger: starts.append(debugger.at_stop.evaluate("start").values[0])  # noqa: E731
     front = run(
         kernels.summed, (2,), x, out, 12,
         steps=[note, Continue(), note, Continue(), note, back, note, back, note, back],
@@ -179,7 +180,7 @@ def test_ignored_temporary_and_disabled_breakpoints():
 def test_a_log_point_prints_and_goes_on():
     x, out = torch.ones(2, 8), torch.zeros(2)
     set_up = lambda debugger: debugger.add_line(  # noqa: E731
-        FILE, line("add"), log="start {start[0].item()} of {oops}"
+        FILE, line("add"), log="start {start} of {oops}"
     )
     front = run(kernels.summed, (2,), x, out, 8, set_up=set_up, BLOCK=4)
     assert front.stops == []
@@ -208,7 +209,7 @@ def test_both_sides_of_a_divergent_branch_stop_with_their_programs():
 
     def look(debugger):
         census = debugger.at_stop.census()
-        seen.append((census.here, census.text(), debugger.at_stop.evaluate("x").tolist()))
+        seen.append((census.here, census.text(), debugger.at_stop.evaluate("x").values))
 
     to_test = RunToLine(FILE, line("test"))
     front = divergent([to_test, OVER, look, OVER, look, OVER, look])
@@ -279,13 +280,37 @@ def test_pid_of_two_axes_is_not_compared_with_one_number():
         inspection = debugger.at_stop
         with pytest.raises(EvaluationError, match=r"`pid` is 2 numbers and never equals 1"):
             inspection.evaluate("pid == 1")
-        found.append(inspection.evaluate("pid == (1, 0)").tolist())
+        found.append(inspection.evaluate("pid == (1, 0)").values)
 
     set_up = lambda debugger: debugger.add_line(FILE, line("call"), condition="pid != (0, 0)")  # noqa: E731
     out = torch.zeros(4, dtype=torch.int32)
     front = run(kernels.breaking, (2, 2), out, steps=[look], set_up=set_up)
     assert front.stops[-1].breakpoints == (1,)
     assert found == [[True, False, False]]
+
+
+def test_expressions_are_of_each_program_by_itself():
+    found, text = {}, {}
+
+    def look(debugger):
+        inspection = debugger.at_stop
+        for each in ("x[:2]", "x.sum() + pid", "x_ptr.shape", "BLOCK * 2", "[pid, 7]", "x[1] > 1"):
+            found[each] = inspection.evaluate(each)
+            text[each] = found_text(found[each], inspection.programs, inspection.launch.grid)
+        with pytest.raises(EvaluationError, match=r"\(in program 1\)"):
+            inspection.evaluate("1 // (1 - pid)")
+        debugger.assign("x", "x[1] * 10")
+        found["x"] = inspection.evaluate("x")
+
+    steps = [RunToLine(FILE, line("first call")), look]
+    run(kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), steps=steps, BLOCK=4)
+    assert found["x[:2]"].data.tolist() == [[0, 1], [4, 5]]
+    assert text["x[:2]"] == "float32[2] in 2 programs\n  0: [0 1]\n  1: [4 5]"
+    assert text["x.sum() + pid"] == "float32 in 2 programs: 0: 6, 1: 23"
+    assert (found["x_ptr.shape"], found["BLOCK * 2"]) == ((8,), 8)
+    assert text["[pid, 7]"] == "0: [0, 7], 1: [1, 7]"
+    assert text["x[1] > 1"] == "True in 1 of 2 programs: 1"
+    assert found["x"].data.tolist() == [[10] * 4, [50] * 4]
 
 
 def test_goes_back_to_the_last_write_of_an_element():

@@ -5,17 +5,18 @@ import queue
 import socket
 import threading
 from dataclasses import asdict
+from pathlib import Path
 
 import debugged_kernels as kernels
 import pytest
 import torch
 from debugged_kernels import line
 
+from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.debugger.remote.front import RemoteFront
 from tkdebug.debugger.remote.heat import heat_map
 from tkdebug.debugger.remote.records import Look, View, record_of
 from tkdebug.debugger.remote.wire import Wire
-from tkdebug.debugger.session import Ended
 from tkdebug.hook_chain import HOOKS
 
 WAIT_S = 20
@@ -191,17 +192,23 @@ last = twice + 1
 def begin_script(pane, file, text, **names):
     """Run a script in a thread of its own, under the pane's debugger."""
     file.write_text(text)
-    pane.front._script = str(file)
+    pane.front._given_script = pane.front.console.script = str(file)
 
     def run():
-        pane.front.begin_at_script()
-        try:
-            exec(compile(text, str(file), "exec"), {"__name__": "__main__", **names})
-        except (Ended, KeyboardInterrupt):
-            pass
-        finally:
-            pane.front.ended()
-            pane.came.put({"event": "ended"})
+        again = True
+        while again:
+            again = False
+            pane.front.begin_at_script()
+            try:
+                exec(
+                    compile(file.read_text(), str(file), "exec"), {"__name__": "__main__", **names}
+                )
+            except RunAgain:
+                again = True
+            except (Ended, KeyboardInterrupt):
+                pass
+        pane.front.ended()
+        pane.came.put({"event": "ended"})
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -277,18 +284,42 @@ def test_a_step_that_is_asked_for_while_the_script_steps_waits_for_its_next_line
     assert at_host(pane, 3).reasons == ()
 
 
-def test_run_does_not_end_the_script_at_stops_of_either_kind(pane, script):
+def test_run_begins_the_script_again_with_its_breakpoints_from_stops_of_either_kind(pane, script):
     at_host(pane, 1)
+    pane.type("b 13", f"b {kernels.FILE}:{line('store')}", "n")
+    at_host(pane, 2)
+    Path(script).write_text(SCRIPT.replace("out.sum()", "out.mean()"))
     pane.type("run")
-    assert pane.answer()[0].startswith("*** run: the Debug pane cannot begin the script again")
+    assert "out.mean()" in pane.wait("source")["text"]
+    at_host(pane, 1)
+    for _ in range(2):
+        pane.type("c")
+        view = in_kernel(pane)
+        assert (view.place.line, view.launch) == (line("store"), 1)
+        pane.type("run")
+        at_host(pane, 1)
+    pane.type("c", "c")
+    assert variables(at_host(pane, 13))["total"] == "28"
     pane.type("restart")
-    assert pane.answer()[0].startswith("*** restart: ")
-    pane.type("b twice_called", "c")
+    while not (said := pane.answer()) or not said[0].startswith("*** restart: no kernel"):
+        pass
+    pane.type("q")
+    pane.wait("ended")
+
+
+def test_run_in_a_kernel_that_was_stepped_into_stops_at_no_line_on_its_way_out(pane, script):
+    at_host(pane, 1)
+    pane.type("until 12", "s", "s", "s")
     in_kernel(pane)
     pane.type("run")
-    assert pane.answer()[0].startswith("*** run: the Debug pane cannot begin the script again")
-    pane.type("n")
-    assert in_kernel(pane)
+    assert pane.view().place.line == 1
+
+
+def test_run_is_refused_where_a_run_is_recorded(pane):
+    stop_at(pane, "store", kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), BLOCK=4)
+    pane.type("run")
+    while "run: only `tkdebug debug" not in (pane.answer() or [""])[0]:
+        pass
 
 
 def test_ctrl_c_at_the_scripts_lines_ends_it_and_stops_nowhere_else(pane, script, monkeypatch):
@@ -440,10 +471,8 @@ def test_after_detach_a_breakpoint_stops_again(pane):
 
 
 def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
-    pane.say(do="commands", lines=[f"b {line('load')}", "n", "p offs", "q"])
-    began = queue.Queue()
-    threading.Thread(target=lambda: began.put(pane.front.begin())).start()
-    assert began.get(timeout=WAIT_S)
+    pane.say(do="commands", lines=["n", "p offs", "q"])
+    pane.type(f"b {line('load')}")
     thread = pane.launch(kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), BLOCK=4)
     assert pane.view().frames
     thread.join(WAIT_S)

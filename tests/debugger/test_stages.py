@@ -19,7 +19,6 @@ from tkdebug.debugger.shared_memory import buffers
 from tkdebug.debugger.stages import Stage, all_stages, parse_stage
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.values import Unavailable
-from tkdebug.debugger.why.answers import why_not_written
 from tkdebug.errors import UsageError
 
 TILE, GPU = ["fold", "sweep"], ["sweep", "lay-out", "sweep"]
@@ -266,8 +265,6 @@ def test_what_cannot_be_asked_after_passes_is_refused():
     def look(debugger):
         with pytest.raises(UsageError, match="`acc` cannot be assigned at gpu-ir: passes may have"):
             debugger.assign("acc", "0")
-        with pytest.raises(UsageError, match="why-not-written: masks of stores are not looked at"):
-            why_not_written(debugger.at_stop, "out_ptr[0, 0]")
 
     front = multiplied([look])
     assert front.stops

@@ -15,7 +15,8 @@ class Kernel:
 
     parameter_kinds = ("tensor", "int", "float", "fixed")
 
-    def __init__(self, name="packed"):
+    def __init__(self, name="packed", known_tensors=lambda tensors: None):
+        self.known_tensors = known_tensors
         self.launch_record = launch_type(
             name, "native", {"num_warps": 4}, f"hash of {name}", describe
         )

@@ -19,6 +19,7 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.recording_process import client
+from tkdebug.instrument.recording_process.packing import UNLIKE
 from tkdebug.instrument.recording_process.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
@@ -72,6 +73,32 @@ def test_packed_launches_differ_in_scalars_and_shapes(path):
     assert found == [("1", (8, 1)), ("1", (16, 1)), ("2", (8, 1)), ("2", (16, 1))]
 
 
+def recognised(shapes):
+    """What tells tensors by their shape; it notes of which it was made."""
+
+    def known_tensors(tensors):
+        (shape,) = {tensor.shape for tensor in tensors}
+        shapes.append(shape)
+        return lambda tensor: tensor.shape == shape
+
+    return known_tensors
+
+
+def test_tensors_that_are_recognised_are_not_looked_at(path):
+    looked, shapes = [], []
+    strides = lambda: looked.append(1) or (1,)  # noqa: E731
+    kernel = Kernel(known_tensors=recognised(shapes))
+    recorder = start(path)
+    for size in (3,) * 50 + (4,) + (3,) * 5 + (5,) * UNLIKE + (4, 5):
+        note(recorder, kernel, tensor=SimpleNamespace(shape=(size,), stride=strides))
+    recorder.stop(0)
+    found = [one.arguments[0].shape for one in launches_of(path)]
+    assert found == [(3,)] * 50 + [(4,)] + [(3,)] * 5 + [(5,)] * UNLIKE + [(4,), (5,)]
+    assert shapes == [(3,), (5,)]
+    unlike, described = 1 + 1 + (UNLIKE - 1) + 1, 3
+    assert len(looked) == unlike + described
+
+
 def test_launch_that_no_slot_can_hold_is_recorded_all_the_same(path):
     recorder = start(path)
     note(recorder, KERNEL, n=1 << 80)
@@ -89,6 +116,22 @@ def test_packed_launches_have_their_scopes(path):
     note(recorder, KERNEL)
     recorder.stop(0)
     assert [one.scopes for one in launches_of(path)] == [(), ("outer",), ()]
+
+
+def test_recognised_tensors_are_described_again_once_they_are_forgotten(path, monkeypatch):
+    from tkdebug.instrument.recording_process import packing
+
+    monkeypatch.setattr(packing, "MAX_KEPT", 5)
+    recorder = start(path)
+    steady, others = Kernel("steady", recognised([])), Kernel("others")
+    for n in range(100):
+        note(recorder, steady, tensor=SimpleNamespace(shape=(1000,), stride=lambda: (1,)))
+        note(recorder, others, tensor=SimpleNamespace(shape=(n,), stride=lambda: (1,)))
+        if n % 10 == 0:
+            recorder.flush()  # what was forgotten is dropped once launches before are stored
+    recorder.stop(0)
+    found = [one.arguments[0].shape for one in launches_of(path)]
+    assert found == [shape for n in range(100) for shape in ((1000,), (n,))]
 
 
 def test_what_every_launch_passes_anew_does_not_pile_up(path, monkeypatch):

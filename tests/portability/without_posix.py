@@ -34,7 +34,7 @@ OF_SIGNAL = (
 OF_SELECT = ("poll", "epoll", "EPOLLIN", "POLLIN", "POLLHUP", "kqueue")
 OF_SOCKET = ("AF_UNIX", "SOCK_SEQPACKET", "recv_fds", "send_fds", "SCM_RIGHTS")
 # The terminal of a running script, and the process that records beside a GPU of Linux.
-POSIX_ONLY = ("tkdebug.tui.child", "tkdebug.tui.drain")
+POSIX_ONLY = ("tkdebug.tui.script.child", "tkdebug.tui.script.drain")
 
 
 def take_away(event_loop_runs: bool = False) -> None:

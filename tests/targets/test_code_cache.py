@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import os
 import struct
 from pathlib import Path
@@ -217,3 +218,38 @@ def test_trim_removes_what_was_used_longest_ago(code: NativeCode) -> None:
     code_cache.trim(code_cache.directory(), 5 * size)
     kept = [key for key in keys if code_cache.load(key, "k") is not None]
     assert kept == [keys[0], *keys[-3:]]
+
+
+# What only carries code, finds faults in it or says what went wrong.
+CARRIERS = (
+    *("code_cache", "diagnosis", "private_files", "probing", "stage_error", "wire"),
+    "worker_process",
+)
+
+
+def test_every_module_that_decides_the_code_is_in_the_key() -> None:
+    rooms = ("tkdebug.compiler.targets.nvptx.", "tkdebug.linemap.nvidia.")
+    known = {f"{rooms[0]}native_code", *(f"{rooms[0]}codegen.{name}" for name in CARRIERS)}
+    root = Path(code_cache.__file__).parents[5]
+    needed = [f"{rooms[0]}codegen.{name}" for name in ("generation", "llvm_stage", "ptx_stage")]
+    found = set()
+    while needed:
+        module = needed.pop()
+        path = root.joinpath(*module.split(".")).with_suffix(".py")
+        if module in found | known or not module.startswith(rooms) or not path.exists():
+            continue
+        found.add(module)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                needed += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+    assert found == {f"tkdebug.{name}" for name in code_cache.STAGES}
+
+
+def test_code_too_large_for_a_file_is_not_kept_and_that_is_said(
+    code: NativeCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(wire, "MAX_BODY_BYTES", 10)
+    code_cache._say_once.cache_clear()
+    code_cache.store("ab" * 32, "k", code)
+    assert files() == []
+    assert "compiled kernels are not kept: got " in capsys.readouterr().err

@@ -80,3 +80,32 @@ def test_refusal_of_ptxas_comes_with_its_log(alone):
     with pytest.raises(StageError, match="ended with 255") as caught:
         ptx_stage.assemble(PTX, "k", OPTIONS, 10)
     assert "line 3; error" in caught.value.log
+
+
+def test_kernel_that_spills_is_ptxas_s_where_nvjitlink_refuses_it(alone, monkeypatch):
+    program(alone / "bin" / "ptxas", "13.0", "64 bytes spill stores, 32 bytes spill loads")
+
+    def refused(*_: object) -> None:
+        raise StageError("assemble", "nvJitLink does not know this PTX")
+
+    monkeypatch.setattr(ptx_stage, "link", refused)
+    assert ptx_stage.assemble(PTX, "k", OPTIONS, 10)[0] == b"made\n"
+
+
+def test_cubin_that_was_to_be_faster_may_fail_or_come_too_late(alone, monkeypatch):
+    text = PTX.replace(b"k() {", b"k()\n.reqntid 32\n{")
+    monkeypatch.setattr(ptx_stage, "_waits_again_and_again", lambda cubin: True)
+    given = []
+
+    def first_alone(path: Path, ptx: bytes, options: object, timeout_s: float) -> tuple[bytes, str]:
+        given.append((ptx == text, timeout_s))
+        if len(given) > 1:
+            raise StageError("assemble", "timed out after what was left of 10 seconds")
+        return b"made", ""
+
+    program(alone / "bin" / "ptxas", "13.0")
+    monkeypatch.setattr(ptxas, "assemble", first_alone)
+    assert ptx_stage.assemble(text, "k", OPTIONS, 10) == (b"made", "")
+    (whole, first_s), (changed, second_s) = given
+    assert (whole, changed) == (True, False)
+    assert second_s < first_s <= 10

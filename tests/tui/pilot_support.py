@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from textual import events
 
+from tkdebug.debugger.goals import Quit, Step
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.widgets.code_view import CodeView
 
 
 async def until(pilot, condition, what: str) -> None:
@@ -38,3 +39,15 @@ async def loaded(pilot) -> None:
     app = pilot.app
     await until(pilot, lambda: app._snapshot is not None, "the session")
     await until(pilot, lambda: app.query_one("#source", CodeView).line_count > 0, "the source")
+
+
+def begun(front):
+    """Have a debugger's commands run before anything else does; whether something is to run."""
+    front.console.attach(front.debugger)
+    with front._lock:
+        front._waits = True
+    resume = front._asked_resume(lambda: None)
+    if isinstance(resume, Step):
+        front.debugger.stop_at_next_launch()
+    front._goes_on()
+    return not isinstance(resume, Quit)

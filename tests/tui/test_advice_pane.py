@@ -12,7 +12,7 @@ from tkdebug.advice.records import LaunchCost, Remark
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.widgets.code_view import CodeView
 
 
 def record_advice(file, *remarks):

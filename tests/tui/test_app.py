@@ -18,15 +18,15 @@ from tkdebug.errors import SessionError
 from tkdebug.events import Fault
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
-from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.dialogs import PickScreen, QuitScreen
-from tkdebug.tui.follow import AwaitedSession
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.drawing.on_light import OnLight
 from tkdebug.tui.help import HelpScreen
-from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputView
-from tkdebug.tui.table import Cell, Table
+from tkdebug.tui.session.follow import AwaitedSession
+from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.dialogs import PickScreen, QuitScreen
+from tkdebug.tui.widgets.table import Cell, Table
 
 SIZES = [(80, 24), (110, 30), (200, 60)]
 
@@ -366,7 +366,7 @@ async def test_session_that_breaks_is_reported_and_what_was_read_stays(session):
 @pytest.fixture
 def live(tmp_path, script):
     """The app over a script that is given as text; `PATH` in it is the session."""
-    from tkdebug.tui.child import Child
+    from tkdebug.tui.script.child import Child
 
     children = []
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("termios", reason="ptys are POSIX")
 
 from tkdebug.errors import UsageError
-from tkdebug.tui.child import Child
+from tkdebug.tui.script.child import Child
 
 WAIT_S = 20.0
 
@@ -137,7 +137,7 @@ def test_child_stop_lets_it_clean_up_first(pumped):
 
 def test_child_that_ignores_signals_is_stopped(pumped, monkeypatch):
     steps = ((signal.SIGINT, 0.1), (signal.SIGTERM, 0.1), (signal.SIGKILL, 5.0))
-    monkeypatch.setattr("tkdebug.tui.child.STOP_STEPS", steps)
+    monkeypatch.setattr("tkdebug.tui.script.child.STOP_STEPS", steps)
     run = pumped(
         "import signal, time\n"
         "for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)\n"

@@ -17,11 +17,11 @@ from tkdebug.cli.command_line.arguments import parse
 from tkdebug.cli.live import child_command
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.child import STOP_STEPS, Child
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.debug.source import DebugSource
-from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.live import DebugEnds
+from tkdebug.tui.script.child import STOP_STEPS, Child
+from tkdebug.tui.session.follow import AwaitedSession
 
 SCRIPT = """\
 import torch, triton

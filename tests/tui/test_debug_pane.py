@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import stopped_kernels as kernels
 import torch
-from pilot_support import notified, screen_text, type_at_once, until
+from pilot_support import begun, notified, screen_text, type_at_once, until
 from stopped_kernels import line
 from textual.widgets import TabbedContent
 
@@ -19,9 +19,7 @@ from tkdebug.debugger.remote.front import RemoteFront
 from tkdebug.debugger.remote.records import HeatMap, Variable
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.hook_chain import HOOKS
-from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView, cell_text
 from tkdebug.tui.debug.link import Ahead, Answer, DebugLink, Runs
@@ -30,9 +28,11 @@ from tkdebug.tui.debug.program_grid import ProgramGrid
 from tkdebug.tui.debug.source import DebugSource
 from tkdebug.tui.debug.stop_view import StopView, _cells
 from tkdebug.tui.debug.timeline import TimeLog, TimeSlider
-from tkdebug.tui.find import FindBar
-from tkdebug.tui.follow import AwaitedSession
-from tkdebug.tui.kernel import KernelPane
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.kernel.pane import KernelPane
+from tkdebug.tui.session.follow import AwaitedSession
+from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.find import FindBar
 
 WAIT_S = 20
 BLOCK = 8
@@ -68,7 +68,7 @@ class Script:
 
     def _run(self):
         try:
-            if self.front.begin():
+            if begun(self.front):
                 n = 2 * BLOCK
                 x = torch.arange(self.programs * BLOCK * n).float() - 100
                 kernels.tiled[(self.programs,)](x, self.out, n, BLOCK=BLOCK)
@@ -78,7 +78,7 @@ class Script:
     def run_host_lines(self, file):
         """Run a script of its own instead, whose lines are stopped at."""
         file.write_text(HOST_LINES)
-        self.front._script = str(file)
+        self.front._given_script = self.front.console.script = str(file)
 
         def run():
             self.front.begin_at_script()
@@ -420,10 +420,9 @@ async def test_lines_passed_are_read_as_they_are_looked_at(tmp_path, monkeypatch
 
 
 async def test_a_breakpoint_is_set_by_a_click_beside_a_line(tmp_path):
-    async with debugging(tmp_path) as (app, pilot):
-        await until(pilot, lambda: "the script has not begun" in screen_text(app), "the begin")
+    async with debugging(tmp_path, "s") as (app, pilot):
         source = app.query_one(DebugSource)
-        await until(pilot, lambda: source.line_count > 0, "the source")
+        await until(pilot, lambda: source.lit and source.line_count > 0, "the first line")
         await pilot.click(source, offset=(2, line("load") - 1))
         await until(pilot, lambda: source._marks == {line("load"): "breakpoint"}, "the mark")
         await pilot.press("c")

@@ -1,7 +1,7 @@
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.tui import display
+from tkdebug.tui.drawing import display
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pilot_support import screen_text, until
 
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
-from tkdebug.tui import palette
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.table import Table
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.widgets.table import Table
 
 
 def with_states(*states):

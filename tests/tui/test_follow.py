@@ -9,9 +9,9 @@ import tui_sample
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
-from tkdebug.tui import follow
-from tkdebug.tui.follow import AwaitedSession, Follower
-from tkdebug.tui.snapshot import ScriptState
+from tkdebug.tui.session import follow
+from tkdebug.tui.session.follow import AwaitedSession, Follower
+from tkdebug.tui.session.snapshot import ScriptState
 
 
 def test_follower_reads_what_was_recorded(session):

@@ -6,7 +6,7 @@ from pilot_support import loaded, screen_text, until
 from tkdebug.cli import main
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.widgets.code_view import CodeView
 
 SCRIPT = """\
 import torch, triton, triton.language as tl

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import tui_sample
 
-from tkdebug.tui.follow import Follower
-from tkdebug.tui.highlight import highlight_ir, highlight_python, highlight_sass
-from tkdebug.tui.kernel_text import first_to_show, load_kernel_text
+from tkdebug.tui.drawing.highlight import highlight_ir, highlight_python, highlight_sass
+from tkdebug.tui.kernel.text import first_to_show, load_kernel_text
+from tkdebug.tui.session.follow import Follower
 
 
 def load(session, stage=None):

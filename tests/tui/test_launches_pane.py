@@ -13,7 +13,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.scopes import SCOPES
 from tkdebug.timelines.records import ClockSite, WarpTimeline
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.table import Table
+from tkdebug.tui.widgets.table import Table
 
 TIMINGS = {"BLOCK: 32": 0.0321, "BLOCK: 64": 0.0123, "BLOCK: 4096": math.inf}
 

@@ -9,10 +9,10 @@ from textual.widgets import Input
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
-from tkdebug.tui import follow
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.follow import Follower
-from tkdebug.tui.table import Table
+from tkdebug.tui.session import follow
+from tkdebug.tui.session.follow import Follower
+from tkdebug.tui.widgets.table import Table
 
 
 def different_faults(number):

@@ -13,9 +13,9 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.find import FindBar
-from tkdebug.tui.table import Table
+from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.table import Table
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.pass_rows import text_diff_rows
-from tkdebug.tui.table import Table
-from tkdebug.tui.text_list import TextList
+from tkdebug.tui.passes.rows import text_diff_rows
+from tkdebug.tui.widgets.code_view import CodeView
+from tkdebug.tui.widgets.table import Table
+from tkdebug.tui.widgets.text_list import TextList
 
 SCRIPT = """\
 import torch
@@ -223,7 +223,7 @@ async def test_kernel_pane_shows_what_the_assembler_notes(native, monkeypatch):
             table = replace(table, notes=(AssemblerNote("C7510", "serialised"),))
         return table, reason
 
-    monkeypatch.setattr("tkdebug.tui.kernel_text.load_line_table", noted)
+    monkeypatch.setattr("tkdebug.tui.kernel.text.load_line_table", noted)
     app = TkdebugApp(native)
     async with app.run_test(size=(150, 40)) as pilot:
         await loaded(pilot)
@@ -257,12 +257,13 @@ def test_tui_reads_passes_without_torch_or_the_compiler(native_path):
         "import sys\n"
         "from pathlib import Path\n"
         "from tkdebug.instrument.session import Session\n"
-        "from tkdebug.tui import passes, kernel_text\n"
+        "from tkdebug.tui.kernel.text import load_kernel_text\n"
+        "import tkdebug.tui.passes.pane\n"
         "from tkdebug.instrument.passes.kernel_passes import load_kernel_passes\n"
         "session = Session.open(Path(sys.argv[1]))\n"
         "kernel = session.kernels()[-1]\n"
         "assert load_kernel_passes(session, kernel).later[-1].name == 'sass'\n"
-        "text = kernel_text.load_kernel_text(session, kernel, kernel.file, 'sass')\n"
+        "text = load_kernel_text(session, kernel, kernel.file, 'sass')\n"
         "assert text.stage == 'sass' and text.stage_code.lines\n"
         "bad = {'torch', 'llvmlite', 'cuda', 'tkdebug.compiler'} & set(sys.modules)\n"
         "assert not bad, bad\n"

@@ -2,8 +2,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tkdebug.terminal_text import visible_line
-from tkdebug.tui import terminal
-from tkdebug.tui.terminal import Terminal
+from tkdebug.tui.script import terminal
+from tkdebug.tui.script.terminal import Terminal
 
 
 def lines(*chunks: str, rows: int = 24) -> list[str]:

@@ -10,10 +10,10 @@ import tui_sample
 from pilot_support import notified, screen_text, until
 from textual.widgets import TabbedContent
 
-from tkdebug.tui import waiting
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.output import OutputView
+from tkdebug.tui.script import waiting
+from tkdebug.tui.session.follow import AwaitedSession
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
 knows_waiting = pytest.mark.skipif(not waiting.can_be_known(), reason="this system does not tell")
@@ -29,7 +29,7 @@ HINT = "script waits for input, i to type"
 @pytest.fixture
 def live(tmp_path, script):
     """The app over a script that is given as text."""
-    from tkdebug.tui.child import Child
+    from tkdebug.tui.script.child import Child
 
     children = []
 

@@ -12,7 +12,7 @@ from tkdebug.errors import Frame
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.code_view import CodeView
+from tkdebug.tui.widgets.code_view import CodeView
 from tkdebug.watches.records import WatchedValue, packed
 
 

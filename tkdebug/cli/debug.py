@@ -14,6 +14,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.command_line.mistakes import check_variables
 from tkdebug.cli.runs.native_target import check_known
 from tkdebug.cli.script.execution import Program, find_program, run_program
+from tkdebug.cli.script.run_again import run_debugged_program
 from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
@@ -103,19 +104,19 @@ def _run(program: Program, console: Console) -> int:
     if console.is_json:
         return run_program(program).exit_status if console.begin() else 0
     from tkdebug.debugger.console.host import HostDebugger
-    from tkdebug.debugger.session import RunAgain
 
     host = HostDebugger(console)
-    while True:
+    runs = 0
+
+    def begin() -> None:
+        nonlocal runs
+        if runs:
+            console.debugger.begin_again()
+        runs += 1
         # Which file a module is in is found when it is run, as its packages are imported then.
         host.begin("" if program.is_module else os.path.abspath(program.name))
-        try:
-            ending = run_program(program)
-        finally:
-            sys.settrace(None)
-        if not isinstance(ending.error, RunAgain):
-            return ending.exit_status
-        console.debugger.begin_again()
+
+    return run_debugged_program(program, begin).exit_status
 
 
 def _console(arguments: Arguments, program: Program, commands: list[str]) -> Console:

@@ -28,7 +28,7 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
         commands: what the script's debugger is to do first.
     """
     from tkdebug.tui.debug.pane import DebugPane
-    from tkdebug.tui.launches import LaunchesPane
+    from tkdebug.tui.launches.pane import LaunchesPane
     from tkdebug.tui.live import DebugEnds, run_live
 
     owns_session = arguments.session is None

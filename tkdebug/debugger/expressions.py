@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-import operator
 from collections.abc import Callable, Mapping
-from functools import reduce
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -82,8 +80,8 @@ def evaluate(code: CodeType, names: Mapping[str, Any], text: str) -> Any:
         raise EvaluationError(f"{text}: {type(error).__name__}: {error}") from error
 
 
-class ProgramPlace(tuple[Any, ...]):
-    """Where programs are along several axes: a number each, or for several programs a tensor each.
+class ProgramPlace(tuple[int, ...]):
+    """Where a program is along several axes.
 
     A comparison with one number would never hold, so it is refused.
 
@@ -99,24 +97,19 @@ class ProgramPlace(tuple[Any, ...]):
                 f"`{self.name}` is {len(self)} numbers and never equals {other}: compare "
                 f"{self.name}[0], or {self.name} == ({', '.join('0' * len(self))})"
             )
-        if not isinstance(other, tuple) or len(other) != len(self):
-            return False
-        return reduce(operator.and_, map(operator.eq, self, other))
+        return tuple.__eq__(self, other) if isinstance(other, tuple) else False
 
     def __ne__(self, other: object) -> Any:
-        equal = self == other
-        return ~equal if isinstance(equal, Tensor) else not equal
+        return not self == other
 
     __hash__ = tuple.__hash__
 
 
-def as_python(reading: Reading, is_single: bool, name: str) -> Any:
-    """A reading as expressions get it.
+def as_python(reading: Reading, name: str) -> Any:
+    """A reading of one program as expressions get it: tiles as tensors, scalars as numbers.
 
     Args:
         reading: what was read.
-        is_single: whether it is of one program: then there is no axis of programs, and a scalar is
-            a Python number.
         name: of the variable, for the message.
 
     Raises:
@@ -124,22 +117,20 @@ def as_python(reading: Reading, is_single: bool, name: str) -> Any:
     """
     match reading:
         case Tile():
-            if not is_single:
-                return reading.data
             return reading.data[0] if reading.is_tile else reading.data[0].item()
         case Buffer():
-            return reading.data[0] if is_single else reading.data
+            return reading.data[0]
         case Pointers():
             return reading.tensor if reading.is_whole_tensor else reading
         case Described():
-            parts = {key: as_python(part, is_single, name) for key, part in reading.parts.items()}
+            parts = {key: as_python(part, name) for key, part in reading.parts.items()}
             return SimpleNamespace(**parts, block_shape=reading.block_shape)
         case Constant():
             return reading.value
         case Unavailable():
             raise EvaluationError(f"`{name}` is not available here: {reading.reason}")
         case _:
-            return tuple(as_python(item, is_single, name) for item in reading)
+            return tuple(as_python(item, name) for item in reading)
 
 
 def truth(value: Any) -> bool:
@@ -149,23 +140,13 @@ def truth(value: Any) -> bool:
     return bool(value)
 
 
-def tl_functions(is_single: bool) -> SimpleNamespace:
-    """What of `tl` expressions may use: functions on torch tensors, with the kernel's axes.
-
-    Args:
-        is_single: whether tiles come without an axis of programs.
-    """
-    shift = 0 if is_single else 1
-
-    def along(axis: int) -> int:
-        return axis + shift if axis >= 0 else axis
+def tl_functions() -> SimpleNamespace:
+    """What of `tl` expressions may use: functions on torch tensors."""
 
     def reduced(function: Callable[..., Any]) -> Callable[..., Any]:
         def reduce(x: Tensor, axis: int | None = None, keep_dims: bool = False) -> Any:
-            if axis is not None:
-                return function(x, along(axis), keepdim=keep_dims)
-            axes = list(range(shift, x.dim()))
-            return function(x, axes, keepdim=keep_dims) if axes else x
+            axes = list(range(x.dim())) if axis is None else axis
+            return function(x, axes, keepdim=keep_dims) if x.dim() else x
 
         return reduce
 
@@ -202,8 +183,8 @@ def tl_functions(is_single: bool) -> SimpleNamespace:
         sum=reduced(torch.sum),
         max=reduced(torch.amax),
         min=reduced(torch.amin),
-        argmax=lambda x, axis: torch.argmax(x, along(axis)),
-        argmin=lambda x, axis: torch.argmin(x, along(axis)),
+        argmax=lambda x, axis: torch.argmax(x, axis),
+        argmin=lambda x, axis: torch.argmin(x, axis),
         dot=lambda a, b, acc=0: torch.matmul(a.float(), b.float()) + acc,
         trans=lambda x: x.transpose(-1, -2),
         arange=torch.arange,

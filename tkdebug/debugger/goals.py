@@ -25,6 +25,14 @@ class StepKind(Enum):
     UNTIL = "until"
 
 
+class Ended(SystemExit):
+    """Ends the script: the debugger was left."""
+
+
+class RunAgain(Ended):
+    """Ends the script, which is to begin again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Continue:
     """Run to the next breakpoint; backwards to the one before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,27 +14,22 @@ from tkdebug.compiler.ir import Value
 from tkdebug.compiler.tensor import tensor
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.elements import argument_named
+from tkdebug.debugger.evaluation import Scope
 from tkdebug.debugger.execution import Execution, Here
 from tkdebug.debugger.expressions import (
     EvaluationError,
-    Names,
-    ProgramPlace,
-    as_python,
     compile_expression,
     evaluate,
-    tl_functions,
     truth,
     tuple_parts,
 )
 from tkdebug.debugger.host_frames import HostFrame
 from tkdebug.debugger.ir_text import spelled, value_named
 from tkdebug.debugger.moments import Moment
-from tkdebug.debugger.programs import Census, Selection, elsewhere, program_id, program_text
+from tkdebug.debugger.programs import Census, Selection, elsewhere, program_text
 from tkdebug.debugger.recall import recall
-from tkdebug.debugger.values import Constant, Reading, Unavailable, read, read_ir_value
+from tkdebug.debugger.values import Constant, PerProgram, Reading, Unavailable, read, read_ir_value
 from tkdebug.errors import Frame, UsageError
-
-_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +190,7 @@ class Inspection:
         """One variable, or an argument of the launch."""
         host = self.host_frame(frame)
         if host is None:
-            return self._find(name, frame, self.positions if self.here is not None else None)
+            return self.find(name, frame, self.positions if self.here is not None else None)
         found = host.read(name)
         if found is None:
             raise UsageError(f"`{name}` is not defined in {host.place.function}")
@@ -247,7 +241,12 @@ class Inspection:
             raise UsageError(f"`{name}` is no tile and no number of the IR")
         return found.value
 
-    def _find(self, name: str, frame: int, positions: Tensor | None) -> Reading:
+    def find(self, name: str, frame: int, positions: Tensor | None) -> Reading:
+        """A variable for programs of the batch, or an argument of the launch.
+
+        Raises:
+            UsageError: there is neither.
+        """
         if positions is not None:
             mark = self.mark_of(frame)
             if name in mark.names:
@@ -263,78 +262,16 @@ class Inspection:
 
     # Expressions
 
-    def names(
-        self,
-        frame: int,
-        positions: Tensor | None,
-        is_single: bool,
-        of_ir: Mapping[str, Value] | None = None,
-    ) -> Names:
-        """What expressions may use; `of_ir` are names of values of the IR."""
-        launch = self.launch
-
-        def find(name: str) -> Any:
-            if of_ir and name in of_ir and self.here is not None and positions is not None:
-                found = read_ir_value(self.here.run, of_ir[name], positions)
-                return as_python(found, is_single, name.replace("_ir_", "%", 1))
-            special = self._special(name, positions, is_single)
-            if special is not _MISSING:
-                return special
-            try:
-                reading = self._find(name, frame, positions)
-            except UsageError:
-                outside = self._outside(name, frame)
-                if outside is _MISSING and positions is None and not hasattr(builtins, name):
-                    raise EvaluationError(
-                        f"`{name}` is not an argument: the launch has ended, and its variables "
-                        "with it; `rn` goes back to its last line"
-                    ) from None
-                if outside is _MISSING:
-                    raise KeyError(name) from None  # Python looks among its own names next
-                return outside
-            return as_python(reading, is_single, name)
-
-        names = Names(find)
-        names.update(torch=torch, tl=tl_functions(is_single), grid=launch.grid)
-        names.update(launch=launch.number, kernel=launch.kernel)
-        return names
-
-    def _outside(self, name: str, frame: int) -> Any:
-        """A global of the kernel's module that it may read."""
-        return self._execution.code.outside.get(name, _MISSING)
-
-    def _special(self, name: str, positions: Tensor | None, is_single: bool) -> Any:
-        """`pid` and `program`, unless the kernel has variables of these names."""
-        if name not in ("pid", "program") or positions is None:
-            return _MISSING
-        mark = self.marks[0]
-        if name in mark.names or name in mark.missing:
-            return _MISSING
-        grid = self.launch.grid
-        rank = 3 if name == "program" or grid[2] > 1 else 2 if grid[1] > 1 else 1
-        ids = [program_id(linear, grid)[:rank] for linear in self._linear(positions)]
-        if is_single:
-            parts: Sequence[Any] = ids[0]
-        else:
-            parts = [torch.tensor(axis) for axis in zip(*ids, strict=True)]
-        if rank == 1:
-            return parts[0]
-        place = ProgramPlace(parts)
-        place.name = name
-        return place
-
-    def _linear(self, positions: Tensor) -> list[int]:
-        assert self.here is not None
-        return [self.here.run.first + place for place in positions.tolist()]
-
     def evaluate(self, text: str, frame: int = 0, program: int | None = None) -> Any:
         """The value of an expression.
 
         Args:
-            text: Python; variables are torch tensors. For one program tiles have their own
-                shape and scalars are numbers; for several there is an axis of programs before.
+            text: Python; tiles are torch tensors of their own shape, and scalars are numbers.
             frame: 0 for the innermost.
             program: a linear number; None for those that are selected.
+
+        Returns:
+            A `PerProgram` where several programs are meant and it reads a variable.
 
         Raises:
             EvaluationError: it raised.
@@ -349,17 +286,14 @@ class Inspection:
             positions = self.positions
             if program is not None:
                 positions = torch.tensor([program - self.here.run.first])
-        is_single = positions is None or positions.numel() == 1
         try:
-            return evaluate(code, self.names(frame, positions, is_single, of_ir), text)
+            return Scope(self, frame, positions, of_ir).evaluate(code, text)
         except EvaluationError as error:
-            hint = self._hint(error.__cause__, frame, is_single)
+            hint = self._hint(error.__cause__, frame)
             raise EvaluationError(f"{error}{hint}") from error.__cause__
 
-    def _hint(self, cause: BaseException | None, frame: int, is_single: bool) -> str:
-        """Where a variable is that is not here, or which axis an index was for."""
-        if isinstance(cause, IndexError) and not is_single:
-            return "; the first axis is that of the programs, `pid` selects one"
+    def _hint(self, cause: BaseException | None, frame: int) -> str:
+        """Where a variable is that is not here."""
         if not isinstance(cause, NameError) or frame >= len(self.marks):
             return ""
         name, mark = cause.name, self.marks[frame]
@@ -402,12 +336,12 @@ class Inspection:
 
     def holds(self, code: Any, text: str, positions: Sequence[int], frame: int = 0) -> list[int]:
         """At which batch positions a condition holds; evaluated for each program by itself."""
-        found = []
-        for place in positions:
-            names = self.names(frame, torch.tensor([place]), True)
-            if truth(evaluate(code, names, text)):
-                found.append(place)
-        return found
+        scope = Scope(self, frame, torch.tensor(positions))
+        return [
+            place
+            for index, place in enumerate(positions)
+            if truth(evaluate(code, scope.names(index), text))
+        ]
 
     @property
     def source_file(self) -> str:
@@ -455,13 +389,20 @@ class Inspection:
         positions = self.positions
         dense = run.full(run.values[found.value], found.value.type)
         new = dense.expand(run.programs, *dense.shape[1:]).clone()
+        shape = list(getattr(value, "shape", ()))
+        if isinstance(value, PerProgram):
+            if value.data is None:
+                raise UsageError(f"`{name}` cannot be assigned: {text} is no number and no tile")
+            shape = list(value.data.shape[1:])
+            missing_axes = (1,) * (new.dim() - value.data.dim())
+            value = value.data.reshape(len(value.data), *missing_axes, *shape)
         given = torch.as_tensor(value).to(new.dtype)
         try:
             new[positions] = given.expand_as(new[positions])
         except RuntimeError:
             raise UsageError(
-                f"`{name}` has shape {list(new.shape[1:])}, and a value of shape "
-                f"{list(given.shape)} does not fit"
+                f"`{name}` has shape {list(new.shape[1:])}, and a value of shape {shape} "
+                "does not fit"
             ) from None
         return found.value, new
 

@@ -17,12 +17,14 @@ from tkdebug.debugger.goals import (
     ChangeStage,
     Continue,
     Detach,
+    Ended,
     Goal,
     GoTo,
     LastWrite,
     Quit,
     Restart,
     Resume,
+    RunAgain,
     RunToLine,
     Step,
     StepKind,
@@ -37,14 +39,6 @@ if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
     from tkdebug.debugger.stages import Stage
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
-
-
-class Ended(SystemExit):
-    """Ends the script: the debugger was left."""
-
-
-class RunAgain(Ended):
-    """Ends the script, which is to begin again."""
 
 
 def refusal(kernel: InterpretedKernel, stage: Stage, error: TkError) -> str:

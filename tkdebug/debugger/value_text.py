@@ -14,6 +14,7 @@ from tkdebug.debugger.values import (
     Buffer,
     Constant,
     Described,
+    PerProgram,
     Pointers,
     Reading,
     Tile,
@@ -158,9 +159,42 @@ def found_text(found: Any, programs: tuple[int, ...], grid: tuple[int, int, int]
     if type(found) in (tuple, ProgramPlace):
         texts = [found_text(item, programs, grid) for item in found]
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    if isinstance(found, PerProgram):
+        return _each_text(found, programs, grid)
     if isinstance(found, Tile | Buffer | Pointers | Described | Constant | Unavailable):
         return reading_text(found, programs, grid)
     return value_text(found)
+
+
+def _each_text(found: PerProgram, programs: tuple[int, ...], grid: tuple[int, int, int]) -> str:
+    """What an expression is in each of several programs; small tiles have a line each."""
+    data, names = found.data, [program_text(program, grid) for program in programs]
+    if data is None:
+        texts = [value_text(value) for value in found.values]
+        if len(set(texts)) == 1:
+            return texts[0]
+        return _named(names, texts)
+    first = found.values[0]
+    kind = str(data.dtype).removeprefix("torch.")
+    kind = kind if isinstance(first, Tensor) else type(first).__name__
+    if found.is_tile and data[0].numel() <= _SHOWN_ELEMENTS and len(names) <= _SHOWN_PROGRAMS:
+        if not bool((data == data[:1]).all()):
+            lines = [f"\n  {name}: {_elements(row)}" for name, row in zip(names, data, strict=True)]
+            return f"{kind}{list(data.shape[1:])} in {len(names)} programs{''.join(lines)}"
+    if found.is_tile:
+        return _tile_text(Tile(data, kind, True), programs, grid)
+    if data.dtype == torch.bool and bool(data.any()) and not bool(data.all()):
+        true = [name for name, holds in zip(names, data.tolist(), strict=True) if holds]
+        more = ", …" if len(true) > _SHOWN_PROGRAMS else ""
+        shown = ", ".join(true[:_SHOWN_PROGRAMS])
+        return f"True in {len(true)} of {len(names)} programs: {shown}{more}"
+    return _tile_text(Tile(data, kind, False), programs, grid)
+
+
+def _named(names: list[str], texts: list[str]) -> str:
+    pairs = list(zip(names, texts, strict=True))
+    more = f", … ({len(names)} programs)" if len(names) > _SHOWN_PROGRAMS else ""
+    return ", ".join(f"{name}: {text}" for name, text in pairs[:_SHOWN_PROGRAMS]) + more
 
 
 def value_text(value: Any) -> str:
@@ -181,6 +215,10 @@ def value_data(value: Any) -> Any:
     match value:
         case Tensor():
             return tensor_data(value)
+        case PerProgram(data=Tensor() as data):
+            return {"programs": len(data), **tensor_data(data)}
+        case PerProgram():
+            return [value_data(each) for each in value.values]
         case Tile():
             return {"type": kind_text(value), **tensor_data(value.data)}
         case Buffer():

@@ -6,6 +6,7 @@ asked for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,40 @@ class Unavailable:
     """A variable without a value, and why, as the end of "it is not available: …"."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PerProgram:
+    """What an expression is in each of several programs.
+
+    Attributes:
+        values: in the order of the programs.
+        data: (programs, *shape): the same as one tensor; None where they have not all one shape and
+            type of number.
+        is_tile: whether `values` are tensors.
+    """
+
+    values: Sequence[Any]
+    data: Tensor | None
+    is_tile: bool
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> PerProgram:
+        """Of values of any kind."""
+        first, data = values[0], None
+        if isinstance(first, Tensor):
+            kinds = {(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in values}
+            data = torch.stack(list(values)) if len(kinds) == 1 else None
+            return cls(values, data, first.dim() > 0)
+        if {type(x) for x in values} in ({bool}, {int}, {float}):
+            kind = torch.float64 if type(first) is float else None
+            data = torch.tensor(values, dtype=kind)
+        return cls(values, data, False)
+
+    @classmethod
+    def of_rows(cls, data: Tensor, is_tile: bool) -> PerProgram:
+        """Of a tensor with an axis of programs."""
+        return cls(data.unbind(0) if is_tile else data.tolist(), data, is_tile)
 
 
 Reading = Tile | Pointers | Described | Constant | Buffer | Unavailable | tuple[Any, ...]

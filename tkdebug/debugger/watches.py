@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
+from tkdebug.debugger.values import PerProgram
 
 if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
@@ -35,6 +36,8 @@ class Watches:
             value = inspection.evaluate(one.subject)
         except EvaluationError:
             return None  # no such variable in this frame, or none yet
+        if isinstance(value, PerProgram):
+            value = value.values if value.data is None else value.data
         if one.kind is not BreakKind.CHANGE:
             value = _bad(value, one.kind)
         programs = inspection.programs

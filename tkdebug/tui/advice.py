@@ -9,9 +9,9 @@ from rich.text import Text
 from tkdebug.errors import Frame
 from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice, advice_of, launch_costs
 from tkdebug.instrument.session import Session
-from tkdebug.tui import display, palette
-from tkdebug.tui.table import Cell, Column
-from tkdebug.tui.table_pane import TablePane
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.table import Cell, Column
+from tkdebug.tui.widgets.table_pane import TablePane
 
 
 class AdvicePane(TablePane[Advice]):

@@ -20,16 +20,15 @@ from tkdebug.debugger.remote.records import View
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import visible
-from tkdebug.tui import display
-from tkdebug.tui.debug.link import Begins, DebugAsked, DebugLink, DebugSaid, Gone, Runs
+from tkdebug.tui.debug.link import DebugAsked, DebugLink, DebugSaid, Gone, Runs
 from tkdebug.tui.debug.pane import DebugPane
-from tkdebug.tui.dialogs import QuitChoice, QuitScreen
-from tkdebug.tui.faults import FaultsPane
+from tkdebug.tui.drawing import display
+from tkdebug.tui.drawing.on_light import OnLight
+from tkdebug.tui.faults.pane import FaultsPane
 from tkdebug.tui.feed import Feed, child_state
-from tkdebug.tui.follow import AwaitedSession
 from tkdebug.tui.help import HelpScreen
-from tkdebug.tui.kernel import KernelPane
-from tkdebug.tui.launches import LaunchesPane
+from tkdebug.tui.kernel.pane import KernelPane
+from tkdebug.tui.launches.pane import LaunchesPane
 from tkdebug.tui.messages import (
     FollowLine,
     OpenFault,
@@ -42,18 +41,19 @@ from tkdebug.tui.messages import (
     TabMarked,
     Told,
 )
-from tkdebug.tui.on_light import OnLight
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.panes import PANES
-from tkdebug.tui.passes import PassesPane
-from tkdebug.tui.saving import unused_path
-from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.passes.pane import PassesPane
+from tkdebug.tui.session.follow import AwaitedSession
+from tkdebug.tui.session.saving import unused_path
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
 from tkdebug.tui.tabs import PaneTabs
+from tkdebug.tui.widgets.dialogs import QuitChoice, QuitScreen
 
 if TYPE_CHECKING:
-    from tkdebug.tui.child import Child
+    from tkdebug.tui.script.child import Child
 
 _ON_LIGHT = OnLight()
 _SHOWN_AS_RUNNING_S = 0.3
@@ -176,9 +176,9 @@ class TkdebugApp(App[None]):
             pane.hear(event.said)
         self._tabs.show_marks()
         self._has_stopped = self._has_stopped or isinstance(event.said, View)
-        is_stop = isinstance(event.said, View | Begins) and not self._is_stopped
-        if isinstance(event.said, View | Begins | Runs | Gone):
-            self._is_stopped = isinstance(event.said, View | Begins)
+        is_stop = isinstance(event.said, View) and not self._is_stopped
+        if isinstance(event.said, View | Runs | Gone):
+            self._is_stopped = isinstance(event.said, View)
             self._show_stopped()
         is_elsewhere = self._tabs.active != DebugPane.TAB
         if is_stop and is_elsewhere and not isinstance(self.focused, Input):

@@ -11,13 +11,13 @@ from textual.message import Message
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import DebugLink
-from tkdebug.tui.follow import AwaitedSession, Follower
 from tkdebug.tui.messages import OutputChanged, ScriptEnded, SessionFailed, SnapshotTaken
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.terminal import Terminal
+from tkdebug.tui.script.terminal import Terminal
+from tkdebug.tui.session.follow import AwaitedSession, Follower
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 
 if TYPE_CHECKING:
-    from tkdebug.tui.child import Child
+    from tkdebug.tui.script.child import Child
 
 POLL_S = 0.15
 POLL_ENDED_S = 1.0

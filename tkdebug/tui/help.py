@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tkdebug.tui import palette
+from tkdebug.tui.drawing import palette
 from tkdebug.tui.pane import Keys, Pane
 
 _BEFORE_PANES: Keys = (

@@ -15,11 +15,11 @@ from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import tell
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
-from tkdebug.tui.follow import AwaitedSession
-from tkdebug.tui.launches import LaunchesPane
+from tkdebug.tui.launches.pane import LaunchesPane
+from tkdebug.tui.session.follow import AwaitedSession
 
 if TYPE_CHECKING:
-    from tkdebug.tui.child import Child
+    from tkdebug.tui.script.child import Child
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def run_live(
     """
     try:
         # POSIX only, while recorded sessions open anywhere.
-        from tkdebug.tui.child import Child
+        from tkdebug.tui.script.child import Child
     except ImportError as error:
         raise UnsupportedError(
             f"the live TUI needs a POSIX terminal ({error}); use --no-tui, then `tkdebug view`"

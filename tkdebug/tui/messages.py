@@ -9,9 +9,9 @@ from textual.message import Message
 from tkdebug.events import AutotuneChoice
 from tkdebug.instrument.passes.kernel_passes import KernelPasses
 from tkdebug.instrument.records import FaultKey, Launch
-from tkdebug.tui.kernel_text import KernelText
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.terminal import OutputSnapshot
+from tkdebug.tui.kernel.text import KernelText
+from tkdebug.tui.script.terminal import OutputSnapshot
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 
 
 class SnapshotTaken(Message):

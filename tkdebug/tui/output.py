@@ -17,10 +17,10 @@ from textual.strip import Strip
 from textual.widgets import Input, Static
 
 from tkdebug.instrument.session import Session
-from tkdebug.tui import palette
+from tkdebug.tui.drawing import palette
 from tkdebug.tui.pane import Pane, ScriptTraits
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.terminal import OutputSnapshot
+from tkdebug.tui.script.terminal import OutputSnapshot
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 
 
 class OutputView(ScrollView, can_focus=True):

@@ -10,8 +10,8 @@ from textual.containers import Container
 
 from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Said
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.typing_keys import is_letter_of_text
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.typing_keys import is_letter_of_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import time
 
 from rich.text import Text
 
-from tkdebug.tui import display, palette
-from tkdebug.tui.snapshot import ScriptState, Snapshot
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 
 
 def status_line(

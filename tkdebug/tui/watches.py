@@ -10,9 +10,9 @@ from rich.text import Text
 from tkdebug.instrument.analyses.watched_values import values_since
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
-from tkdebug.tui import display, palette
-from tkdebug.tui.table import Cell, Column
-from tkdebug.tui.table_pane import TablePane
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.table import Cell, Column
+from tkdebug.tui.widgets.table_pane import TablePane
 from tkdebug.watches.records import WatchedValue, number_text, program_text, summary_text
 
 # What the pane keeps, and shows of a tile.

@@ -15,6 +15,7 @@ from tkdebug.cli.runs.findings import record_baseline
 from tkdebug.cli.runs.kernel_checks import mode_of
 from tkdebug.cli.runs.native_target import cross_compiling
 from tkdebug.cli.script.execution import Ending, Program, run_program
+from tkdebug.cli.script.run_again import run_debugged_program
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
@@ -85,11 +86,10 @@ def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) ->
     is_file = program.text is None and not program.is_module
     front = front_over(descriptor, os.path.abspath(program.name) if is_file else "")
     HOOKS.break_into = front.break_into
-    if arguments.waits_for_pane and is_file:
-        front.begin_at_script()
-    elif arguments.waits_for_pane and not front.begin():
-        return Ending(0)
-    with front.interrupts() if arguments.waits_for_pane else contextlib.nullcontext():
+    if arguments.waits_for_pane:
+        with front.interrupts():
+            ending = run_debugged_program(program, front.begin_at_script)
+    else:
         ending = run_program(program)
     front.ended()
     return ending

@@ -14,6 +14,7 @@ from tkdebug.events import KernelCompiled, KernelLaunch, launch_type, next_launc
 from tkdebug.hook_chain import HOOKS
 from tkdebug.linemap.mlir_locations import Frames, mlir_frames, ptx_frames
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
+from tkdebug.runtime.arguments.known_tensors import known_tensors
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
@@ -42,6 +43,7 @@ class UpstreamKernel:
     """
 
     binary = None
+    known_tensors = staticmethod(known_tensors)
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel

@@ -42,7 +42,7 @@ def _names(console: Console, text: str) -> list[str]:
         if not all(part.isidentifier() for part in owner.split(".")):
             return []
         try:
-            value = inspection.evaluate(owner, console.frame)
+            value = inspection.evaluate(owner, console.frame, *inspection.programs[:1])
         except UsageError:
             return []
         return [f"{owner}.{name}" for name in dir(value) if not name.startswith("_")]

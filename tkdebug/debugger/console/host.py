@@ -15,7 +15,7 @@ from tkdebug.debugger.console.commands import is_command, is_way_back
 from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
 from tkdebug.debugger.console.shell import short
 from tkdebug.debugger.console.terminal import nobody_reads
-from tkdebug.debugger.session import Ended, RunAgain
+from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -124,8 +124,10 @@ class HostDebugger(HostBreakpoints):
                 self._console.script = file
 
     def user_exception(self, frame: FrameType, exc_info: Any) -> None:
-        """Stop where an exception passes; not where `quit` in a kernel ends the script."""
-        if not self._console.is_over:
+        """Stop where an exception passes; not where `quit` or `run` in a kernel ends the script."""
+        if isinstance(exc_info[1], Ended):
+            self.set_continue()
+        elif not self._console.is_over:
             super().user_exception(frame, exc_info)
 
     def get_stack(

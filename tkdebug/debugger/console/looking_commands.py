@@ -20,7 +20,7 @@ from tkdebug.debugger.value_text import (
     value_data,
     value_text,
 )
-from tkdebug.debugger.values import Tile, Unavailable
+from tkdebug.debugger.values import PerProgram, Tile, Unavailable
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def _expected(rest: str, what: str) -> str:
 
 
 _NAMED_PROGRAMS = 16
+_WHOLE_PROGRAMS = 6
 
 
 def print_value(console: Console, rest: str) -> None:
@@ -52,14 +53,23 @@ def print_value(console: Console, rest: str) -> None:
 
 def print_whole(console: Console, rest: str) -> None:
     """`pp`."""
-    value = console.debugger.at_stop.evaluate(_expected(rest, "an expression"), console.frame)
-    if isinstance(value, Tensor):
-        torch_text = str(value)
-        console.say(torch_text, value=value_data(value))
+    inspection = console.debugger.at_stop
+    value = inspection.evaluate(_expected(rest, "an expression"), console.frame)
+    if not isinstance(value, PerProgram):
+        console.say(_whole_text(value), value=value_data(value))
         return
+    for program, one in list(zip(inspection.programs, value.values, strict=True))[:_WHOLE_PROGRAMS]:
+        where = f"program {program_text(program, inspection.launch.grid)}:"
+        console.say(f"{where}\n{_whole_text(one)}", value=value_data(value))
+    left = len(value.values) - _WHOLE_PROGRAMS
+    if left > 0:
+        console.say(f"and {left} more programs: `pid` selects some")
+
+
+def _whole_text(value: object) -> str:
     import pprint
 
-    console.say(pprint.pformat(value), value=value_data(value))
+    return str(value) if isinstance(value, Tensor) else pprint.pformat(value)
 
 
 def tile(console: Console, rest: str) -> None:
@@ -84,6 +94,7 @@ def what_is(console: Console, rest: str) -> None:
     if isinstance(found, Tile):
         console.say(kind_text(found), type=kind_text(found))
         return
+    found = found.values[0] if isinstance(found, PerProgram) else found
     value = getattr(found, "value", found)
     kind = getattr(found, "type", None)
     shown = str(kind) if isinstance(kind, str) else type(value).__name__

@@ -10,7 +10,7 @@ from pathlib import Path
 from tkdebug.debugger.console.commands import find_command
 from tkdebug.debugger.console.completion import completions
 from tkdebug.debugger.console.shell import Console
-from tkdebug.debugger.session import Ended
+from tkdebug.debugger.goals import Ended
 
 _HISTORY = Path("~/.tkdebug_history")
 

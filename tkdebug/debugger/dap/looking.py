@@ -234,12 +234,15 @@ class Looking:
 
     def _value(self, inspection: Inspection, text: str, at: At) -> dict[str, Any]:
         from tkdebug.debugger.dap import variables as shown
+        from tkdebug.debugger.values import PerProgram
 
         if at.program is None:
             value = inspection.evaluate(text, max(at.frame, 0))
         else:
             with meaning(inspection, at.program):
                 value = inspection.evaluate(text, at.frame)
+        if isinstance(value, PerProgram):
+            return self._debuggee.references.variable(shown.of_programs(value, inspection))
         return self._debuggee.references.variable(shown.of_value("", value, text))
 
     def _frame_of(self, arguments: Mapping[str, Any]) -> At:
@@ -305,7 +308,8 @@ class Looking:
             return []  # of an expression, which nobody asked to evaluate
         try:
             with meaning(inspection, at.program):
-                value = inspection.evaluate(owner[:-1], max(at.frame, 0))
+                first = inspection.programs[:1]
+                value = inspection.evaluate(owner[:-1], max(at.frame, 0), *first)
         except EvaluationError:
             return []
         return [name for name in dir(value) if not name.startswith("_")]

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from tkdebug.debugger.expressions import ProgramPlace
-from tkdebug.debugger.value_text import kind_text, number_text, reading_text, value_text
+from tkdebug.debugger.programs import program_text
+from tkdebug.debugger.value_text import found_text, kind_text, number_text, reading_text, value_text
 from tkdebug.debugger.values import (
     Buffer,
     Constant,
     Described,
+    PerProgram,
     Pointers,
     Reading,
     Tile,
     Unavailable,
 )
 from tkdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.inspection import Inspection
 
 # What one answer lists at most where the client does not ask for a part.
 MOST_CHILDREN = 1000
@@ -155,6 +160,16 @@ def of_reading(name: str, reading: Reading, program: int, grid: tuple[int, int, 
         case _:
             items = [of_reading(f"[{i}]", part, program, grid) for i, part in enumerate(reading)]
             return group(name, text, items, type="tuple")
+
+
+def of_programs(value: PerProgram, inspection: Inspection) -> Shown:
+    """What an expression is in each of several programs."""
+    programs, grid = inspection.programs, inspection.launch.grid
+    parts = [
+        of_value(program_text(program, grid), each, "")
+        for program, each in zip(programs, value.values, strict=True)
+    ]
+    return group("", found_text(value, programs, grid), parts)
 
 
 def of_value(name: str, value: Any, expression: str) -> Shown:

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.debugger.goals import Continue, Detach, Quit, Resume, Step
+from tkdebug.debugger.goals import Continue, Detach, Quit, Resume, RunAgain
 from tkdebug.debugger.remote.records import Look, RecordError, View, record_of
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.debugger.stops import Reason
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MAX_SOURCE_CHARS = 4_000_000
 _MOST_AHEAD = 20
+NO_RUN = "run: only `tkdebug debug --tui` can begin its script again"
 Message = Mapping[str, Any]
 
 
@@ -43,11 +44,12 @@ class RemoteFront:
 
     Args:
         wire: to it.
-        script: the file that a bare line number means while nothing is stopped.
+        script: the file that a bare line number means while nothing is stopped; "" for that of a
+            module, which is known when its lines begin to run.
     """
 
     def __init__(self, wire: Wire, script: str = "") -> None:
-        self._wire, self._script = wire, script
+        self._wire, self._given_script = wire, script
         self._asked: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._waits = False
@@ -58,7 +60,7 @@ class RemoteFront:
         self._said: list[str] = []
         # Commands that were typed while a launch ran, for its next stop.
         self._ahead: list[str] = []
-        self._is_at_host = False
+        self._is_at_host = self._can_run_again = False
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
@@ -83,7 +85,11 @@ class RemoteFront:
         from tkdebug.debugger.console.commands import find_command
         from tkdebug.debugger.console.shell import Console
 
-        return Console(find_command, script=self._script, write=self._said.append)
+        return Console(find_command, script=self._given_script, write=self._said.append)
+
+    @property
+    def _script(self) -> str:
+        return self.console.script
 
     @cached_property
     def host(self) -> PaneHost:
@@ -194,8 +200,6 @@ class RemoteFront:
 
     def _run_quietly(self, line: str) -> Resume | None:
         """Run a line; what it says is kept."""
-        from tkdebug.debugger.remote.host import NO_RUN
-
         console = self.console
         console.attach(self.debugger)
         self._said.clear()
@@ -204,11 +208,14 @@ class RemoteFront:
         try:
             if not self._is_at_host:
                 resume = console.run_line(line)
-                if isinstance(resume, Quit) and resume.runs_again:
+                if isinstance(resume, Quit) and resume.runs_again and not self._can_run_again:
                     resume = None
                     self._said.append(f"*** {NO_RUN}")
             elif self.host.run_line(line):
                 resume = Continue()
+        except RunAgain:
+            self._answer(line)
+            raise
         except Exception as error:  # expressions run the user's code
             self._said.append(f"*** {type(error).__name__}: {error}")
         if len(self.debugger.breakpoints) > before:
@@ -368,24 +375,12 @@ class RemoteFront:
 
     def begin_at_script(self) -> None:
         """Stop at the first line of the script, which is about to run in this thread."""
+        if self._can_run_again:
+            self.debugger.begin_again()
+            self._send_source(self._script)  # it may have been edited meanwhile
+        self._can_run_again = True
         self.console.attach(self.debugger)
-        self.host.begin(self._script)
-
-    def begin(self) -> bool:
-        """Ask before the script runs: for breakpoints; the result is whether it is to run."""
-        self.console.attach(self.debugger)
-        with self._lock:
-            self._waits = True
-        self._send({"event": "begin", "script": self._script})
-        try:
-            match self._asked_resume(lambda: None):
-                case Quit():
-                    return False
-                case Step():
-                    self.debugger.stop_at_next_launch()
-        finally:
-            self._goes_on()
-        return True
+        self.host.begin(self._given_script)
 
     def ended(self) -> None:
         """The script has ended: say which breakpoints it never met."""

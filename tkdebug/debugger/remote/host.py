@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
     from tkdebug.debugger.values import Reading
 
-NO_RUN = "run: the Debug pane cannot begin the script again: q quits, then start it anew"
 _NO_PROGRAMS = Programs((0, 0, 0), "", 1, (), None, None, "", "")
 _GRID = (1, 1, 1)
 _NO_TIME = Timeline(0, -1, 0, ())
@@ -30,13 +29,13 @@ class PaneHost(HostDebugger):
 
     Args:
         console: of the kernels; what it writes is kept for the pane.
-        script: the file whose lines are stopped at.
+        script: the file whose lines are stopped at; "" for one that `begin` finds.
         ask: asks the pane until the script goes on.
     """
 
     def __init__(self, console: Console, script: str, ask: Callable[[], None]) -> None:
         super().__init__(console)
-        self.mainpyfile = self.canonic(script)
+        self.mainpyfile = self.canonic(script) if script else ""
         self._ask = ask
 
     @property
@@ -54,10 +53,6 @@ class PaneHost(HostDebugger):
 
     def print_stack_entry(self, *_: Any, **__: Any) -> None:
         """Say nothing: the pane shows where it is."""
-
-    def do_run(self, arg: str) -> None:  # type: ignore[override]
-        """run: refused; the script is a process that the pane's app has started."""
-        self.error(NO_RUN)
 
     def run_line(self, line: str) -> bool:
         """Run a line of the user's; whether the script goes on."""

@@ -1,4 +1,4 @@
-"""Who wrote an element, who missed it, and who wrote what was loaded: found by executing again."""
+"""Who wrote an element, and who wrote what was loaded: found by executing again."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir import types as ir
 from tkdebug.debugger.counting import CountingObserver
 from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
-from tkdebug.interpreter.tiles.values import PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.debugger.elements import Element
-    from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.memory.observed_access import ObservedAccess
     from tkdebug.interpreter.state import EvaluatorState
 
@@ -69,57 +65,6 @@ class WriteFinder(CountingObserver):
             self.found = Write(
                 self.now, access.op, int(touched.programs[last]), int(touched.lanes[last])
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """A store that addresses an element and does not write it.
-
-    Attributes:
-        is_masked: whether its mask is false there; else the program does not come by.
-    """
-
-    op: Operation
-    program: int
-    is_masked: bool
-
-
-class MissFinder(CountingObserver):
-    """Notes the stores that address an element, or what those of its tensor address instead.
-
-    Attributes:
-        misses: the first few.
-        reached: for each store into the tensor the lowest and the highest element that it
-            addresses, from the tensor's first.
-    """
-
-    def __init__(self, execution: Execution, until: Moment, now: int, element: Element) -> None:
-        super().__init__(execution, until, now)
-        self._element = element
-        self.misses: list[Miss] = []
-        self.reached: dict[Operation, tuple[int, int]] = {}
-
-    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
-        """Look at a store's pointers."""
-        super().before(run, op, operands)
-        if not tt.Store.matches(op) or not isinstance(operands[0], PointerTile):
-            return
-        pointer, element = operands[0], self._element
-        buffer = pointer.buffer
-        if buffer.storage_key != element.storage_key:
-            return
-        shape = ir.shape_of(tt.Store(op).pointer.type)
-        offsets = run.full(pointer.offset, ir.tile(shape, ir.I64) if shape else ir.I64)
-        low, high = self.reached.get(op, (int(offsets.min()), int(offsets.max())))
-        self.reached[op] = (min(low, int(offsets.min())), max(high, int(offsets.max())))
-        place = element.byte // buffer.itemsize - buffer.storage_offset
-        hits = (offsets == place).reshape(offsets.shape[0], -1).any(1)
-        hits = hits.expand(run.programs)
-        mask = tt.Store(op).mask
-        for program in hits.nonzero().reshape(-1).tolist()[:4]:
-            is_here = run.active is None or bool(run.active[program])
-            if len(self.misses) < 8 and (mask is not None or not is_here):
-                self.misses.append(Miss(op, run.first + program, is_here))
 
 
 class SourceFinder(CountingObserver):

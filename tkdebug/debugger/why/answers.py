@@ -21,7 +21,7 @@ from tkdebug.debugger.element_names import named_by_script
 from tkdebug.debugger.elements import Element, argument_named, parse_element
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.value_text import number_text
-from tkdebug.debugger.why.access_finders import MissFinder, SourceFinder, WriteFinder, bit_mask
+from tkdebug.debugger.why.access_finders import SourceFinder, WriteFinder, bit_mask
 from tkdebug.debugger.why.slice_lines import Line, Slice, is_nan
 from tkdebug.debugger.why.tracing import Tracer
 from tkdebug.errors import UsageError
@@ -140,7 +140,7 @@ def _of_variable(
     if not programs:
         raise UsageError("why: none of the selected programs is here")
     program = programs[0] if program is None else program
-    tracer = _traced(inspection, program, here.moment)
+    tracer = traced(inspection, program, here.moment)
     number = tracer.current.get(value, -1)
     if number < 0:
         raise UsageError(f"why: `{name}` has no value in this program")
@@ -151,10 +151,11 @@ def _of_variable(
     shown = instance.data[index].item()
     what = f"{text} is {number_text(shown)} in program {inspection.program_text(program)}"
     starts = [(number, mask)]
-    return _sliced(inspection, here.moment, tracer, what, program, starts, [], only_nan)
+    return sliced(inspection, here.moment, tracer, what, program, starts, [], only_nan)
 
 
-def _traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
+def traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
+    """What a program computed up to a moment."""
     execution = inspection.execution
     return execution.execute_beside(lambda now: Tracer(execution, until, now, program), until)
 
@@ -166,51 +167,8 @@ def _memory_of(inspection: Inspection, element: Element) -> float | int | bool:
     return value
 
 
-def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
-    """Why no program has written an element.
-
-    Args:
-        inspection: of the stop.
-        text: `out[3, 17]`.
-        frame: whose names are meant, 0 for the innermost.
-
-    Raises:
-        UsageError: `text` names no element.
-    """
-    if inspection.code.stage.is_gpu:
-        raise UsageError(
-            "why-not-written: masks of stores are not looked at in GPU IR; `stage tile-ir` begins "
-            "the launch again where they are"
-        )
-    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
-    until, execution = inspection.moment, inspection.execution
-    written = execution.execute_beside(
-        lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
-    ).found
-    if written is not None:
-        who, line = inspection.program_text(written.program), written.op.location.primary.line
-        return Why(f"{element} was written, by program {who} at line {line}", written.program)
-    missed = execution.execute_beside(
-        lambda now: MissFinder(execution, until, now, element), until, is_whole=True
-    )
-    lines = []
-    for miss in missed.misses:
-        line, who = miss.op.location.primary.line, inspection.program_text(miss.program)
-        why_ = "its mask is false there" if miss.is_masked else "it is not in that branch"
-        lines.append(f"program {who} addresses it at line {line}, but {why_}")
-    if not lines:
-        for op, (low, high) in missed.reached.items():
-            line = op.location.primary.line
-            lines.append(
-                f"the store at line {line} addresses elements {low} to {high} of {element.name} "
-                f"in all, never this one, which is element {_offset(inspection, element)}"
-            )
-    if not lines:
-        lines.append(f"no store into {element.name} ran")
-    return Why(f"{element} was not written: {'; '.join(dict.fromkeys(lines))}", None)
-
-
-def _offset(inspection: Inspection, element: Element) -> int:
+def offset_of(inspection: Inspection, element: Element) -> int:
+    """Where an element is in its tensor, in elements from the first."""
     given = inspection.launch.arguments[element.name]
     held = given if isinstance(given, torch.Tensor) else given.base
     return sum(at * stride for at, stride in zip(element.index, held.stride(), strict=True))
@@ -226,7 +184,7 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     if write is None:
         what = f"{element} is {number_text(value)}: no program of this launch has written it"
         return Why(what, None)
-    tracer = _traced(inspection, write.program, Moment(write.time + 1, 0))
+    tracer = traced(inspection, write.program, Moment(write.time + 1, 0))
     op, operands = tracer.stores.get(write.time, (write.op, ()))
     if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
         op, operands = write.op, ()  # `op` is the wait at which it lands
@@ -238,7 +196,7 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     starts: list[tuple[int, Tensor]] = []
     addresses: list[tuple[int, Tensor]] = []
     if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
-        copy = tracer.bulk_store_of(op, write.lane, _offset(inspection, element))
+        copy = tracer.bulk_store_of(op, write.lane, offset_of(inspection, element))
         if copy is not None and (held := tracer.instances[copy].data) is not None:
             starts.append((copy, bit_mask(held.shape, write.lane)))
     if not operands and op.results:
@@ -251,7 +209,7 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         assert data is not None
         mask = bit_mask(data.shape, write.lane if data.numel() > 1 else 0)
         (starts if place == 1 else addresses).append((number, mask))
-    return _sliced(
+    return sliced(
         inspection,
         Moment(write.time, 0),
         tracer,
@@ -264,7 +222,7 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     )
 
 
-def _sliced(
+def sliced(
     inspection: Inspection,
     until: Moment,
     tracer: Tracer,
@@ -275,6 +233,7 @@ def _sliced(
     only_nan: bool,
     store: Operation | None = None,
 ) -> Why:
+    """The answer for elements of instances, and for such that addresses or masks are."""
     if only_nan and not any(
         bool(is_nan(tracer.instances[number].data)[mask].any()) for number, mask in starts
     ):

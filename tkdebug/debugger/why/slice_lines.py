@@ -174,7 +174,7 @@ class Slice:
     def _note_coordinates(self, op: Operation, instance: Instance) -> Line:
         """The line of an access through a descriptor; its coordinates are followed as addresses."""
         scalar = torch.ones((), dtype=torch.bool)
-        numbers = instance.operands[_first_coordinate(op) :]
+        numbers = instance.operands[first_coordinate(op) :]
         self.addresses += [(number, scalar) for number in numbers if number >= 0]
         return self.line(op, instance.time)
 
@@ -223,7 +223,8 @@ def _add_loads(line: Line, buffer: Buffer, offsets: Tensor, values: Tensor) -> N
     found.append(values)
 
 
-def _first_coordinate(op: Operation) -> int:
+def first_coordinate(op: Operation) -> int:
+    """Which operand of an access through a descriptor is its first coordinate."""
     if ttng.AsyncTmaCopyGlobalToLocal.matches(op):
         return len(op.operands) - len(ttng.AsyncTmaCopyGlobalToLocal(op).coordinates)
     return 2 if ttng.AsyncTmaCopyLocalToGlobal.matches(op) else 1

@@ -39,14 +39,14 @@ Send = Callable[..., None]
 Note = Callable[..., None]
 Odd = Callable[..., None]
 
+# Launches that are unlike the one whose tensors are known, until another one's are.
+UNLIKE = 32
+
 _TEXT = """\
 def note(launch, x, y, z, stream, start_ns{parameters}):
     end_ns = now()
     try:
-        looks = ({looks})
-        facts = kept(looks)
-        if facts is None:
-            facts = describe(looks, ({values}))
+{facts}\
         scopes = 0 if named.is_plain else scopes_now()
     except Exception:
         odd(launch, (x, y, z), stream, start_ns, end_ns, ({values}))
@@ -61,6 +61,25 @@ def note(launch, x, y, z, stream, start_ns{parameters}):
         leave_empty(number)
         odd(launch, (x, y, z), stream, start_ns, end_ns, ({values}))
 """
+
+
+_LOOKED_UP = """\
+        looks = ({looks})
+        facts = kept(looks)
+        if facts is None:
+            facts = describe(looks, ({values}))
+"""
+_KNOWN = """\
+        is_known, facts = known[0]
+        if not is_known({tensors}):
+            looks = ({looks})
+            facts = kept(looks)
+            if facts is None:
+                facts = describe(looks, ({values}))
+            if not next_unlike() % {unlike}:
+                know(looks, facts, ({tensors}))
+"""
+_NOTHING_KNOWN: tuple[Callable[..., bool], int] = (lambda *tensors: False, 0)
 
 
 class _Here(threading.local):
@@ -111,6 +130,8 @@ class LaunchPacker:
         self._scopes: dict[tuple[str, ...], int] = {}
         self._scope_numbers = itertools.count(1)
         self._kept: list[dict[Hashable, int]] = []
+        # By kernel, what tells the tensors of a recent launch, and the number of its facts.
+        self._known: list[list[tuple[Callable[..., bool], int]]] = []
         self._kept_count = 0
         self._origins: dict[tuple[CodeType, int, tuple[str, ...]], int] = {}
         self._state = state
@@ -138,12 +159,21 @@ class LaunchPacker:
         )
         kept: dict[Hashable, int] = {}
         self._kept.append(kept)
+        known = [_NOTHING_KNOWN]
+        self._known.append(known)
+
+        def know(looks: Hashable, facts: int, tensors: tuple[Any, ...]) -> None:
+            known[0] = (kernel.known_tensors(tensors) or _NOTHING_KNOWN[0], facts)
+            if kept.get(looks) != facts:
+                # Another thread has begun anew meanwhile.
+                known[0] = _NOTHING_KNOWN
+
         values = "".join(f"p{place}, " for place in range(len(kinds)))
         text = _TEXT.format(
             parameters="".join(f", p{place}" for place in range(len(kinds))),
             values=values,
             scalars="".join(f", p{place}" for place in packed),
-            looks=_looks_text(kinds, packed, values),
+            facts=_facts_text(kinds, packed, values),
             header=HEADER_BYTES,
             mask=MASK,
             slot=SLOT_BYTES,
@@ -152,6 +182,9 @@ class LaunchPacker:
         namespace: dict[str, Any] = {
             "now": time_ns,
             "kept": kept.get,
+            "known": known,
+            "know": know,
+            "next_unlike": itertools.count().__next__,
             "describe": self._describer(kernel, kept),
             "infos": record.describe,
             "named": SCOPES,
@@ -203,6 +236,8 @@ class LaunchPacker:
             self._scopes.clear()
             for kept in self._kept:
                 kept.clear()
+            for known in self._known:
+                known[0] = _NOTHING_KNOWN
             at = self._ring.next_number()
             if at < self._ring.limit or self._ring.await_room(at):
                 self._ring.leave_empty(at)
@@ -219,6 +254,16 @@ class LaunchPacker:
             self._send("scopes", number, path)
             self._scopes[path] = number
         return number
+
+
+def _facts_text(kinds: Sequence[str], packed: Sequence[int], values: str) -> str:
+    """Statements that set `facts`."""
+    looks = _looks_text(kinds, packed, values)
+    tensors = "".join(f"p{place}, " for place, kind in enumerate(kinds) if kind == "tensor")
+    rest = [kind for place, kind in enumerate(kinds) if place not in packed]
+    if not tensors or not {"tensor", "fixed"}.issuperset(rest):
+        return _LOOKED_UP.format(looks=looks, values=values)
+    return _KNOWN.format(tensors=tensors, looks=looks, values=values, unlike=UNLIKE)
 
 
 def _looks_text(kinds: Sequence[str], packed: Sequence[int], values: str) -> str:

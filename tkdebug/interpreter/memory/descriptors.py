@@ -41,7 +41,7 @@ def descriptor_gather(
     """tt.descriptor_gather."""
     assert isinstance(descriptor, DescriptorTile)
     type_ = view.result.type
-    pointer, mask = _row_access(run, descriptor, ir.shape_of(type_), rows, view.rows.type, column)
+    pointer, mask = row_access(run, descriptor, ir.shape_of(type_), rows, view.rows.type, column)
     other = None
     if descriptor.padding == "nan":
         other = run.constant(type_, float("nan"))
@@ -60,7 +60,7 @@ def descriptor_scatter(
     assert isinstance(descriptor, DescriptorTile)
     op, type_ = view.op, view.value.type
     shape = ir.shape_of(type_)
-    pointer, mask = _row_access(run, descriptor, shape, rows, view.rows.type, column)
+    pointer, mask = row_access(run, descriptor, shape, rows, view.rows.type, column)
     if isinstance(pointer, AddressTile):
         store_addresses(run, op, type_, pointer, value, mask)
         return ()
@@ -70,7 +70,7 @@ def descriptor_scatter(
     return ()
 
 
-def _row_access(
+def row_access(
     run: Evaluator,
     descriptor: DescriptorTile,
     shape: tuple[int, ...],

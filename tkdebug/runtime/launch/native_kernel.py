@@ -20,6 +20,7 @@ from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
 from tkdebug.events import KernelLaunch, next_launch_id
 from tkdebug.hook_chain import HOOKS, LaunchHooks
+from tkdebug.runtime.arguments.known_tensors import known_tensors
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.needed_resources import locate
@@ -59,6 +60,7 @@ class NativeKernel(CompiledKernel):
     """
 
     mode = "native"
+    known_tensors = staticmethod(known_tensors)
 
     def __init__(
         self,

@@ -16,9 +16,9 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tkdebug.terminal_text import visible
-from tkdebug.tui import display, palette
-from tkdebug.tui.line_list import LineList
-from tkdebug.tui.typing_keys import take_keys
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.line_list import LineList
+from tkdebug.tui.widgets.typing_keys import take_keys
 
 _MOST_LINES = 5_000
 # So many more before the oldest go, as all are broken anew then.

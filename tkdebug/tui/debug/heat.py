@@ -17,7 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tkdebug.debugger.remote.records import HeatMap
-from tkdebug.tui import display, palette
+from tkdebug.tui.drawing import display, palette
 
 _SHADES = "░▒▓█"
 _NEGATIVE, _POSITIVE, _ODD = palette.FAULT, palette.GOOD, f"bold reverse {palette.WARNING}"

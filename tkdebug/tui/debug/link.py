@@ -10,8 +10,8 @@ from textual.message import Message
 
 from tkdebug.debugger.remote.records import RecordError, SetBreakpoint, View, record_of
 from tkdebug.debugger.remote.wire import Wire
-from tkdebug.tui.highlight import highlight_python
-from tkdebug.tui.kernel_text import Code, lines_of
+from tkdebug.tui.drawing.highlight import highlight_python
+from tkdebug.tui.drawing.lines import Code, lines_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,6 @@ class Answer:
 
     command: str
     lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Begins:
-    """The script waits before it runs."""
-
-    script: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class Breakpoints:
     all: tuple[SetBreakpoint, ...]
 
 
-Said = View | Answer | Begins | Runs | Gone | Ahead | SourceText | Breakpoints
+Said = View | Answer | Runs | Gone | Ahead | SourceText | Breakpoints
 
 
 class DebugSaid(Message):
@@ -127,8 +120,6 @@ def _said(message: Mapping[str, Any]) -> Said | None:
             case {"event": "source", "file": str(file), "text": str(text)}:
                 code = lines_of(text)
                 return SourceText(file, Code(code, 1, highlight_python(code)))
-            case {"event": "begin", "script": str(script)}:
-                return Begins(script)
             case {"event": "ahead", "count": int(count)}:
                 return Ahead(count)
             case {"event": "running"}:

@@ -17,13 +17,11 @@ from textual.widgets import Static
 
 from tkdebug.debugger.remote.records import SetBreakpoint, View
 from tkdebug.instrument.session import Session
-from tkdebug.tui import palette
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView
 from tkdebug.tui.debug.link import (
     Ahead,
     Answer,
-    Begins,
     Breakpoints,
     DebugAsked,
     Gone,
@@ -36,12 +34,13 @@ from tkdebug.tui.debug.source import DebugSource, SourceFiles, breakpoint_marks
 from tkdebug.tui.debug.stop_view import StopView, Variables
 from tkdebug.tui.debug.timeline import MomentChosen, TimeLog
 from tkdebug.tui.debug.titles import frames_line, is_long, stop_line, why_nothing
-from tkdebug.tui.find import FindBar
-from tkdebug.tui.line_list import LineList
+from tkdebug.tui.drawing import palette
 from tkdebug.tui.messages import TabMarked
 from tkdebug.tui.pane import Pane, ScriptTraits
-from tkdebug.tui.snapshot import ScriptState, Snapshot
-from tkdebug.tui.typing_keys import typing_key
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.find import FindBar
+from tkdebug.tui.widgets.line_list import LineList
+from tkdebug.tui.widgets.typing_keys import typing_key
 
 Phase = Literal["none", "before", "running", "stopped", "gone"]
 # Of these a letter begins a longer command, which is typed in the command line.
@@ -159,9 +158,6 @@ class DebugPane(Pane):
                 self._files.add(file, code)
                 self._show_source()
                 self.query_one(StopView).texts_came()
-            case Begins(script=script):
-                self._phase = "stopped"
-                self._open_file(script)
             case Runs():
                 self._phase = "running"
                 self.query_one(StopView).forget_place()

@@ -13,8 +13,8 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tkdebug.debugger.remote.records import Programs
-from tkdebug.tui import palette
-from tkdebug.tui.line_list import LineList
+from tkdebug.tui.drawing import palette
+from tkdebug.tui.widgets.line_list import LineList
 
 _STYLES = {"#": palette.GOOD, "≠": palette.FAULT, ".": palette.MUTED, "-": palette.MUTED}
 _CELL_WIDTH = 2

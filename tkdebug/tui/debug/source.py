@@ -8,8 +8,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from tkdebug.debugger.remote.records import Place, SetBreakpoint
-from tkdebug.tui.code_view import CodeView
-from tkdebug.tui.kernel_text import Code
+from tkdebug.tui.drawing.lines import Code
+from tkdebug.tui.widgets.code_view import CodeView
 
 LineText = Callable[[Place], str]
 

@@ -15,14 +15,14 @@ from textual.message import Message
 from textual.widgets import Static
 
 from tkdebug.debugger.remote.records import Look, Variable, View
-from tkdebug.tui import display, palette
 from tkdebug.tui.debug.command import AnswerLog
 from tkdebug.tui.debug.heat import HeatMapView
 from tkdebug.tui.debug.program_grid import ProgramGrid, legend
 from tkdebug.tui.debug.source import DebugSource, LineText
 from tkdebug.tui.debug.timeline import AroundWanted, TimeLog, TimeSlider
-from tkdebug.tui.line_list import LineList
-from tkdebug.tui.table import Cell, Column, Table
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.line_list import LineList
+from tkdebug.tui.widgets.table import Cell, Column, Table
 
 _NO_WAY_BACK = "the script's own lines cannot be gone back to, a kernel's can"
 _COLUMNS = (Column("variable", 12, keep_end=True), Column("value", 0))

@@ -13,9 +13,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tkdebug.debugger.remote.records import PassedLine, Timeline
-from tkdebug.tui import display, palette
 from tkdebug.tui.debug.source import LineText
-from tkdebug.tui.line_list import LineList
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.line_list import LineList
 
 _LABEL = " time "
 _NONE_YET = "no line was passed yet"

@@ -7,8 +7,8 @@ from typing import Literal
 from rich.text import Text
 
 from tkdebug.debugger.remote.records import View
-from tkdebug.tui import display, palette
-from tkdebug.tui.snapshot import ScriptState
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.session.snapshot import ScriptState
 
 _LONGEST_REASON = 60
 # The exit status of a run that found faults and ended well otherwise.
@@ -77,8 +77,6 @@ def why_nothing(
         ahead: commands that wait for the next one.
     """
     match phase:
-        case "stopped":
-            said = "the script has not begun: b sets breakpoints, c runs it, n runs to a kernel"
         case "running":
             said = f"running; P stops it{_waiting(ahead)}"
         case "gone" if script.phase == "signalled":

@@ -18,8 +18,10 @@ from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
+import tkdebug
 from tkdebug import __version__
 from tkdebug.compiler.targets.nvptx.codegen import ptxas, wire
+from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
 from tkdebug.compiler.targets.nvptx.codegen.private_files import (
     NotPrivateError,
     check_folder,
@@ -27,7 +29,6 @@ from tkdebug.compiler.targets.nvptx.codegen.private_files import (
 )
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
-from tkdebug.linemap.nvidia import line_program_rows, ptx_locations, wgmma_code
 from tkdebug.linemap.nvidia.ptx_locations import PtxLine
 from tkdebug.terminal_text import tell
 
@@ -35,18 +36,37 @@ _FORMAT = 2
 _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
-_STAGES = (
-    "codegen/generation",
-    "codegen/libdevice",
-    "codegen/llvm_stage",
-    "codegen/ptx_stage",
-    "codegen/ptxas",
-    "cubins/debug_info",
-    "cubins/inline_rows",
-    "cubins/sections",
-    "cubins/warp_time",
-    "cubins/wgmma_lines",
-    "cubins/wgmma_rows",
+# Modules that decide what code comes out, by their names below `tkdebug`.
+STAGES = (
+    *(
+        f"compiler.targets.nvptx.{name}"
+        for name in (
+            "architectures",
+            "codegen.generation",
+            "codegen.libdevice",
+            "codegen.llvm_stage",
+            "codegen.ptx_stage",
+            "codegen.ptxas",
+            "cubins.debug_info",
+            "cubins.inline_rows",
+            "cubins.sections",
+            "cubins.warp_time",
+            "cubins.wgmma_lines",
+            "cubins.wgmma_rows",
+            "occupancy",
+        )
+    ),
+    *(
+        f"linemap.nvidia.{name}"
+        for name in (
+            "cubins",
+            "elf_sections",
+            "line_program_rows",
+            "line_programs",
+            "ptx_locations",
+            "wgmma_code",
+        )
+    ),
 )
 # Whatever of these is installed decides what code comes out.
 _LIBRARIES = (
@@ -80,16 +100,14 @@ def versions() -> tuple[str, ...]:
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             found.append(f"{name} {version(name)}")
-    for program in ptxas.programs():
-        status = program.stat()
-        found.append(f"{program} {status.st_size} {status.st_mtime_ns}")
+    library = find_libdevice()
+    for file in (*ptxas.programs(), *([] if library is None else [library])):
+        status = file.stat()
+        found.append(f"{file} {status.st_size} {status.st_mtime_ns}")
     # Options and order of the stages are in their text; a changed one makes other code.
-    nvptx = Path(__file__).parents[1]
-    texts = [(nvptx / f"{name}.py").read_bytes() for name in _STAGES]
-    files = (ptx_locations.__file__, line_program_rows.__file__, wgmma_code.__file__)
-    texts += [Path(file).read_bytes() for file in files]
+    root = Path(tkdebug.__file__).parent
+    texts = [root.joinpath(*name.split(".")).with_suffix(".py").read_bytes() for name in STAGES]
     found.append(f"stages {hashlib.sha256(b''.join(texts)).hexdigest()}")
-    found += [f"{name}={os.environ[name]}" for name in ("CUDA_HOME",) if name in os.environ]
     return tuple(found)
 
 
@@ -131,8 +149,8 @@ def load(key: str, kernel: str) -> NativeCode | None:
 def store(key: str, kernel: str, code: NativeCode) -> None:
     """Keep `code` under `key`; a directory that cannot be used is reported once."""
     path = _path(key)
-    data = _encode(code, key, kernel)
     try:
+        data = _encode(code, key, kernel)
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         # Where the umask lets a group write, what is in the folder would not be used.
         path.parent.mkdir(mode=0o755, exist_ok=True)
@@ -149,7 +167,7 @@ def store(key: str, kernel: str, code: NativeCode) -> None:
     except NotPrivateError as error:
         _say_not_private(error)
         return
-    except OSError as error:
+    except (OSError, wire.FrameError) as error:
         _say_once(f"compiled kernels are not kept: {error}")
         return
     _trim_now_and_then()

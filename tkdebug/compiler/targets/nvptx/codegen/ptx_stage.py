@@ -18,6 +18,7 @@ A checked kernel is assembled once: few of its launches follow, and they wait fo
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -110,7 +111,7 @@ def assemble(
         ptx: the text.
         name: what to call it in messages.
         options: as nvJitLink takes them.
-        timeout_s: how long ptxas may take.
+        timeout_s: how long ptxas may take, all its runs together.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks.
 
@@ -120,44 +121,63 @@ def assemble(
     program = _ptxas_for(ptx)
     if program is None:
         return link(ptx, name, options)
+    deadline = time.monotonic() + timeout_s
     if is_checked and len(ptx) < _SMALL_BYTES:
-        found = _with_every_warp(program, ptx, options, timeout_s, shared_bytes)
+        found = _with_every_warp(program, ptx, options, deadline, shared_bytes)
         if found is not None:
             return found
-    cubin, log = ptxas.assemble(program, ptx, options, timeout_s)
-    spilled = _spilled_bytes(log)
-    if spilled:
-        linked, other = link(ptx, name, options)
-        if _spilled_bytes(other) < spilled:
-            return linked, other
-        return cubin, log
+    cubin, log = ptxas.assemble(program, ptx, options, deadline - time.monotonic())
+    if _spilled_bytes(log):
+        return _with_fewer_spills(cubin, log, ptx, name, options)
     if is_checked:
         return cubin, log
     tighter = _for_one_more_block(ptx, log, options, shared_bytes)
     if tighter is not None:
-        try:
-            other_cubin, other_log = ptxas.assemble(program, tighter, options, timeout_s)
-        except StageError:
-            # So few registers do for no instruction of the kernel (ptxas: C7602).
-            other_cubin, other_log = b"", ""
-        if other_cubin and not _spilled_bytes(other_log) and not _LOSSES.search(other_log):
-            return other_cubin, other_log
+        other = _without_spills(program, tighter, options, deadline)
+        if other is not None and not _LOSSES.search(other[1]):
+            return other
     wider = _for_any_number_of_blocks(ptx)
     if wider is None or not _waits_again_and_again(cubin):
         return cubin, log
-    other_cubin, other_log = ptxas.assemble(program, wider, options, timeout_s)
-    if _spilled_bytes(other_log):
+    other = _without_spills(program, wider, options, deadline)
+    if other is None:
         return cubin, log
     took, took_alone = _cycles_per_warp(ptx, cubin, log, options, shared_bytes)
-    takes, takes_alone = _cycles_per_warp(ptx, other_cubin, other_log, options, shared_bytes)
+    takes, takes_alone = _cycles_per_warp(ptx, *other, options, shared_bytes)
     worth_it = takes < _WORTH_IT * took or (
         takes < _NO_DIFFERENCE * took and takes_alone < _WORTH_IT_ALONE * took_alone
     )
-    return (other_cubin, other_log) if worth_it else (cubin, log)
+    return other if worth_it else (cubin, log)
+
+
+def _with_fewer_spills(
+    cubin: bytes, log: str, ptx: bytes, name: str, options: Sequence[str]
+) -> tuple[bytes, str]:
+    """The cubin of ptxas, or nvJitLink's where that spills less."""
+    try:
+        other, other_log = link(ptx, name, options)
+    except StageError:
+        # The kernel is assembled: what was only to better it must not fail it.
+        return cubin, log
+    return (other, other_log) if _spilled_bytes(other_log) < _spilled_bytes(log) else (cubin, log)
+
+
+def _without_spills(
+    program: Path, ptx: bytes, options: Sequence[str], deadline: float
+) -> tuple[bytes, str] | None:
+    """Another cubin and its log; None where it spills, or is not there in time.
+
+    None, too, where so few registers do for no instruction of the kernel (ptxas: C7602).
+    """
+    try:
+        cubin, log = ptxas.assemble(program, ptx, options, deadline - time.monotonic())
+    except StageError:
+        return None
+    return None if _spilled_bytes(log) else (cubin, log)
 
 
 def _with_every_warp(
-    program: Path, ptx: bytes, options: Sequence[str], timeout_s: float, shared_bytes: int
+    program: Path, ptx: bytes, options: Sequence[str], deadline: float, shared_bytes: int
 ) -> tuple[bytes, str] | None:
     """Cubin and log of a kernel of which as many warps run as there can be; None if it spills.
 
@@ -169,14 +189,8 @@ def _with_every_warp(
         return None
     blocks = occupancy(_target(options), int(threads[2]), 1, shared_bytes).blocks
     changed = _for_blocks(ptx, blocks) if blocks else None
-    if changed is None:
-        return None
-    try:
-        cubin, log = ptxas.assemble(program, changed, options, timeout_s)
-    except StageError:
-        # So few registers do for no instruction of the kernel (ptxas: C7602).
-        return None
-    return None if _spilled_bytes(log) or _LOSSES.search(log) else (cubin, log)
+    found = None if changed is None else _without_spills(program, changed, options, deadline)
+    return None if found is None or _LOSSES.search(found[1]) else found
 
 
 def _ptxas_for(ptx: bytes) -> Path | None:

@@ -1,0 +1,338 @@
+"""Why no program has written an element: the mask, shape or branch that left it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import scf, tt, ttng
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
+from tkdebug.compiler.ir import Operation, Region
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.spec import Effects
+from tkdebug.compiler.ops.table import OPS
+from tkdebug.debugger.counting import CountingObserver
+from tkdebug.debugger.element_names import named_by_script
+from tkdebug.debugger.elements import Element, parse_element
+from tkdebug.debugger.execution import Execution
+from tkdebug.debugger.moments import Moment
+from tkdebug.debugger.programs import Elsewhere, elsewhere
+from tkdebug.debugger.why.access_finders import WriteFinder, bit_mask
+from tkdebug.debugger.why.answers import Why, offset_of, sliced, traced
+from tkdebug.debugger.why.slice_lines import first_coordinate
+from tkdebug.debugger.why.tracing import Tracer
+from tkdebug.interpreter.memory.checked_access import loaded_type
+from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.memory.descriptors import row_access
+from tkdebug.interpreter.memory_usage import pointer_origins
+from tkdebug.interpreter.observers import Moments
+from tkdebug.interpreter.tiles.values import (
+    AddressTile,
+    DescriptorTile,
+    PointerTile,
+    TileValue,
+)
+
+if TYPE_CHECKING:
+    from tkdebug.debugger.inspection import Inspection
+    from tkdebug.interpreter.evaluator import Evaluator
+
+_MOST_MISSES = 64
+_MOST_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A store that addresses an element, and a program that does not write it there.
+
+    Attributes:
+        time: how many ops had begun.
+        program: linear number.
+        lane: the element's position in the tile, row by row.
+        parted: where the program does not take part in the store; None where it does: its mask is
+            false there, or the element is outside of the descriptor's shape.
+    """
+
+    op: Operation
+    time: int
+    program: int
+    lane: int
+    parted: Elsewhere | None
+
+
+class MissFinder(CountingObserver):
+    """Notes the stores that address an element, or what those of its tensor address instead.
+
+    Attributes:
+        misses: the first few.
+        reached: for each store into the tensor the lowest and the highest element that it
+            addresses, from the allocation's first.
+    """
+
+    def __init__(self, execution: Execution, until: Moment, now: int, element: Element) -> None:
+        super().__init__(execution, until, now)
+        self._element = element
+        self._entered: dict[Evaluator, list[tuple[Operation, Tensor | None]]] = {}
+        self.misses: list[Miss] = []
+        self.reached: dict[Operation, tuple[int, int]] = {}
+
+    def moments(self, op: Operation) -> Moments:
+        """Everything: where programs part is known by the regions."""
+        return super().moments(op) | Moments.REGIONS
+
+    def enters(self, run: Evaluator, region: Region, arguments: Sequence[TileValue]) -> None:
+        """Note who is in the region."""
+        assert region.parent is not None
+        self._entered.setdefault(run, []).append((region.parent, run.active))
+
+    def leaves(self, run: Evaluator, region: Region, results: Sequence[TileValue]) -> None:
+        """Note that no program is in it."""
+        stack = self._entered[run]
+        stack.pop()
+        if not stack:
+            del self._entered[run]
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Look at what a store addresses."""
+        super().before(run, op, operands)
+        found = _addressed(run, op, operands)
+        if found is None:
+            return
+        pointer, mask, shape = found
+        places = self._places(run, pointer, shape)
+        if places is None:
+            return
+        addressed = places
+        if mask is not None and isinstance(operands[0], DescriptorTile):
+            rows = max(len(places), len(mask))
+            addressed = places.expand(rows, *shape)[mask.expand(rows, *shape)]
+        if addressed.numel():
+            low, high = int(addressed.min()), int(addressed.max())
+            least, most = self.reached.get(op, (low, high))
+            self.reached[op] = (min(low, least), max(high, most))
+        hits = places == self._element.byte // self._element.itemsize
+        self._note(run, op, hits, mask)
+
+    def _places(self, run: Evaluator, pointer: TileValue, shape: tuple[int, ...]) -> Tensor | None:
+        """Where the pointers lead, in elements of the allocation; None where that is another."""
+        element, wide = self._element, ir.tile(shape, ir.I64) if shape else ir.I64
+        if isinstance(pointer, AddressTile):
+            if all(buffer.storage_key != element.storage_key for buffer in pointer.buffers):
+                return None
+            places = run.full(pointer.places, wide) - element.storage_key
+            return places.div(element.itemsize, rounding_mode="floor")
+        assert isinstance(pointer, PointerTile)
+        if pointer.buffer.storage_key != element.storage_key:
+            return None
+        return run.full(pointer.offset, wide) + pointer.buffer.storage_offset
+
+    def _note(self, run: Evaluator, op: Operation, hits: Tensor, mask: Tensor | None) -> None:
+        parted = elsewhere(run, self._entered.get(run, ()))
+        flat = hits.reshape(hits.shape[0], -1)
+        for row in flat.any(1).expand(run.programs).nonzero().reshape(-1).tolist():
+            if len(self.misses) >= _MOST_MISSES:
+                return
+            lane = int(flat[row if len(flat) > 1 else 0].nonzero()[0])
+            program = run.first + row
+            group = next((each for each in parted if program in each.programs), None)
+            if group is None and (mask is None or _at(mask, row, lane)):
+                continue  # it is written
+            self.misses.append(Miss(op, self.now, program, lane, group))
+
+
+def _at(mask: Tensor, row: int, lane: int) -> bool:
+    return bool(mask.reshape(mask.shape[0], -1)[row if mask.shape[0] > 1 else 0, lane])
+
+
+def _addressed(
+    run: Evaluator, op: Operation, operands: Sequence[TileValue]
+) -> tuple[TileValue, Tensor | None, tuple[int, ...]] | None:
+    """The pointers of an op that writes memory, the mask of those that it may write, their shape.
+
+    None for other ops.
+    """
+    if tt.Store.matches(op) or tt.Atomic.matches(op):
+        shape = ir.shape_of(PointerAccess(op).pointer.type)
+        place = _mask_operand(op)
+        if place is None:
+            return operands[0], None, shape
+        return operands[0], run.full(operands[place], ir.tile(shape, ir.I1)), shape
+    if ttng.AsyncTmaCopyLocalToGlobal.matches(op):
+        shape = ir.shape_of(loaded_type(op))
+    elif tt.DescriptorStore.matches(op) or tt.DescriptorReduce.matches(op):
+        shape = ir.shape_of(op.operands[1].type)
+    elif tt.DescriptorScatter.matches(op):
+        shape = ir.shape_of(op.operands[1].type)
+        rows = tt.DescriptorScatter(op).rows.type
+        assert isinstance(operands[0], DescriptorTile)
+        pointer, kept = row_access(run, operands[0], shape, operands[2], rows, operands[3])
+        return pointer, kept, shape
+    else:
+        return None
+    assert isinstance(operands[0], DescriptorTile)
+    pointer, mask = descriptor_access(run, operands[0], shape, operands[2:])
+    return pointer, run.full(mask, ir.tile(shape, ir.I1)), shape
+
+
+def _mask_operand(op: Operation) -> int | None:
+    """Which operand of a store or an atomic is its mask."""
+    if not MaskedAccess.matches(op) or (mask := MaskedAccess(op).mask) is None:
+        return None
+    return op.operands.index(mask)
+
+
+def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
+    """Why no program has written an element.
+
+    Args:
+        inspection: of the stop.
+        text: `out[3, 17]`.
+        frame: whose names are meant, 0 for the innermost.
+
+    Returns:
+        What left it out, and the lines that the first such mask or condition was computed at.
+
+    Raises:
+        UsageError: `text` names no element.
+    """
+    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
+    until, execution = inspection.moment, inspection.execution
+    written = execution.execute_beside(
+        lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
+    ).found
+    if written is not None:
+        who, line = inspection.program_text(written.program), written.op.location.primary.line
+        return Why(f"{element} was written, by program {who} at line {line}", written.program)
+    missed = execution.execute_beside(
+        lambda now: MissFinder(execution, until, now, element), until, is_whole=True
+    )
+    causes = _causes(missed.misses)
+    if causes:
+        said = [_cause_text(inspection, cause, misses) for cause, misses in causes.items()]
+        what = f"{element} was not written: {'; '.join(said)}"
+        return _with_slice(inspection, what, next(iter(causes.values()))[0])
+    said = list(_elsewhere_addressed(inspection, element, missed.reached))
+    return Why(f"{element} was not written: {'; '.join(dict.fromkeys(said))}", None)
+
+
+# The line of the store, whether its mask is meant, and where programs parted.
+_Cause = tuple[int, str, "tuple[int, str] | None"]
+
+
+def _causes(misses: Sequence[Miss]) -> dict[_Cause, list[Miss]]:
+    """Misses by what the user reads of them; a branch that a pass made of one store is none."""
+    found: dict[_Cause, list[Miss]] = {}
+    for miss in misses:
+        line, parted = miss.op.location.primary.line, miss.parted
+        if parted is not None and parted.line == line:
+            continue
+        where = None if parted is None else (parted.line, parted.reason)
+        found.setdefault((line, miss.op.name, where), []).append(miss)
+    return found
+
+
+def _cause_text(inspection: Inspection, cause: _Cause, misses: Sequence[Miss]) -> str:
+    line, _, parted = cause
+    programs = list(dict.fromkeys(miss.program for miss in misses))
+    shown = ", ".join(inspection.program_text(each) for each in programs[:_MOST_SHOWN])
+    more = f" and {len(programs) - _MOST_SHOWN} more" if len(programs) > _MOST_SHOWN else ""
+    is_one = len(programs) == 1
+    head = f"program{'' if is_one else 's'} {shown}{more} address{'es' if is_one else ''} it at"
+    if parted is not None:
+        verb = "is" if is_one else "are"
+        return f"{head} line {line}, but {verb} {parted[1]} at line {parted[0]} then"
+    op = misses[0].op
+    if _mask_operand(op) is None:
+        return f"{head} line {line}, but it is outside of the descriptor's shape"
+    if tt.Store.matches(op) and tt.Store(op).boundary_check is not None:
+        return f"{head} line {line}, but it is outside of the block pointer's shape"
+    return f"{head} line {line}, but {'its' if is_one else 'their'} mask is false there"
+
+
+def _elsewhere_addressed(
+    inspection: Inspection, element: Element, reached: dict[Operation, tuple[int, int]]
+) -> Iterator[str]:
+    """What the stores into the tensor address instead, and which of them did not run."""
+    for op, (low, high) in reached.items():
+        line, before = op.location.primary.line, element.byte // element.itemsize
+        place = offset_of(inspection, element)
+        shift = before - place
+        yield (
+            f"the store at line {line} addresses elements {low - shift} to {high - shift} of "
+            f"{element.name} in all, never this one, which is element {place}"
+        )
+    stores = list(_stores_into(inspection, element))
+    ran = {op.location.primary.line for op in reached}
+    for op in stores:
+        if op.location.primary.line not in ran:
+            where = f"line {op.location.primary.line}{_inside(op)}"
+            yield f"no program has come to the store at {where}"
+    if not stores and not reached:
+        yield f"the kernel has no store into {element.name}"
+
+
+def _inside(op: Operation) -> str:
+    """The `if` or the loop of another line that an op is in."""
+    line, block = op.location.primary.line, op.block
+    while block is not None and (parent := block.parent_op) is not None:
+        if not tt.Func.matches(parent) and parent.location.primary.line != line:
+            what = "`if`" if scf.If.matches(parent) else "loop"
+            return f", in the {what} at line {parent.location.primary.line}"
+        block = parent.block
+    return ""
+
+
+def _stores_into(inspection: Inspection, element: Element) -> Iterator[Operation]:
+    """The kernel's ops that may write the tensor of an element."""
+    module = inspection.code.module
+    names = [value.name for value in module.function.regions[0].block.arguments]
+    origins = pointer_origins(module)
+    for op in module.function.walk():
+        if op.name in OPS and Effects.WRITE in OPS[op.name].effects and op.operands:
+            places = origins.get(accessed(op), frozenset((-1,)))
+            named = {(names[at] or "").partition(".")[0] for at in places if at >= 0}
+            if element.name in named or -1 in places:
+                yield op
+
+
+def _with_slice(inspection: Inspection, what: str, miss: Miss) -> Why:
+    """With the lines that what left the element out was computed at."""
+    tracer = traced(inspection, miss.program, Moment(miss.time + 1, 0))
+    starts = list(_starts(tracer, miss))
+    until = Moment(miss.time, 0)
+    return sliced(inspection, until, tracer, what, miss.program, [], starts, False)
+
+
+def _starts(tracer: Tracer, miss: Miss) -> Iterator[tuple[int, Tensor]]:
+    scalar, op = torch.ones((), dtype=torch.bool), miss.op
+    if miss.parted is not None:
+        number = _condition(tracer, op)
+        if number >= 0:
+            yield number, scalar
+        return
+    place = _mask_operand(op)
+    wanted = (
+        op.operands[first_coordinate(op) :] if place is None else op.operands[place : place + 1]
+    )
+    for value in wanted:
+        number = tracer.current.get(value, -1)
+        data = tracer.instances[number].data if number >= 0 else None
+        if data is not None:
+            yield number, bit_mask(data.shape, miss.lane if data.numel() > 1 else 0)
+
+
+def _condition(tracer: Tracer, op: Operation) -> int:
+    """The condition that kept the program from an op; -1 where loops hide which one it was."""
+    block = op.block
+    while block is not None and (parent := block.parent_op) is not None:
+        if not scf.If.matches(parent):
+            return -1
+        number = tracer.current.get(scf.If(parent).condition, -1)
+        if number >= 0:
+            return number
+        block = parent.block
+    return -1

@@ -1,0 +1,242 @@
+"""The faults pane: what went wrong, where, by which program, and what would mend it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import Input, Static
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.records import Launch, RecordedKernel
+from tkdebug.instrument.session import Session
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.faults.text import fault_text
+from tkdebug.tui.messages import OpenFault, OpenKernel
+from tkdebug.tui.session.snapshot import FaultGroup, ScriptState, Snapshot
+from tkdebug.tui.widgets.filtered import FilteredPane
+from tkdebug.tui.widgets.table import Cell, Column, Table
+from tkdebug.tui.widgets.typing_keys import typing_key
+
+PLACE_WIDTH = 20
+_COLUMNS = (
+    Column("kind", 15),
+    Column("kernel", 0, keep_end=True),
+    Column("line", PLACE_WIDTH),
+    Column("tensor", 10, from_width=66),
+    Column("count", 7, right=True),
+)
+
+
+class FaultsPane(FilteredPane):
+    """One row per fault, whatever the number of launches that had it.
+
+    Those that are ignored or in the baseline come last, dimmed.
+    """
+
+    TAB = "faults"
+    KEYS = (
+        ("Enter", "show the line in the kernel"),
+        ("/", "filter by kind, kernel, line or tensor; Esc shows all again"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        typing_key("slash", "filter", "Filter"),
+        Binding("escape", "clear_filter", "Clear filter", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="faults-pane")
+        self._all: tuple[FaultGroup, ...] = ()
+        self._groups: tuple[FaultGroup, ...] = ()
+        self._empty_text = ""
+        self._snapshot: Snapshot | None = None
+        self._session: Session | None = None
+        self._shown: FaultGroup | None = None
+        self._text = Text("")
+
+    @property
+    def _kernels(self) -> tuple[RecordedKernel, ...]:
+        return self._snapshot.kernels if self._snapshot is not None else ()
+
+    def compose(self) -> ComposeResult:
+        """Filter, list and details."""
+        yield Input(
+            placeholder="kind, kernel, file:line or tensor contains…   Enter: keep   Esc: clear",
+            id="fault-filter",
+        )
+        with Horizontal(id="fault-split"):
+            yield Table(_COLUMNS, id="fault-table")
+            with VerticalScroll(id="fault-detail", can_focus=True):
+                yield Static(id="fault-text")
+        yield Static(id="fault-note")
+
+    def on_mount(self) -> None:
+        """Begin empty."""
+        self.query_one("#fault-filter").display = False
+        self.show(None, ScriptState("starting"), None)
+
+    def focus_main(self) -> None:
+        """Focus the list."""
+        self.query_one("#fault-table", Table).focus()
+
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
+        """Take a new snapshot."""
+        self._snapshot, self._session = snapshot, session
+        if state.going_on:
+            self._empty_text = "no fault so far"
+        elif snapshot is not None and snapshot.launch_count == 0:
+            self._empty_text = (
+                "no kernel was launched, so none could fault; press 4 for the script's output"
+            )
+        elif snapshot is not None and snapshot.run.mode == "native":
+            self._empty_text = (
+                "no fault; accesses of native launches are checked with --check-launches, those of "
+                "interpreted ones always"
+            )
+        else:
+            self._empty_text = "no fault: every checked access was within its tensor"
+        self.query_one("#fault-detail").display = bool(snapshot and snapshot.faults)
+        if snapshot is not None and snapshot.faults is not self._all:
+            self._all = snapshot.faults
+            self._show_rows()
+        self._show_notes()
+
+    def open(self, request: OpenFault) -> None:
+        """Select a fault, if need be without the filter."""
+        if all(group.key != request.key for group in self._groups):
+            self.action_clear_filter()
+        self.query_one("#fault-table", Table).select_key(request.key)
+        self._show_selected()
+
+    def copied_text(self) -> str:
+        """Everything known of the fault."""
+        return self._text.plain
+
+    def tab_mark(self) -> Text:
+        """How many faults count, and how many warnings."""
+        faults = sum(group.first.event.fails for group in self._all)
+        warnings = sum(group.first.event.is_open for group in self._all) - faults
+        more = "" if self._snapshot is None else self._snapshot.more
+        mark = Text("")
+        if faults:
+            mark.append(f" ✖{display.count(faults)}{more}", style=palette.FAULT)
+        if warnings:
+            mark.append(f" ▲{display.count(warnings)}{more}", style=palette.WARNING)
+        return mark
+
+    def _show_rows(self) -> None:
+        """List the faults that the filter lets through."""
+        wanted = self.filter_text.casefold()
+        found = [group for group in self._all if wanted in _searched(group)]
+        # Those that do not count come last.
+        found.sort(key=lambda group: not group.first.event.is_open)
+        groups = self._groups = tuple(found)
+        self.query_one("#fault-table", Table).show_rows(
+            [group.key for group in groups], lambda i: _cells(groups[i])
+        )
+        self._show_selected()
+
+    def _show_notes(self) -> None:
+        """Say what is not listed, and why nothing is."""
+        snapshot = self._snapshot
+        parts = []
+        if self.filter_text:
+            parts.append(
+                f"{display.count(len(self._groups))} of {display.count(len(self._all))} with "
+                f"…{display.shown(self.filter_text, 60)}…; Esc: all"
+            )
+        if snapshot is not None and snapshot.fault_limit_reached:
+            parts.append(
+                f"only the first {display.count(len(self._all))} are listed; "
+                "`tkdebug report` has all"
+            )
+        note = self.query_one("#fault-note", Static)
+        note.display = bool(parts)
+        note.update(Text("; ".join(parts), style=palette.MUTED))
+        table = self.query_one("#fault-table", Table)
+        empty = "no such fault; Esc shows all" if self.filter_text else self._empty_text
+        if empty != table.empty_text:
+            table.empty_text = empty
+            table.refresh()
+
+    def show_filtered(self) -> None:
+        """Show the rows that pass the filter, and the line about them."""
+        self._show_rows()
+        self._show_notes()
+
+    def on_line_list_moved(self, event: Table.Moved) -> None:
+        """Show the fault that is selected now."""
+        event.stop()
+        self._show_selected()
+
+    def on_resize(self) -> None:
+        """Cut the excerpt's lines to the new width."""
+        self.call_after_refresh(self._show_anew)
+
+    def _show_anew(self) -> None:
+        self._shown = None
+        self._show_selected()
+
+    def _show_selected(self) -> None:
+        index = self.query_one("#fault-table", Table).cursor
+        group = self._groups[index] if index < len(self._groups) else None
+        if group == self._shown:
+            return
+        other = group is None or self._shown is None or group.key != self._shown.key
+        self._shown = group
+        detail = self.query_one("#fault-text", Static)
+        self._text = Text("")
+        if group is not None and self._session is not None:
+            width = self.query_one("#fault-detail").scrollable_content_region.width
+            try:
+                launch = self._launch_of(group, self._session)
+                self._text = fault_text(group, self._session, self._kernels, width, launch)
+            except SessionError as error:
+                self._text = Text(display.shown(str(error)))
+        detail.update(self._text)
+        if other:
+            self.query_one("#fault-detail").scroll_home(animate=False)
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """Go to the line in the kernel."""
+        event.stop()
+        if self._shown is None or self._snapshot is None:
+            return
+        fault = self._shown.first.event
+        row = self._row_of(self._shown)
+        kernel_hash = row.kernel_hash if row is not None else None
+        self.post_message(OpenKernel(kernel_hash, fault.kernel, fault.file, fault.line))
+
+    def _row_of(self, group: FaultGroup) -> Launch | None:
+        """The first launch that had the fault, if it is among the latest."""
+        key = (group.first.process, group.first.event.launch_id)
+        rows = self._snapshot.rows if self._snapshot is not None else ()
+        return next((row for row in rows if row.key == key), None)
+
+    def _launch_of(self, group: FaultGroup, session: Session) -> Launch | None:
+        row = self._row_of(group)
+        return session.launch(row.seq) if row is not None else None
+
+
+def _searched(group: FaultGroup) -> str:
+    """What the filter looks into."""
+    fault = group.first.event
+    words = [fault.kind, fault.kernel, fault.tensor or "", "" if fault.is_open else fault.state]
+    words += [f"{display.file_name(frame.file)}:{frame.line}" for frame in fault.frames]
+    return " ".join(words).casefold()
+
+
+def _cells(group: FaultGroup) -> tuple[Cell, ...]:
+    fault = group.first.event
+    mark, style = palette.mark_of(fault)
+    rest = "" if fault.is_open else style
+    return (
+        Cell(f"{mark} {display.shown(fault.kind, 30)}", style),
+        Cell(display.shown(fault.kernel, 200), rest),
+        Cell(display.place(fault.frames[-1], PLACE_WIDTH) if fault.frames else "-", rest),
+        Cell(display.shown(fault.tensor, 60) if fault.tensor is not None else "-", rest),
+        Cell(display.count(group.count), rest),
+    )

@@ -1,0 +1,139 @@
+"""The two sides of the kernel pane: source and one stage, the cursor of one lights the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+from textual.widgets import Static
+
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.drawing.lines import Code
+from tkdebug.tui.kernel.text import KernelText
+from tkdebug.tui.kernel.titles import chain_text, fault_note
+from tkdebug.tui.session.snapshot import FaultGroup
+from tkdebug.tui.widgets.code_view import CodeView
+
+
+class KernelSides(Container):
+    """Source and stage.
+
+    Args:
+        show_chain: shows where the line at the cursor is from, or what it became.
+    """
+
+    def __init__(self, show_chain: Callable[[Text], None]) -> None:
+        super().__init__(id="kernel-split")
+        self._show_chain = show_chain
+        self._text: KernelText | None = None
+        self._faults: tuple[FaultGroup, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """Each under its title."""
+        for name in ("source", "stage"):
+            with Vertical(classes="side"):
+                yield Static(id=f"{name}-title", classes="side-title")
+                yield CodeView(id=name)
+
+    @property
+    def source(self) -> CodeView:
+        """The source."""
+        return self.query_one("#source", CodeView)
+
+    @property
+    def stage(self) -> CodeView:
+        """The stage."""
+        return self.query_one("#stage", CodeView)
+
+    @property
+    def focused(self) -> CodeView:
+        """The side in focus; the source where none is."""
+        return self.stage if self.stage.has_focus else self.source
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self._text = None
+        for side in (self.source, self.stage):
+            side.show_code(Code(), {})
+
+    def show(
+        self, text: KernelText, marks: Mapping[int, str], faults: tuple[FaultGroup, ...]
+    ) -> None:
+        """Show another text; a source that is there already keeps its cursor.
+
+        Args:
+            text: of both.
+            marks: in the gutter of the source.
+            faults: of the run.
+        """
+        self._text = text
+        source, stage = self.source, self.stage
+        if source.code is not text.source:
+            source.show_code(text.source, marks)
+        stage.show_code(text.stage_code, text.stage_marks(faults))
+        source.empty_text = "the source of this file was not recorded"
+        stage.empty_text = (
+            "no Tile IR: this kernel did not compile, see 2 Faults"
+            if text.kernel is None
+            else "nothing of the compiler was recorded for this kernel"
+        )
+        self._faults = faults
+
+    def show_marks(self, marks: Mapping[int, str], faults: tuple[FaultGroup, ...]) -> None:
+        """Show other marks in the gutters, those of the stage by its faults."""
+        self._faults = faults
+        if self._text is not None:
+            self.source.show_marks(marks)
+            self.stage.show_marks(self._text.stage_marks(faults))
+
+    def on_line_list_moved(self, event: CodeView.Moved) -> None:
+        """Light on the other side what belongs to the line at the cursor."""
+        event.stop()
+        view = event.line_list
+        if not isinstance(view, CodeView):
+            return
+        if view.id == "source":
+            self.light_stage(view.line)
+        else:
+            self._light_source(view.line)
+
+    def light_stage(self, line: int) -> None:
+        """Light what a source line became, and say what of it costs what."""
+        if self._text is None:
+            return
+        lines = self._text.stage_lines(line)
+        self.source.light((line,) if lines else (), scroll=False)
+        self.stage.light(lines, scroll=True)
+        chain = Text(no_wrap=True, overflow="ellipsis")
+        if self._text.stage is not None:
+            ops = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+            chain.append(f"line {line}: {ops} of {display.shown(self._text.stage, 60)}")
+            cost = self._text.costs.get(line)
+            if cost is not None:
+                chain.append(f"   {cost}", style=palette.GOOD)
+        chain.append_text(fault_note(self._text.file, line, self._faults))
+        self._show_chain(chain)
+
+    def _light_source(self, stage_line: int) -> None:
+        if self._text is None:
+            return
+        lines = self._text.source_lines(stage_line)
+        source = self.source
+        source.light(lines, scroll=False)
+        self.stage.light((stage_line,) if lines else (), scroll=False)
+        if lines:
+            source.go_to(lines[0])
+        frames = self._text.frames(stage_line)
+        chain = chain_text(frames, self._text.file)
+        self._show_chain(chain)
+
+    def next_lit(self, step: int) -> None:
+        """Scroll the side that is not in focus to its next lit line, and round."""
+        other = self.source if self.focused is self.stage else self.stage
+        lines = sorted(other.lit)
+        if lines:
+            beyond = [line for line in lines if (line - other.line) * step > 0]
+            ordered = beyond or lines
+            other.go_to(ordered[0] if step > 0 else ordered[-1])

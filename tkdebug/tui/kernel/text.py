@@ -1,0 +1,228 @@
+"""A kernel's source beside one of its stages, and which lines of the two belong together.
+
+Headless; loaded in a thread, immutable afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tkdebug.errors import Frame
+from tkdebug.instrument.passes.stage_lines import (
+    SASS_STAGE,
+    SOURCE_STAGE,
+    load_line_table,
+    load_stage,
+    stage_names,
+)
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.instrument.session import Session
+from tkdebug.linemap.line_columns import cost_text
+from tkdebug.linemap.line_counts import count_lines
+from tkdebug.linemap.line_table import LineTable
+from tkdebug.tui.drawing.highlight import highlight_ir, highlight_python, highlight_sass
+from tkdebug.tui.drawing.lines import Code, lines_of
+from tkdebug.tui.session.snapshot import FaultGroup
+from tkdebug.tui.session.sources import read_source
+
+FIRST_STAGE = "tile-ir"
+# What can fault so, as the stages write it: IR, PTX, SASS.
+_OPS_OF_KIND = {
+    "oob-load": ("load", "ld.global", "LDG", "LD.E"),
+    "oob-store": ("store", "st.global", "STG", "ST.E"),
+    "oob-atomic": ("atomic", "atom.", "red.", "ATOM", "RED"),
+}
+
+
+def first_to_show(kernels: Sequence[RecordedKernel]) -> RecordedKernel:
+    """The first that was compiled natively, which has more stages; else the first."""
+    native = (k for k in kernels if any(stage.startswith("gpu-ir") for stage in k.stages))
+    return next(native, kernels[0])
+
+
+def nothing_compiled(has_faults: bool) -> str:
+    """What a pane about compiled kernels says after a run that has none."""
+    if has_faults:
+        return "no kernel was compiled; press 2 to see what was wrong"
+    return "no kernel was compiled; press 4 to see what the script printed"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """What the kernel pane shows.
+
+    Attributes:
+        kernel: None where only a file is known (a kernel that did not compile).
+        file: the source file shown.
+        source: its text; no lines when it was not recorded.
+        stage: which stage is shown, None when there is none.
+        stage_code: its text.
+        chains: source frames, outermost first, by line of the stage.
+        all_chains: the same of all places that a line stands for, `chains` having the first.
+        op_ids: by line of the stage, the op that it shows or was made of.
+        files: the files that the stage's lines come from, the kernel's own first.
+        stages: what stages there are, SASS last.
+        table: the kernel's line table; None when it has none.
+        note: why it has none, "" when there is nothing to say.
+        costs: by line of the file shown, what its machine code is.
+    """
+
+    kernel: RecordedKernel | None
+    file: str
+    source: Code
+    stage: str | None = None
+    stage_code: Code = field(default_factory=Code)
+    chains: Mapping[int, tuple[Frame, ...]] | None = None
+    all_chains: Mapping[int, tuple[tuple[Frame, ...], ...]] | None = None
+    op_ids: Mapping[int, int] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    table: LineTable | None = None
+    note: str = ""
+    costs: Mapping[int, str] = field(default_factory=dict)
+
+    def stage_lines(self, line: int) -> frozenset[int]:
+        """The stage's lines that come from, or through a call in, the source line `line`."""
+        return frozenset(
+            number
+            for number, chains in (self.all_chains or {}).items()
+            if any(f.line == line and f.file == self.file for chain in chains for f in chain)
+        )
+
+    def line_with_ops(self, line: int) -> int:
+        """The source line to begin with where `line`, the kernel's first, became nothing."""
+        if self.kernel is None or line != self.kernel.line or self.file != self.kernel.file:
+            return line
+        lines = {
+            frame.line
+            for chains in (self.all_chains or {}).values()
+            for chain in chains
+            for frame in chain
+            if frame.file == self.file and frame.line >= line
+        }
+        return min(lines, default=line)
+
+    def source_lines(self, stage_line: int) -> tuple[int, ...]:
+        """The lines of the file shown that the stage's line comes from, innermost first."""
+        frames = (self.chains or {}).get(stage_line, ())
+        return tuple(frame.line for frame in reversed(frames) if frame.file == self.file)
+
+    def frames(self, stage_line: int) -> tuple[Frame, ...]:
+        """The chain of the stage's line, outermost first."""
+        return (self.chains or {}).get(stage_line, ())
+
+    def source_marks(self, faults: tuple[FaultGroup, ...]) -> dict[int, str]:
+        """Gutter marks by source line: "fault", "warning", or "call" for the way there."""
+        marks: dict[int, str] = {}
+        for group in faults:
+            fault = group.first.event
+            if self.kernel is not None and fault.kernel != self.kernel.name:
+                continue
+            if not fault.is_open:
+                continue
+            for depth, frame in enumerate(reversed(fault.frames)):
+                if frame.file != self.file:
+                    continue
+                if depth == 0:
+                    mark = "fault" if fault.severity == "error" else "warning"
+                    if marks.get(frame.line) != "fault":
+                        marks[frame.line] = mark
+                else:
+                    marks.setdefault(frame.line, "call")
+        return marks
+
+    def stage_marks(self, faults: tuple[FaultGroup, ...]) -> dict[int, str]:
+        """Gutter marks by line of the stage: the ops of a faulting line that can fault so."""
+        marks: dict[int, str] = {}
+        for group in faults:
+            fault = group.first.event
+            if self.kernel is None or fault.kernel != self.kernel.name or not fault.frames:
+                continue
+            if not fault.is_open:
+                continue
+            chains = (self.all_chains or {}).items()
+            lines = [n for n, of_line in chains if fault.frames in of_line]
+            ops = _OPS_OF_KIND.get(fault.kind, ())
+            # Of several specialisations, only one has that op on that line.
+            of_op = [n for n in lines if self.op_ids.get(n, -1) == fault.op_id]
+            named = [n for n in of_op or lines if any(op in self._stage_line(n) for op in ops)]
+            faulting = named or of_op or lines
+            mark = "fault" if fault.severity == "error" else "warning"
+            for number in faulting:
+                if marks.get(number) != "fault":
+                    marks[number] = mark
+        return marks
+
+    def _stage_line(self, number: int) -> str:
+        index = self.stage_code.index(number)
+        return "" if index is None else self.stage_code.lines[index]
+
+
+def load_kernel_text(
+    session: Session,
+    kernel: RecordedKernel | None,
+    file: str,
+    stage: str | None,
+    shown: KernelText | None = None,
+) -> KernelText:
+    """Read what `KernelText` holds.
+
+    Args:
+        session: where from.
+        kernel: which specialisation.
+        file: the source file to show.
+        stage: the stage to show; the first one that is there when it has no such stage.
+        shown: what was shown before; what is the same is not read again.
+    """
+    same_kernel = shown is not None and kernel is not None and shown.kernel == kernel
+    if shown is not None and same_kernel and shown.file == file:
+        source = shown.source
+    else:
+        source = read_source(session, kernel, file)
+        source = replace(source, spans=highlight_python(source.lines))
+    if kernel is None or not kernel.stages:
+        return KernelText(kernel, file, source)
+    if shown is not None and same_kernel:
+        table, note = shown.table, shown.note
+    else:
+        table, note = load_line_table(session, kernel.hash)
+    stages = tuple(name for name in stage_names(kernel, table) if name != SOURCE_STAGE)
+    if not stages:
+        return KernelText(kernel, file, source)
+    if stage not in stages:
+        stage = FIRST_STAGE if FIRST_STAGE in stages else stages[0]
+    loaded = load_stage(session, kernel, stage, table)
+    lines = lines_of(loaded.text)
+    spans = highlight_sass(lines) if stage == SASS_STAGE else highlight_ir(lines)
+    if shown is not None and same_kernel and shown.file == file:
+        costs = shown.costs
+    else:
+        costs = _costs(table, file)
+    chains = {number: chains[0] for number, chains in loaded.chains.items() if chains}
+    files = dict.fromkeys([kernel.file, *(f.file for chain in chains.values() for f in chain)])
+    return KernelText(
+        kernel=kernel,
+        file=file,
+        source=source,
+        stage=stage,
+        stage_code=Code(lines, 1, spans),
+        chains=chains,
+        all_chains=loaded.chains,
+        op_ids=loaded.op_ids,
+        files=tuple(files),
+        stages=stages,
+        table=table,
+        note=note,
+        costs=costs,
+    )
+
+
+def _costs(table: LineTable | None, file: str) -> dict[int, str]:
+    if table is None or not table.has_sass:
+        return {}
+    return {
+        place[1]: cost_text(counts, table.resources)
+        for place, counts in count_lines(table).items()
+        if place is not None and place[0] == file
+    }

@@ -1,0 +1,1 @@
+"""What the recorded session says, as the panes need it."""

@@ -1,0 +1,212 @@
+"""Follows a session: asks the reader what is new and keeps the latest, bounded.
+
+Headless: `Follower.poll` runs in a thread and gives immutable snapshots.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tkdebug.events import Fault
+from tkdebug.instrument.activity_totals import sum_of_totals
+from tkdebug.instrument.device_records import ActivityTotal
+from tkdebug.instrument.records import (
+    FaultKey,
+    Launch,
+    Output,
+    RecordedFault,
+    fault_key,
+)
+from tkdebug.instrument.session import Session
+from tkdebug.tui.session.snapshot import (
+    FaultGroup,
+    LaunchKey,
+    ScriptState,
+    Snapshot,
+)
+
+MAX_ROWS = 20_000
+MAX_FAULT_GROUPS = 10_000
+MAX_FAULTY_LAUNCHES = 100_000
+MAX_KERNELS = 2_000
+PAGE_ROWS = 2_000
+OUTPUT_PAGE_ROWS = 1_000
+
+
+class AwaitedSession:
+    """The session that a script about to start will create at `path`.
+
+    A file that lies there already is an older run's, until the script has replaced it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._old = _identity(path)
+
+    def open(self) -> Session | None:
+        """The session, None while it is not there."""
+        identity = _identity(self.path)
+        if identity is None or identity == self._old:
+            return None
+        return Session.open(self.path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
+
+
+class Follower:
+    """Keeps up with one session.
+
+    Args:
+        session: what is followed.
+        on_output: gets what the script wrote, when the session is the only place to learn it.
+    """
+
+    def __init__(self, session: Session, on_output: Callable[[str], None] | None = None) -> None:
+        self.session = session
+        self._on_output = on_output
+        self._output_seq = 0
+        self._cursor = 0
+        self._rows: dict[int, Launch] = {}
+        self._fault_seq = 0
+        self._faults: dict[FaultKey, FaultGroup] = {}
+        self._faulty: set[LaunchKey] = set()
+        self._last_launches: dict[tuple[FaultKey, int], int] = {}
+        self._faults_left_out = False
+        self._others_seq = 0
+        self._processes: set[int] = set()
+        self._last: Snapshot | None = None
+
+    def poll(self) -> Snapshot:
+        """Read what is new. Equal to the snapshot before when nothing is.
+
+        Raises:
+            SessionError: the session cannot be read.
+        """
+        run = self.session.run()
+        last = self._last or Snapshot(run)
+        rows_changed = self._read_launches()
+        faults_changed = self._read_faults()
+        kernels = last.kernels
+        if len(kernels) < MAX_KERNELS:
+            new = self.session.kernels(kernels[-1].seq if kernels else 0)
+            kernels = (*kernels, *new)[:MAX_KERNELS] if new else kernels
+        summaries = self.session.kernel_summaries()
+        progress = {(p.process, p.launch_id): p for p in self.session.progress()}
+        self._last = replace(
+            last,
+            run=run,
+            rows=tuple(self._rows.values()) if rows_changed else last.rows,
+            launch_count=sum(summary.launches for summary in summaries),
+            summaries=last.summaries if summaries == last.summaries else summaries,
+            kernels=kernels,
+            faults=tuple(self._faults.values()) if faults_changed else last.faults,
+            faulty=frozenset(self._faulty) if faults_changed else last.faulty,
+            fault_limit_reached=self._faults_left_out,
+            progress=last.progress if progress == last.progress else progress,
+            others=self._read_others(last.others),
+        )
+        return self._last
+
+    def poll_output(self) -> bool:
+        """Forward what the script wrote since; the result is whether there was any."""
+        if self._on_output is None:
+            return False
+        chunks = self.session.records(Output, self._output_seq, OUTPUT_PAGE_ROWS)
+        for chunk in chunks:
+            self._on_output(chunk.event.text)
+            self._output_seq = chunk.seq
+            self._processes.add(chunk.process)
+        return bool(chunks)
+
+    def state(self) -> ScriptState:
+        """How the script stands by what was recorded; call after `poll`."""
+        if self._last is None:
+            return ScriptState("starting")
+        run = self._last.run
+        if run.end_ns is not None:
+            return ScriptState("ended", run.exit_status)
+        if run.host == socket.gethostname():
+            for process in sorted(self._processes):
+                if _alive(process):
+                    return ScriptState("running", process=process)
+        return ScriptState("unended")
+
+    def _read_launches(self) -> bool:
+        changed = False
+        # One that is far behind goes on with the latest: the totals are exact in any case.
+        self._cursor = max(self._cursor, self.session.recent_cursor(MAX_ROWS))
+        for _ in range(MAX_ROWS // PAGE_ROWS + 1):
+            page = self.session.launches(self._cursor, PAGE_ROWS)
+            self._cursor = page.cursor
+            for launch in page.launches:
+                changed = True
+                self._rows[launch.seq] = launch
+                self._processes.add(launch.process)
+            if not page.more:
+                break
+        if changed:
+            kept = sorted(self._rows)[-MAX_ROWS:]
+            self._rows = {seq: self._rows[seq] for seq in kept}
+        return changed
+
+    def _read_others(self, known: tuple[ActivityTotal, ...]) -> tuple[ActivityTotal, ...]:
+        self._others_seq, new = self.session.other_totals(self._others_seq)
+        return sum_of_totals((*known, *new)) if new else known
+
+    def _load_faults(self) -> None:
+        """Read all that came up before we did, which may be very many, at once."""
+        overview = self.session.fault_overview(MAX_FAULTY_LAUNCHES)
+        self._fault_seq = overview.last_seq
+        self._faulty.update(overview.launches)
+        self._processes.update(process for process, _ in overview.launches)
+        self._faults.update((group.key, group) for group in overview.groups[:MAX_FAULT_GROUPS])
+        self._faults_left_out = len(overview.groups) > MAX_FAULT_GROUPS
+
+    def _read_faults(self) -> bool:
+        if self._last is None:
+            self._load_faults()
+        faults = self.session.records(Fault, self._fault_seq)
+        for recorded in faults:
+            self._fault_seq = recorded.seq
+            self._processes.add(recorded.process)
+            if recorded.event.fails and len(self._faulty) < MAX_FAULTY_LAUNCHES:
+                self._faulty.add((recorded.process, recorded.event.launch_id))
+            self._add_fault(recorded)
+        return bool(faults) or self._last is None
+
+    def _add_fault(self, recorded: RecordedFault) -> None:
+        fault, key = recorded.event, fault_key(recorded.event)
+        group = self._faults.get(key)
+        if group is None and len(self._faults) >= MAX_FAULT_GROUPS:
+            self._faults_left_out = True
+            return
+        group = group or FaultGroup(recorded, 0, 0)
+        # Several ops of a line may fault in one launch, whose faults follow each other.
+        place = (key, recorded.process)
+        launches = int(self._last_launches.get(place, 0) != fault.launch_id)
+        self._last_launches[place] = fault.launch_id
+        self._faults[key] = FaultGroup(
+            group.first, group.count + fault.count, group.launches + launches
+        )
+
+
+def _alive(process: int) -> bool:
+    if process <= 0:
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

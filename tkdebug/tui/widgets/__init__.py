@@ -1,0 +1,1 @@
+"""Lists, tables, code and dialogs that the panes are made of."""

@@ -1,0 +1,156 @@
+"""The dialogs: quitting while the script runs, and choosing from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from tkdebug.instrument.analyses.variants import differing_parts
+from tkdebug.instrument.records import RecordedKernel
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.widgets.table import Cell, Column, Table
+
+QuitChoice = Literal["stop", "run-on", "cancel"]
+
+
+class QuitScreen(ModalScreen[QuitChoice]):
+    """Asks whether the script goes on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "answer('stop')", "Stop"),
+        Binding("l", "answer('run-on')", "Run on"),
+        Binding("escape,c,q", "answer('cancel')", "Cancel"),
+    ]
+    _CHOICES: ClassVar[tuple[tuple[QuitChoice, str, str], ...]] = (
+        ("stop", "s  stop the script", "Ctrl-C first, so it can clean up"),
+        ("run-on", "l  let it run on", "the session goes on being recorded"),
+        ("cancel", "c  cancel", "back to tkdebug"),
+    )
+
+    def compose(self) -> ComposeResult:
+        """A question and three answers."""
+        with Vertical(classes="dialog") as box:
+            box.border_title = "the script is still running"
+            yield Table((Column("quit and", 22), Column("", 0)), id="answers")
+
+    def on_mount(self) -> None:
+        """Show the answers."""
+        table = self.query_one("#answers", Table)
+        table.show_rows(
+            [key for key, _, _ in self._CHOICES],
+            lambda i: (Cell(self._CHOICES[i][1], "bold"), Cell(self._CHOICES[i][2])),
+        )
+        table.styles.height = len(self._CHOICES) + 1
+        table.focus()
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """Enter on an answer."""
+        event.stop()
+        self.dismiss(self._CHOICES[event.index][0])
+
+    def action_answer(self, choice: QuitChoice) -> None:
+        """A key for an answer."""
+        self.dismiss(choice)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One row to choose: harmless text (see `display.shown`)."""
+
+    name: str
+    detail: str
+
+
+def kernel_choices(kernels: Sequence[RecordedKernel]) -> list[Choice]:
+    """A row for each specialisation; of kernels compiled for a GPU that is not there, for which."""
+    parts = differing_parts(kernels)
+    choices = []
+    for kernel in kernels:
+        detail = "  ".join(filter(None, (_for_arch(kernel), parts[kernel.hash], kernel.signature)))
+        choices.append(Choice(display.shown(kernel.name, 60), display.shown(detail, 300)))
+    return choices
+
+
+KERNEL_DETAILS = "how it differs, signature"
+
+
+def kernel_title(kernels: Sequence[RecordedKernel], shown: RecordedKernel) -> Text:
+    """Which of `kernels` is shown: number, name, architecture, how it differs from the others."""
+    number = next((i for i, k in enumerate(kernels, 1) if k.hash == shown.hash), 0)
+    title = Text(no_wrap=True, overflow="ellipsis")
+    title.append(f"{number}/{len(kernels)} ", style=palette.MUTED)
+    title.append(display.shown(shown.name, 80), style=palette.STRONG)
+    arch = _for_arch(shown)
+    if arch:
+        title.append(f" {display.shown(arch, 20)}")
+    parts = differing_parts([k for k in kernels if k.name == shown.name]).get(shown.hash)
+    if parts:
+        title.append(f"  {display.shown(parts, 100)}", style=palette.GOOD)
+    return title
+
+
+def _for_arch(kernel: RecordedKernel) -> str:
+    arch = kernel.options.get("arch")
+    return f"for {arch}" if arch else ""
+
+
+class PickScreen(ModalScreen["int | None"]):
+    """Chooses from a list; gives the index, None when left.
+
+    Args:
+        title: what is chosen.
+        choices: from what.
+        detail_title: the title of their details; "" where they have none.
+        begin: which one the cursor begins on.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "Cancel")]
+
+    def __init__(
+        self, title: str, choices: Sequence[Choice], detail_title: str = "", begin: int = 0
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._choices = choices
+        self._detail_title = detail_title
+        self._begin = begin
+
+    def compose(self) -> ComposeResult:
+        """A list."""
+        widest = max((len(choice.name) for choice in self._choices), default=10)
+        columns = [
+            Column("name", min(34, max(8, widest)), keep_end=True),
+            Column(self._detail_title, 0),
+        ]
+        if not self._detail_title:
+            columns = [Column("name", 0)]
+        with Vertical(classes="dialog wide") as box:
+            box.border_title = self._title
+            yield Table(columns, id="pick")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        table = self.query_one("#pick", Table)
+        choices = self._choices
+        table.show_rows(
+            range(len(choices)), lambda i: (Cell(choices[i].name), Cell(choices[i].detail))
+        )
+        table.move_cursor(self._begin)
+        table.styles.height = min(len(choices), 16) + 1
+        table.focus()
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """Enter on a row."""
+        event.stop()
+        self.dismiss(event.index)
+
+    def action_leave(self) -> None:
+        """Choose nothing."""
+        self.dismiss(None)

@@ -1,0 +1,92 @@
+"""The line in which to type what to find, and how it moves the cursor of a list."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from tkdebug.tui.widgets.line_list import LineList
+from tkdebug.tui.widgets.typing_keys import take_keys
+
+
+class FindBar(Input):
+    """Moves the cursor of the list it was opened for, while one types; out of sight otherwise."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Close", priority=True),
+        Binding("down", "again(1)", "Next", show=False),
+        Binding("up", "again(-1)", "Previous", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(
+            placeholder="find text, or :LINE   Enter, ↓: next   ↑: previous   Esc: close",
+            classes="find",
+            select_on_focus=False,  # `open` says what is selected
+        )
+        self._list: LineList | None = None
+        self._begin = 0
+
+    def on_mount(self) -> None:
+        """Begin out of sight."""
+        self.display = False
+
+    def open(self, searched: LineList, *, line: bool = False) -> None:
+        """Ask what to find in `searched`; what was found last is there to go on with.
+
+        Args:
+            searched: where.
+            line: ask for a line number instead.
+        """
+        self._list, self._begin = searched, searched.cursor
+        self.display = True
+        take_keys(self)
+        if line:
+            self.value, self.cursor_position = ":", 1
+        else:
+            self.select_all()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Go to the first place from where the cursor was."""
+        event.stop()
+        if self.display:
+            self._go(self._begin)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go to the next place; a line number is gone to and that is all."""
+        event.stop()
+        if self.value.startswith(":"):
+            self.action_leave()
+        else:
+            self.action_again(1)
+
+    def on_blur(self, event: events.Blur) -> None:
+        """Somebody went elsewhere."""
+        self.display = False
+
+    def action_again(self, step: int) -> None:
+        """Go to the next or previous place."""
+        if self._list is not None:
+            self._go(self._list.cursor + step, step)
+
+    def action_leave(self) -> None:
+        """Close, and leave the cursor where it is."""
+        searched, self._list = self._list, None
+        self.display = False
+        if searched is not None:
+            take_keys(searched)
+
+    def _go(self, begin: int, step: int = 1) -> None:
+        searched, wanted = self._list, self.value
+        if searched is None or not wanted:
+            return
+        if wanted.startswith(":"):
+            index = searched.index_of_line(int(wanted[1:])) if wanted[1:].isdecimal() else None
+        else:
+            index = searched.find(wanted, begin, step)
+        self.set_class(index is None and wanted != ":", "-nothing")
+        if index is not None:
+            searched.move_cursor(index, announce=True, last=index)

@@ -1,0 +1,183 @@
+"""A pane with a table of what the session holds, and the row at the cursor in full below it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
+
+from tkdebug.errors import SessionError
+from tkdebug.instrument.session import Session
+from tkdebug.tui.drawing import display, palette
+from tkdebug.tui.messages import OpenKernel, SessionFailed, TabMarked
+from tkdebug.tui.pane import Pane
+from tkdebug.tui.session.snapshot import ScriptState, Snapshot
+from tkdebug.tui.widgets.table import Cell, Column, Table
+
+_Row = TypeVar("_Row")
+
+
+class TablePane(Pane, Generic[_Row]):
+    """Reads its rows in a thread as launches are added.
+
+    Attributes:
+        COLUMNS: of the table.
+        RELOAD_S: the least time between two reads while the script runs, in seconds.
+        rows: as they are shown, in this order.
+    """
+
+    DEFAULT_CSS = """
+    TablePane {
+        & Table { height: auto; max-height: 50%; min-height: 4; }
+        & .detail { height: 1fr; background: $panel; padding: 0 1; scrollbar-size: 1 1; }
+        & .detail:focus { background: $panel-lighten-1; }
+    }
+    """
+    COLUMNS: ClassVar[tuple[Column, ...]]
+    RELOAD_S: ClassVar[float]
+
+    class Loaded(Message):
+        """What a reader of rows gave."""
+
+        def __init__(self, found: Any) -> None:
+            self.found = found
+            super().__init__()
+
+    def __init__(self) -> None:
+        super().__init__(id=f"{self.TAB}-pane")
+        self.rows: Sequence[_Row] = ()
+        self.snapshot: Snapshot | None = None
+        self.state = ScriptState("starting")
+        self._session: Session | None = None
+        self._seen: tuple[int, bool] | None = None
+        self._loaded_s = 0.0
+        self._text = Text("")
+
+    def reader(self, session: Session) -> Callable[[], object]:
+        """Reads the session for `take`, in a thread; may raise SessionError."""
+        raise NotImplementedError
+
+    def take(self, found: Any) -> None:
+        """Put into `rows` what a reader gave."""
+        raise NotImplementedError
+
+    def key(self, row: _Row) -> Hashable:
+        """What identifies a row, also when it is read again."""
+        raise NotImplementedError
+
+    def cells(self, row: _Row) -> tuple[Cell, ...]:
+        """A row of the table."""
+        raise NotImplementedError
+
+    def detail(self, row: _Row) -> Text:
+        """A row in full."""
+        raise NotImplementedError
+
+    def place(self, row: _Row) -> tuple[str, str, int]:
+        """The kernel, file and line that Enter goes to."""
+        raise NotImplementedError
+
+    def why_none(self) -> str:
+        """What to say where there are no rows."""
+        raise NotImplementedError
+
+    def count(self) -> str:
+        """How many rows there are, as behind the tab's name; "" for none."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """The table, and the row at the cursor in full."""
+        with Vertical():
+            yield Table(self.COLUMNS)
+            with VerticalScroll(classes="detail", can_focus=True):
+                yield Static()
+
+    def on_mount(self) -> None:
+        """Begin empty."""
+        self._show_rows()
+
+    def focus_main(self) -> None:
+        """Focus the table."""
+        self.query_one(Table).focus()
+
+    def copied_text(self) -> str:
+        """The row at the cursor in full."""
+        return self._text.plain
+
+    def tab_mark(self) -> Text:
+        """How many rows there are."""
+        count = self.count()
+        return Text(f" {count}", style=palette.GOOD) if count else Text("")
+
+    def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
+        """Read the rows anew where there may be others."""
+        self.snapshot, self.state, self._session = snapshot, state, session
+        if snapshot is None or session is None:
+            self._show_rows()
+            return
+        seen = (snapshot.launch_count, state.going_on)
+        is_due = not state.going_on or time.monotonic() - self._loaded_s >= self.RELOAD_S
+        if seen == self._seen or not is_due:
+            self._show_rows()
+            return
+        self._seen, self._loaded_s = seen, time.monotonic()
+        read = self.reader(session)
+
+        def load() -> None:
+            try:
+                found = read()
+            except SessionError as error:
+                self.app.post_message(SessionFailed(str(error)))
+                return
+            self.post_message(self.Loaded(found))
+
+        self.run_worker(load, thread=True, exclusive=True, group=self.TAB)
+
+    def on_table_pane_loaded(self, event: Loaded) -> None:
+        """Show what was read."""
+        event.stop()
+        self.take(event.found)
+        self._show_rows()
+        self.post_message(TabMarked())
+
+    def _show_rows(self) -> None:
+        table, rows = self.query_one(Table), self.rows
+        table.empty_text = self.why_none()
+        table.show_rows([self.key(row) for row in rows], lambda i: self.cells(rows[i]))
+        self.query_one(".detail").display = bool(rows)
+        self._show_selected()
+
+    def on_line_list_moved(self, event: Table.Moved) -> None:
+        """Show the row that is selected now."""
+        event.stop()
+        self._show_selected()
+
+    def _show_selected(self) -> None:
+        index, text = self.query_one(Table).cursor, Text("")
+        if index < len(self.rows):
+            text = self.detail(self.rows[index])
+        if text != self._text:
+            self._text = text
+            self.query_one(Static).update(text)
+
+    def on_line_list_chosen(self, event: Table.Chosen) -> None:
+        """Go to the line in the kernel."""
+        event.stop()
+        self.post_message(OpenKernel(None, *self.place(self.rows[event.index])))
+
+    def source_text(self, file: str, line: int) -> Text:
+        """The source line as the session has it, with a line break; empty where it has none."""
+        try:
+            source = None if self._session is None else self._session.source_line(file, line)
+        except SessionError as error:
+            source = str(error)
+        text = Text()
+        if source:
+            text.append(f"{display.shown_code(source.strip(), 300)}\n", style=palette.GOOD)
+        return text
