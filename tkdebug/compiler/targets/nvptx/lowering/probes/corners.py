@@ -9,8 +9,9 @@ Invariant: the test may fail for a tile that lies inside, and never holds for on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
@@ -30,6 +31,8 @@ _INT32 = 32
 _PRODUCT_BITS = 44
 _MOST_OPS = 40
 _ZERO = integer("i64", 0)
+# The sign of a tile that something else tests.
+_INSIDE = integer("i32", 0)
 
 
 class _UnknownReachError(Exception):
@@ -38,15 +41,17 @@ class _UnknownReachError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TileTest:
-    """A test of a whole tile.
+    """A test of a whole tile, the same in all threads: if both say so, it lies in its tensor.
 
     Attributes:
-        inside: i1, the same in all threads: whether the tile certainly lies in its tensor.
+        holds: i1.
+        sign: i32, negative where the tile may lie outside.
         is_before_loop: whether nothing of it changes in the innermost loop around the access,
             before which LLVM moves it.
     """
 
-    inside: LLVMValue
+    holds: LLVMValue
+    sign: LLVMValue
     is_before_loop: bool
 
 
@@ -84,21 +89,44 @@ def tile_is_inside(
     last = emit.add(reach.span, size_bytes - 1)
     begin = emit.binary("sub", reach.low, first)
     if loop is None:
-        # As unsigned numbers: a sum that wrapped comes of a negative begin. Neither comparison
-        # waits for the other.
-        is_behind = emit.icmp("sge", begin, integer("i64", 0))
-        inside = emit.bit_and(emit.icmp("ult", emit.add(begin, last), size), is_behind)
-    else:
-        # How many bytes the tile spans is the same in all iterations of a loop that moves it, and
-        # so are the places where it may begin: a loop has one comparison. As unsigned numbers:
-        # what lies before the tensor lies very far behind it.
-        places = emit.binary("sub", size, last)
-        places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
-        inside = emit.icmp("ult", begin, places)
+        sign = _sign_outside(ctx, begin, emit.binary("sub", size, last))
+        return TileTest(corners.all_conditions(), sign, is_before_loop=False)
+    # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
+    # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
+    # before the tensor lies very far behind it.
+    places = emit.binary("sub", size, last)
+    places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
     # All conditions first: the accesses of a tensor have them in common.
-    inside = emit.bit_and(corners.all_conditions(), inside)
-    is_before = loop is not None and not any(_is_in(value, loop) for value in corners.scalars)
-    return TileTest(inside, is_before)
+    inside = emit.bit_and(corners.all_conditions(), emit.icmp("ult", begin, places))
+    is_before = not any(_is_in(value, loop) for value in corners.scalars)
+    return TileTest(inside, _INSIDE, is_before)
+
+
+def all_inside(ctx: Lowering, tests: Sequence[TileTest]) -> LLVMValue:
+    """i1: whether all of these tiles certainly lie in their tensors."""
+    emit = ctx.emit
+    sign = reduce(partial(emit.binary, "or"), (test.sign for test in tests))
+    holds = reduce(emit.bit_and, dict.fromkeys(test.holds for test in tests))
+    return holds if sign is _INSIDE else emit.bit_and(holds, emit.icmp("sge", sign, 0))
+
+
+def _sign_outside(ctx: Lowering, begin: LLVMValue, places: LLVMValue) -> LLVMValue:
+    """i32, negative where a tile begins before its tensor, or so that it ends behind it.
+
+    Args:
+        ctx: the kernel.
+        begin: how far behind the tensor's first byte the tile begins, i64.
+        places: in how many places it may begin, i64; at least -2**60, and negative of a tensor that
+            is smaller.
+    """
+    emit = ctx.emit
+    left = emit.binary("sub", emit.add(places, -1), begin)
+    high, high_left = (
+        emit.cast("trunc", emit.lshr(value, _INT32), "i32") for value in (begin, left)
+    )
+    # What begins 2**62 bytes behind the tensor, from where `left` may wrap, is negative, too.
+    high = emit.binary("or", high, emit.shl(high, 1))
+    return emit.binary("or", high, high_left)
 
 
 def _loop_around(op: Operation) -> Operation | None:
@@ -175,8 +203,7 @@ class _Corners:
         if carried is not None:
             return carried
         if not isinstance(pointer.type, TensorType):
-            self.scalars.append(pointer)
-            return Reach(self._ctx.to_bits(self._ctx.values[pointer][0]), _ZERO, True)
+            return Reach(self._ctx.to_bits(self._scalar(pointer)), _ZERO, True)
         op = self._next_op(pointer)
         if tt.Splat.matches(op):
             return self.addresses(tt.Splat(op).source)
@@ -190,6 +217,14 @@ class _Corners:
         emit, size = self._ctx.emit, unit_of(pointer.type)
         low, span = (emit.mul(part, size) for part in (offset.low, offset.span))
         return Reach(emit.add(base.low, low), emit.add(base.span, span), True)
+
+    def _scalar(self, value: Value) -> LLVMValue:
+        """One that is computed before the test."""
+        registers = self._ctx.values.get(value)
+        if registers is None:
+            raise _UnknownReachError
+        self.scalars.append(value)
+        return registers[0]
 
     def _carried(self, value: Value) -> Reach | None:
         """Of what a loop carries."""
@@ -244,8 +279,7 @@ class _Corners:
         if isinstance(number, int):
             return Reach(integer("i64", int(number)), _ZERO, True)
         if not isinstance(value.type, TensorType):
-            self.scalars.append(value)
-            wide = self._ctx.emit.cast("sext", self._ctx.values[value][0], "i64")
+            wide = self._ctx.emit.cast("sext", self._scalar(value), "i64")
             return Reach(wide, _ZERO, True)
         carried = self._carried(value)
         if carried is not None:
