@@ -31,8 +31,6 @@ _INT32 = 32
 _PRODUCT_BITS = 44
 _MOST_OPS = 40
 _ZERO = integer("i64", 0)
-# The sign of a tile that something else tests.
-_INSIDE = integer("i32", 0)
 
 
 class _UnknownReachError(Exception):
@@ -40,57 +38,52 @@ class _UnknownReachError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TileTest:
-    """A test of a whole tile, the same in all threads: if both say so, it lies in its tensor.
+class Tile:
+    """The tile of pointers of an access, and the tensor that it has to lie in.
 
     Attributes:
-        holds: i1.
-        sign: i32, negative where the tile may lie outside.
-        is_before_loop: whether nothing of it changes in the innermost loop around the access,
-            before which LLVM moves it.
-    """
-
-    holds: LLVMValue
-    sign: LLVMValue
-    is_before_loop: bool
-
-
-def tile_is_inside(
-    ctx: Lowering,
-    op: Operation,
-    pointer: Value,
-    size_bytes: int,
-    first: LLVMValue,
-    end: LLVMValue,
-) -> TileTest | None:
-    """The test of a tile of pointers.
-
-    Args:
-        ctx: the kernel.
         op: the access.
         pointer: the tile.
         size_bytes: of an element.
         first: address of the tensor's first byte, i64.
         end: the one behind its last, i64.
-
-    Returns:
-        None where elements have to be tested.
     """
-    if not isinstance(pointer.type, TensorType):
-        return None
-    try:
-        corners = _Corners(ctx)
-        reach = corners.addresses(pointer)
-    except _UnknownReachError:
+
+    op: Operation
+    pointer: Value
+    size_bytes: int
+    first: LLVMValue
+    end: LLVMValue
+
+
+@dataclass(frozen=True, slots=True)
+class TileTest:
+    """A test of a whole tile.
+
+    Attributes:
+        inside: i1, the same in all threads: whether the tile certainly lies in its tensor.
+        is_before_loop: whether nothing of it changes in the innermost loop around the access,
+            before which LLVM moves it.
+    """
+
+    inside: LLVMValue
+    is_before_loop: bool
+
+
+def tile_is_inside(ctx: Lowering, tile: Tile) -> TileTest | None:
+    """The test of a tile of pointers; None where elements have to be tested."""
+    loop = _loop_around(tile.op)
+    if loop is None:
+        _, inside = tiles_are_inside(ctx, (tile,))
+        return None if inside is None else TileTest(inside, is_before_loop=False)
+    corners = _Corners(ctx)
+    reach = corners.of_tile(tile)
+    if reach is None:
         return None
     emit = ctx.emit
-    loop = _loop_around(op)
-    size = emit.binary("sub", end, first)
-    last = emit.add(reach.span, size_bytes - 1)
-    begin = emit.binary("sub", reach.low, first)
-    if loop is None:
-        sign = _sign_outside(ctx, begin, emit.binary("sub", size, last))
-        return TileTest(corners.all_conditions(), sign, is_before_loop=False)
+    size = emit.binary("sub", tile.end, tile.first)
+    last = emit.add(reach.span, tile.size_bytes - 1)
+    begin = emit.binary("sub", reach.low, tile.first)
     # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
     # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
     # before the tensor lies very far behind it.
@@ -98,29 +91,39 @@ def tile_is_inside(
     places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
     # All conditions first: the accesses of a tensor have them in common.
     inside = emit.bit_and(corners.all_conditions(), emit.icmp("ult", begin, places))
-    is_before = not any(_is_in(value, loop) for value in corners.scalars)
-    return TileTest(inside, _INSIDE, is_before)
+    return TileTest(inside, not any(_is_in(value, loop) for value in corners.scalars))
 
 
-def all_inside(ctx: Lowering, tests: Sequence[TileTest]) -> LLVMValue:
-    """i1: whether all of these tiles certainly lie in their tensors."""
-    emit = ctx.emit
-    sign = reduce(partial(emit.binary, "or"), (test.sign for test in tests))
-    holds = reduce(emit.bit_and, dict.fromkeys(test.holds for test in tests))
-    return holds if sign is _INSIDE else emit.bit_and(holds, emit.icmp("sge", sign, 0))
+def tiles_are_inside(
+    ctx: Lowering, tiles: Sequence[Tile]
+) -> tuple[list[Operation], LLVMValue | None]:
+    """One test of several tiles, by what is known before the first of their accesses.
 
-
-def _sign_outside(ctx: Lowering, begin: LLVMValue, places: LLVMValue) -> LLVMValue:
-    """i32, negative where a tile begins before its tensor, or so that it ends behind it.
-
-    Args:
-        ctx: the kernel.
-        begin: how far behind the tensor's first byte the tile begins, i64.
-        places: in how many places it may begin, i64; at least -2**60, and negative of a tensor that
-            is smaller.
+    Returns:
+        The accesses whose tiles are tested, and i1, the same in all threads: whether all of these
+        certainly lie in their tensors; None where no tile can be tested.
     """
+    corners, tested, signs = _Corners(ctx), [], []
+    for tile in tiles:
+        reach = corners.of_tile(tile)
+        if reach is not None:
+            tested.append(tile.op)
+            signs.append(_sign_outside(ctx, tile, reach))
+    if not tested:
+        return tested, None
+    # One comparison for all of them.
+    sign = reduce(partial(ctx.emit.binary, "or"), signs)
+    ends = ctx.emit.icmp("sge", sign, 0)
+    return tested, ctx.emit.bit_and(corners.all_conditions(), ends)
+
+
+def _sign_outside(ctx: Lowering, tile: Tile, reach: Reach) -> LLVMValue:
+    """i32, negative where a tile begins before its tensor or ends behind it."""
     emit = ctx.emit
-    left = emit.binary("sub", emit.add(places, -1), begin)
+    begin = emit.binary("sub", reach.low, tile.first)
+    size = emit.binary("sub", tile.end, tile.first)
+    left = emit.binary("sub", size, emit.add(reach.span, tile.size_bytes))
+    left = emit.binary("sub", left, begin)
     high, high_left = (
         emit.cast("trunc", emit.lshr(value, _INT32), "i32") for value in (begin, left)
     )
@@ -189,8 +192,23 @@ class _Corners:
         self._ctx = ctx
         self._ops = 0
         self._known: dict[Value, Reach] = {}
+        self._fitting: set[Value] = set()
         self.conditions: list[LLVMValue] = []
         self.scalars: list[Value] = []
+
+    def of_tile(self, tile: Tile) -> Reach | None:
+        """Of the pointers of a tile; None where it is not known."""
+        if not isinstance(tile.pointer.type, TensorType):
+            return None
+        before = self._ops, dict(self._known), set(self._fitting), len(self.conditions)
+        self._ops = 0
+        try:
+            return self.addresses(tile.pointer)
+        except _UnknownReachError:
+            # What was found on the way stands on conditions of which nobody else has need.
+            self._ops, self._known, self._fitting, count = before
+            del self.conditions[count:]
+            return None
 
     def all_conditions(self) -> LLVMValue:
         """i1: whether all of them hold."""
@@ -247,8 +265,9 @@ class _Corners:
     def fitting(self, value: Value) -> Reach:
         """Of integers, on condition that none has wrapped."""
         reach = self.integers(value)
-        if not reach.fits and element_of(value.type).bits <= _INT32:
+        if not (reach.fits or value in self._fitting) and element_of(value.type).bits <= _INT32:
             self._bounded(reach, element_of(value.type).bits)
+            self._fitting.add(value)
         return reach
 
     def _bounded(self, reach: Reach, bits: int) -> None:

@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Block, Operation
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.corners import (
-    TileTest,
-    all_inside,
-    tile_is_inside,
-)
+from tkdebug.compiler.targets.nvptx.lowering.probes.access import tile_of
+from tkdebug.compiler.targets.nvptx.lowering.probes.corners import tiles_are_inside
 from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
 
 # What places tiles: cheap, and the same wherever it is computed.
@@ -73,15 +69,10 @@ def _is_lowered_early(ctx: Lowering, op: Operation) -> bool:
 
 def _test_together(ctx: Lowering, probes: Probes, line: Sequence[Operation]) -> None:
     """Test the tiles of all accesses whose places are known here, if there are several."""
-    tests: dict[Operation, TileTest] = {}
-    for op in line:
-        site = probes.tested(op)
-        # Where a loaded pointer leads is known only once it is loaded.
-        if site is None or site.tensor is None:
-            continue
-        pointer, ends = PointerAccess(op).pointer, probes.ends(site, op)
-        test = tile_is_inside(ctx, op, pointer, site.element_bytes, *ends)
-        if test is not None:
-            tests[op] = test
-    if len(tests) > 1:
-        probes.tested_early = dict.fromkeys(tests, all_inside(ctx, list(tests.values())))
+    sites = ((op, probes.tested(op)) for op in line)
+    # Where a loaded pointer leads is known only once it is loaded.
+    tiles = [tile_of(probes, op, site) for op, site in sites if site is not None and site.tensor]
+    if len(tiles) > 1:
+        tested, inside = tiles_are_inside(ctx, tiles)
+        if inside is not None:
+            probes.tested_early = dict.fromkeys(tested, inside)
