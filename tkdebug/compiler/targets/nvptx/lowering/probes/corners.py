@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
@@ -22,6 +22,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach, Reach
 
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
@@ -31,6 +32,16 @@ _INT32 = 32
 _PRODUCT_BITS = 44
 _MOST_OPS = 40
 _ZERO = integer("i64", 0)
+# Make $0 negative where one of them is. What begins 2**62 bytes behind the tensor counts as
+# negative, too: from there `left` may wrap.
+_EITHER_SIGN = (
+    "mov.b64 {t, h}, begin;",
+    "or.b32 $0, $0, h;",
+    "shl.b32 h, h, 1;",
+    "or.b32 $0, $0, h;",
+    "mov.b64 {t, h}, left;",
+    "or.b32 $0, $0, h;",
+)
 
 
 class _UnknownReachError(Exception):
@@ -103,33 +114,30 @@ def tiles_are_inside(
         The accesses whose tiles are tested, and i1, the same in all threads: whether all of these
         certainly lie in their tensors; None where no tile can be tested.
     """
-    corners, tested, signs = _Corners(ctx), [], []
+    corners, tested = _Corners(ctx), []
+    # One number for all: negative where a tile begins before its tensor or ends behind it.
+    text = InlinePTX(("i32",))
+    text.put("{", ".reg .b64 begin, left;", ".reg .b32 h, t;", "mov.b32 $0, 0;")
     for tile in tiles:
         reach = corners.of_tile(tile)
         if reach is not None:
             tested.append(tile.op)
-            signs.append(_sign_outside(ctx, tile, reach))
+            bytes_ = ctx.emit.add(reach.span, tile.size_bytes)
+            low, first, end = map(text.use, (reach.low, tile.first, tile.end))
+            taken = text.use(bytes_) if bytes_.constant is None else str(bytes_.constant)
+            text.put(
+                f"sub.s64 begin, {low}, {first};",
+                f"sub.s64 left, {end}, {low};",
+                f"sub.s64 left, left, {taken};",
+                *_EITHER_SIGN,
+            )
+    text.put("}")
     if not tested:
         return tested, None
-    # One comparison for all of them.
-    sign = reduce(partial(ctx.emit.binary, "or"), signs)
+    # LLVM would think about it for as long as about the rest of a small kernel.
+    (sign,) = text.emit(ctx, side_effects=False)
     ends = ctx.emit.icmp("sge", sign, 0)
     return tested, ctx.emit.bit_and(corners.all_conditions(), ends)
-
-
-def _sign_outside(ctx: Lowering, tile: Tile, reach: Reach) -> LLVMValue:
-    """i32, negative where a tile begins before its tensor or ends behind it."""
-    emit = ctx.emit
-    begin = emit.binary("sub", reach.low, tile.first)
-    size = emit.binary("sub", tile.end, tile.first)
-    left = emit.binary("sub", size, emit.add(reach.span, tile.size_bytes))
-    left = emit.binary("sub", left, begin)
-    high, high_left = (
-        emit.cast("trunc", emit.lshr(value, _INT32), "i32") for value in (begin, left)
-    )
-    # What begins 2**62 bytes behind the tensor, from where `left` may wrap, is negative, too.
-    high = emit.binary("or", high, emit.shl(high, 1))
-    return emit.binary("or", high, high_left)
 
 
 def _loop_around(op: Operation) -> Operation | None:
