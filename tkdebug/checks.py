@@ -48,7 +48,7 @@ CHECKS = (
         marks_memory=True,
     ),
     Check("nan", "nans", "NanCheck", by_default=True, natively=True),
-    Check("inf", "infs", "InfCheck", natively=True),
+    Check("inf", "infs", "InfCheck", by_default=True, natively=True),
     Check("padding", "padding.glance", "PaddingCheck", by_default=True),
     Check("narrowing", "narrowing", "NarrowingCheck", by_default=True),
     Check(MASKED_LOADS),

@@ -30,19 +30,44 @@ if TYPE_CHECKING:
     from tkdebug.fault_printing.printer import FaultPrinter
 
 
+class LentBuffer(NamedTuple):
+    """A buffer that another process is to read.
+
+    Attributes:
+        word_at: where in the memory that process writes a 0 once it has read it.
+        at: where it lies.
+        size_bytes: of what is in it.
+    """
+
+    word_at: int
+    at: int
+    size_bytes: int
+
+
 class ActivityBuffers(Protocol):
     """Memory for what CUPTI records, with functions for it that take no GIL.
 
     Attributes:
         requested: address of a CUpti_BuffersCallbackRequestFunc.
         completed: address of a CUpti_BuffersCallbackCompleteFunc.
+        descriptor: of the memory, for another process.
     """
 
     requested: int
     completed: int
+    descriptor: int
 
     def filled(self) -> list[bytes]:
         """What was filled since, oldest first."""
+
+    def lend(self) -> list[LentBuffer]:
+        """The same for another process, as places in the memory."""
+
+    def lent_count(self) -> int:
+        """How many that process has not given back."""
+
+    def take_back(self) -> None:
+        """That process is gone."""
 
 
 class PackableKernel(Protocol):

@@ -303,6 +303,8 @@ RUN = ("run", "--no-tui")
         (RUN, ["--watch", ":7:x"], "--watch :7:x: got ':7:x', expected FILE:LINE:NAME"),
         (RUN, ["--watch", "no.py:7:x"], "--watch no.py:7:x: no.py: cannot be read, or is empty"),
         (RUN, ["--timeline", "clear"], "--timeline: kernels are interpreted; it needs kernels on"),
+        (RUN, ["--stalls"], "--stalls: kernels are interpreted; it needs kernels on a GPU"),
+        (RUN, ["--hang-timeout", "3"], "--hang-timeout: kernels are interpreted; it needs kernels"),
         (("debug",), ["--stage", "nope"], "stage nope: expected tile-ir, gpu-ir, or one of them"),
     ],
 )
@@ -394,3 +396,19 @@ def test_what_needs_cupti_is_refused_beside_core_dumps(
     line = error_line(run_main, "run", "--no-tui", option, *options, path)
     dumped = dumps.removesuffix("=3")
     assert f"{option}: needs CUPTI, which cannot record beside the core dumps that {dumped}" in line
+
+
+def test_stalls_are_refused_where_kernels_are_interpreted(run_main, tmp_path, monkeypatch):
+    path = tmp_path / "script.py"
+    path.write_text("print('ran')\n")
+    monkeypatch.setattr("tkdebug.cli.runs.checks._runs_natively", lambda mode: mode == "native")
+    line = error_line(run_main, "run", "--no-tui", "--stalls", path)
+    assert line == "tkdebug: --stalls: kernels are interpreted; it needs kernels on a GPU"
+
+
+def test_advice_of_a_run_without_it_is_one_line(run_main, tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False):
+        pass
+    line = error_line(run_main, "advise", path)
+    assert "no launch was looked at for advice there; `tkdebug advise script.py` does" in line

@@ -3,13 +3,16 @@ import io
 import json
 import os
 import subprocess
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from cli_scripts import tkdebug
 
 from tkdebug.cli import doctor
 from tkdebug.cli.command_line.arguments import parse
+from tkdebug.cli.command_line.parser import build_parser
 from tkdebug.cli.live import child_command
 from tkdebug.cli.runs.progress import ProgressLine, format_seconds, progress_text
 from tkdebug.events import LaunchProgress, LaunchRecord
@@ -172,6 +175,57 @@ def test_child_of_the_tui_runs_the_same_thing(words, tmp_path):
     )
     for field in (*fields, "interpret"):
         assert getattr(child, field) == getattr(asked, field)
+
+
+OF_RUN = {
+    "--mode": "interpret",
+    "--triton": "3.7",
+    "--compiler": "triton",
+    "--report": "-o.json",
+    "--report-format": "sarif",
+    "--quick": None,
+    "--interpret": "-a*",
+    "--check": "nan",
+    "--check-launches": "all",
+    "--watch": "a.py:3:x",
+    "--timeline": "k@0",
+    "--print-elements": "all",
+    "--hang-timeout": "1234567.5",
+    "--coredump": None,
+    "--stacks": None,
+    "--stalls": None,
+    "--nvtx": None,
+    "--advise": None,
+    "--only": "b",
+    "--ignore": "nan,race",
+    "--baseline": "f.json",
+    "--update-baseline": None,
+    "--target": "sm_80",
+    "--pane-socket": "5",
+    "--wait-for-pane": None,
+}
+
+
+@pytest.mark.parametrize("option", OF_RUN)
+def test_child_of_the_tui_gets_each_option(option, tmp_path):
+    value = OF_RUN[option]
+    words = [option if value is None else f"{option}={value}"]
+    words += ["--report=r"] if option == "--report-format" else []
+    asked = parse(["run", *words, "s.py"])
+    assert asked != parse(["run", "s.py"])
+    child = parse(child_command(asked, tmp_path / "run.tkd")[3:])
+    assert replace(child, tui=None, session=None) == asked
+
+
+def test_every_option_of_run_is_tried_on_the_child_of_the_tui():
+    _, commands = build_parser()
+    options = {option for each in commands["run"]._actions for option in each.option_strings}
+    own = {"-h", "--help", "-o", "--output", "--tui", "--no-tui", "--temporary", "-m", "-c"}
+    # Its values are plugins that are installed.
+    assert options - own - {"--instrument"} == set(OF_RUN)
+    asked = replace(parse(["run", "s.py"]), instrumentations=("a", "b"))
+    command = child_command(asked, Path("run.tkd"))
+    assert ["--instrument=a", "--instrument=b"] == [w for w in command if "instrument" in w]
 
 
 def test_doctor_tells_all_it_looks_at(run_main):

@@ -152,3 +152,9 @@ def test_recorder_leaves_nothing_but_the_session(tmp_path):
     with Recorder(tmp_path / "run.tkd", output=False):
         pass
     assert [file.name for file in tmp_path.iterdir()] == ["run.tkd"]
+
+
+def test_session_without_a_name_is_refused(run_main, write_script):
+    status, out, err = run_main("run", "--no-tui", "-o", "", write_script("print('ran')"))
+    line = "tkdebug: .: is no name of a file; give one such as run.tkd\n"
+    assert (status, out, err) == (2, "", line)

@@ -1,10 +1,11 @@
 """Scripts that replace, close or lose their streams: what is printed afterwards still arrives."""
 
 import os
+import subprocess
 import sys
 
 import pytest
-from cli_scripts import NOT_LOOKED_FOR, tkdebug
+from cli_scripts import ENVIRONMENT, NOT_LOOKED_FOR, tkdebug
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="file descriptors as POSIX has them")
 
@@ -55,3 +56,27 @@ def test_faults_name_files_relative_to_where_the_command_was_typed(write_script,
     (tmp_path / "elsewhere").mkdir()
     done = tkdebug("run", "--no-tui", script, cwd=tmp_path / "elsewhere")
     assert f"tkdebug: {script}:2: oob-load in scale" in done.stderr
+
+
+@POSIX
+def test_process_that_began_without_stderr_ends_as_the_script_does(write_script):
+    script = write_script("launch(faulty=True); print('ran')")
+    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", str(script)]
+    options = {"stdout": subprocess.PIPE, "env": ENVIRONMENT, "timeout": 60, "check": False}
+    done = subprocess.run(["sh", "-c", '"$@" 2>&-', "sh", *command], **options)
+    assert (done.returncode, done.stdout) == (3, b"ran\n")
+
+
+@pytest.mark.parametrize("command", ["lines", "passes", "advise"])
+def test_answer_is_refused_before_the_script_runs_where_stdout_is_closed(
+    run_main, write_script, monkeypatch, command
+):
+    script = write_script("raise SystemExit('ran')")
+    monkeypatch.setattr(sys, "stdout", None)
+    status, _, err = run_main(command, script)
+    line = "tkdebug: stdout: is closed; give a file by -o, or leave it open\n"
+    assert (status, err) == (2, line)
+    # With a file for the answer the script runs, which prints nowhere.
+    status, _, err = run_main(command, "-o", script.with_name("answer"), script)
+    assert status == 1
+    assert err.startswith("ran\n")

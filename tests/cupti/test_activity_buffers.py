@@ -1,6 +1,7 @@
 """The callbacks that CUPTI gets: machine code, called here as CUPTI would."""
 
 import ctypes
+import mmap
 import threading
 
 import pytest
@@ -61,6 +62,40 @@ def test_empty_buffer_is_free_at_once():
     client.give(buffer, b"")
     assert client.buffers.filled() == []
     assert client.take() == (buffer, 4096)
+
+
+def read_elsewhere(client, lent):
+    """What another process reads, which gives it back."""
+    with mmap.mmap(client.buffers.descriptor, 0) as memory:
+        found = memory[lent.at : lent.at + lent.size_bytes]
+        memory[lent.word_at] = 0
+    return found
+
+
+def test_lent_buffers_are_read_where_they_lie_and_used_again():
+    client = Client(4096, 2)
+    first, second = client.take()[0], client.take()[0]
+    client.give(first, b"one")
+    client.give(second, b"two")
+    lent = client.buffers.lend()
+    assert (client.buffers.lent_count(), client.take()) == (2, (None, 0))
+    assert read_elsewhere(client, lent[1]) == b"two"
+    assert client.buffers.lent_count() == 1
+    assert client.take() == (second, 4096)
+    assert read_elsewhere(client, lent[0]) == b"one"
+    assert client.take() == (first, 4096)
+
+
+def test_buffers_come_back_from_a_process_that_is_gone_but_for_those_of_cupti():
+    client = Client(4096, 2)
+    first, second = client.take()[0], client.take()[0]
+    client.give(first, b"one")
+    client.give(second, b"two")
+    read_elsewhere(client, client.buffers.lend()[0])
+    assert client.take()[0] == first
+    client.buffers.take_back()
+    assert client.take()[0] == second
+    assert client.take() == (None, 0)
 
 
 def test_memory_is_aligned_as_records_are():

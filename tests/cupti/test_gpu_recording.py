@@ -1,6 +1,8 @@
 """Recorded runs on a GPU that is not there: CUPTI is a library of our own, launches are made up."""
 
 import json
+import os
+import signal
 import threading
 import time
 
@@ -77,6 +79,46 @@ def test_launch_has_cuptis_time_and_others_are_activities(gpu, path, apart):
         ]
         _, totals = session.other_totals()
         assert [(t.name, t.total_ns) for t in totals] == [("HtoD", 500), ("relu", 300)]
+
+
+@pytest.fixture
+def few_buffers(gpu):
+    """Three buffers, with the machine code that CUPTI gets."""
+    pytest.importorskip("llvmlite")
+    from tkdebug.runtime.cuda.activity_buffers import ActivityBuffers
+
+    found = ActivityBuffers(4096, 3)
+    gpu.use = lambda: HOOKS.device_used(lambda: found)
+    return found
+
+
+def test_recording_process_gives_buffers_back(gpu, path, few_buffers):
+    with Recorder(path, output=False) as recorder:
+        gpu.use()
+        for call in range(1, 11):
+            deliver_kernel(gpu, native_launch("add"), call, duration_ns=100 + call)
+            recorder._gpu.wait()
+            recorder.flush()
+            assert few_buffers.lent_count() == 0
+    found = [one.duration_ns for one in launches_of(path)]
+    assert found == [100 + call for call in range(1, 11)]
+
+
+def test_buffers_come_back_where_the_recording_process_is_killed(gpu, path, few_buffers, capsys):
+    with Recorder(path, output=False) as recorder:
+        gpu.use()
+        launch = native_launch("add")
+        process = recorder._sink.process
+        os.kill(process.number, signal.SIGSTOP)
+        for call in range(1, 4):
+            deliver_kernel(gpu, launch, call)
+            recorder._gpu.wait()
+        assert few_buffers.lent_count() == 3
+        os.kill(process.number, signal.SIGKILL)
+        wait_for(lambda: process.error is not None)
+        recorder._gpu.wait()
+        assert few_buffers.lent_count() == 0
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_no_events_are_made_while_cupti_times(gpu, path):

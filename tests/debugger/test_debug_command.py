@@ -80,6 +80,7 @@ def test_mistakes_are_reported_before_the_script_runs(run, tmp_path):
         ((), "give a script.py or -m module"),
         ((tmp_path / "nope.py",), "no such file"),
         (("-x", tmp_path / "nope", TWICE), "nope: cannot be read"),
+        (("-x", "/dev/zero", TWICE), "/dev/zero: has more than 1,048,576 characters, expected"),
         (("--frobnicate", TWICE), "not understood"),
         ((TWICE,), "debug: stdin is closed, so nobody can be asked; give commands by -c"),
     ):
@@ -280,6 +281,12 @@ def rows(tmp_path):
 
 def at_the_store(*typed):
     return "\n".join(("b 12", "c", *typed, "q", ""))
+
+
+def test_an_element_of_a_variable_is_watched_before_that_of_the_argument_of_its_name(run):
+    _, out, _ = run(TWICE, typed="b 15\nc\nwatch x[1]\nwatch x_ptr[1]\nq\n")
+    assert "breakpoint 2: x[1] changes\n" in out
+    assert "breakpoint 3: x_ptr[1] is written\n" in out
 
 
 def test_several_values_are_printed_as_summaries(run, rows):

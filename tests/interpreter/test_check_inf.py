@@ -5,11 +5,13 @@ from functools import partial
 
 import pytest
 import torch
-from differential import run
+from differential import load_kernel, run
 from marked_lines import line_of, only
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.checks import DEFAULT_CHECKS
+from tkdebug.interpreter.checks.infs import InfsOfBatch
 from tkdebug.knobs import scope
 
 line = partial(line_of, sys.modules[__name__])
@@ -44,6 +46,9 @@ def test_softmax_without_the_maximum():
     assert (fault.severity, fault.tensor, fault.index, fault.count) == ("error", "out_ptr", 15, 1)
     assert fault.hint is not None
     assert "maximum" in fault.hint
+    with scope(checks=DEFAULT_CHECKS):
+        by_default = run(softmax_without_max, (4,), x, out, 6, BLOCK=8)
+    assert {fault.kind for fault in by_default} == {"inf", "nan"}
 
 
 @tkdebug.jit
@@ -51,27 +56,29 @@ def divide(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n)
     y = tl.load(y_ptr + offs, mask=offs < n)
-    tl.store(out_ptr + offs, x / y, mask=offs < n)  # BORN divide
+    tl.store(out_ptr + offs, tl.sqrt(x / y), mask=offs < n)  # BORN divide
 
 
-def test_a_division_by_zero():
+def test_a_quotient_that_is_too_large_before_its_root():
     x, y = torch.ones(12), torch.ones(12)
-    y[9] = 0
+    x[9], y[9] = 1e30, 1e-30
     fault = only(run(divide, (3,), x, y, torch.zeros(12), 12, BLOCK=4))
     assert (fault.line, fault.severity) == (line("BORN divide"), "warning")
     assert (fault.program_id, fault.lane, fault.index) == ((2, 0, 0), (1,), 9)
-    assert "of 1 / 0, and stored at" in fault.message
+    assert "of 1e+30 / 1e-30, and stored at" in fault.message
 
 
 @tkdebug.jit
-def logsumexp_without_max(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+def logsumexp_without_max(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=float("-inf"))
     e = tl.exp(x)  # BORN logsumexp
     tl.store(out_ptr, tl.log(tl.sum(e, 0)))
 
 
 def test_logsumexp_without_the_maximum():
-    fault = only(run(logsumexp_without_max, (1,), torch.full((8,), 90.0), torch.zeros(1), BLOCK=8))
+    x = torch.full((7,), 90.0)
+    fault = only(run(logsumexp_without_max, (1,), x, torch.zeros(1), 7, BLOCK=8))
     assert (fault.line, fault.count) == (line("BORN logsumexp"), 1)
 
 
@@ -89,17 +96,20 @@ def test_softplus_of_a_large_number():
 
 
 @tkdebug.jit
-def cross_entropy(p_ptr, out_ptr, BLOCK: tl.constexpr):
+def distance(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
-    loss = -tl.log(tl.load(p_ptr + offs))  # BORN entropy
-    tl.store(out_ptr + offs, loss)
+    x = tl.load(x_ptr + offs)
+    y = tl.load(y_ptr + offs)
+    square = x * x + y * y  # BORN distance
+    tl.store(out_ptr + offs, tl.sqrt(square.to(tl.float32)))
 
 
-def test_the_logarithm_of_a_probability_of_zero():
-    p = torch.tensor([0.5, 0.0, 0.25, 0.25])
-    fault = only(run(cross_entropy, (1,), p, torch.zeros(4), BLOCK=4))
-    assert (fault.line, fault.lane) == (line("BORN entropy"), (1,))
-    assert "of log(0)" in fault.message
+def test_squares_in_fp16_that_overflow():
+    x = torch.tensor([3.0, 300.0, 0.0, -4.0], dtype=torch.float16)
+    y = torch.ones(4, dtype=torch.float16)
+    fault = only(run(distance, (1,), x, y, torch.zeros(4), BLOCK=4))
+    assert (fault.line, fault.lane) == (line("BORN distance"), (1,))
+    assert "of 300 * 300" in fault.message
 
 
 @tkdebug.jit
@@ -137,7 +147,7 @@ def half_product(a_ptr, b_ptr, out_ptr, K: tl.constexpr):
     a = tl.load(a_ptr + r[:, None] * K + k[None, :])
     b = tl.load(b_ptr + k[:, None] * 16 + r[None, :])
     c = tl.dot(a, b, out_dtype=tl.float16)  # BORN half_product
-    tl.store(out_ptr + r[:, None] * 16 + r[None, :], c)
+    tl.store(out_ptr + r[:, None] * 16 + r[None, :], c * 0.01)
 
 
 def test_a_dot_in_fp16_that_overflows():
@@ -150,7 +160,7 @@ def test_a_dot_in_fp16_that_overflows():
 
 
 def test_a_product_of_square_tiles_is_not_told_by_elements():
-    a = torch.full((16, 16), 1000.0, dtype=torch.float16)
+    a = torch.full((16, 16), 200.0, dtype=torch.float16)
     fault = only(run(half_product, (1,), a, a, torch.zeros(16, 16, dtype=torch.float16), K=16))
     assert fault.message.startswith("an Inf is made here and stored ")
 
@@ -178,7 +188,7 @@ def running_product(x_ptr, out_ptr, steps, BLOCK: tl.constexpr):
     total = tl.full((BLOCK,), 1.0, tl.float32)
     for step in range(steps):
         total *= tl.load(x_ptr + step * BLOCK + offs)  # BORN product
-    tl.store(out_ptr + offs, total)
+    tl.store(out_ptr + offs, tl.exp(tl.log(total) / steps))
 
 
 def test_a_product_that_overflows_in_a_loop():
@@ -189,14 +199,34 @@ def test_a_product_that_overflows_in_a_loop():
 
 
 @tkdebug.jit
+def ragged_logsumexp(x_ptr, steps_ptr, out_ptr, N: tl.constexpr):
+    pid = tl.program_id(0)
+    total = 0.0
+    for step in range(tl.load(steps_ptr + pid)):
+        total += tl.exp(tl.load(x_ptr + pid * N + step))  # BORN ragged
+    tl.store(out_ptr + pid, tl.log(total))
+
+
+@pytest.mark.parametrize("budget", [None, 64])
+def test_programs_whose_loops_end_at_different_times(budget):
+    x = torch.ones(4, 3)
+    x[1, 0] = 100.0
+    x[3, 2] = 200.0
+    steps, out = torch.tensor([3, 1, 2, 3]), torch.zeros(4)
+    fault = only(run(ragged_logsumexp, (4,), x, steps, out, N=3, budget=budget))
+    assert (fault.line, fault.program_id, fault.count) == (line("BORN ragged"), (1, 0, 0), 2)
+    assert "of exp(100)" in fault.message
+
+
+@tkdebug.jit
 def in_a_branch(x_ptr, out_ptr):
     pid = tl.program_id(0)
     x = tl.load(x_ptr + pid)
     if x > 10:
         y = tl.exp(x * 10)  # BORN branch
     else:
-        y = x
-    tl.store(out_ptr + pid, y)
+        y = tl.exp(x)
+    tl.store(out_ptr + pid, tl.log(1 + y))
 
 
 @pytest.mark.parametrize("budget", [None, 64])
@@ -207,16 +237,17 @@ def test_programs_that_go_different_ways(budget):
 
 
 @tkdebug.jit
-def attention_in_place(q_ptr, n, BLOCK: tl.constexpr):
+def gate_in_place(q_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     q = tl.load(q_ptr + offs, mask=offs < n, other=0.0)
-    tl.store(q_ptr + offs, tl.exp2(q * 20), mask=offs < n)  # BORN in_place
+    e = tl.exp2(q * 20)  # BORN in_place
+    tl.store(q_ptr + offs, e / (1 + e), mask=offs < n)
 
 
 def test_a_kernel_that_works_in_place():
     q = torch.ones(16)
     q[11] = 7.0
-    fault = only(run(attention_in_place, (2,), q, 16, BLOCK=8))
+    fault = only(run(gate_in_place, (2,), q, 16, BLOCK=8))
     assert (fault.line, fault.program_id, fault.index) == (line("BORN in_place"), (1, 0, 0), 11)
     assert "exp2(140)" in fault.message
 
@@ -232,6 +263,47 @@ def test_an_atomic_sum():
     x[1, 1] = 89.0
     fault = only(run(added_atomically, (2,), x, torch.zeros(1), BLOCK=4))
     assert (fault.line, fault.lane, fault.program_id) == (line("BORN atomic"), (1,), (1, 0, 0))
+
+
+FUNCTION = """
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.language.extra import libdevice
+
+@tkdebug.jit
+def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    tl.store(out_ptr + offs, {expression})
+"""
+
+
+# exp(100) is beyond fp32; all of these are within it.
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "tl.log2(tl.exp2(x + 50))",
+        "-tl.sqrt(tl.exp(x))",
+        "tl.sqrt_rn(tl.exp(x))",
+        "tl.exp(x) * 1e-30",
+        "tl.div_rn(tl.exp(x), 1e30)",
+        "tl.sqrt(tl.fma(x * 1e20, x * 1e20, 1.0))",
+        "tl.sqrt(tl.abs(x * 1e38 - 1.0))",
+        "tl.where(x > 1, tl.exp(x), 0.0) * 1e-30",
+        "tl.maximum(tl.exp(x), 1.0) * 1e-30",
+        "tl.minimum(-tl.exp(x), 1.0) * 1e-30",
+        "tl.log(tl.cumprod(x * 1e9, 0))",
+        "tl.log(tl.sum(x * 1e36, 0))",
+        "tl.max(tl.exp(x), 0) * 1e-30",
+        "tl.reshape(tl.reshape(tl.exp(x), (2, BLOCK // 2)).trans(), (BLOCK,)) * 1e-30",
+        "libdevice.log(libdevice.exp(x))",
+        "libdevice.pow(x * 1e30, 2.0) * 1e-30",
+    ],
+)
+def test_an_inf_on_the_way_to_a_finite_number(tmp_path, expression):
+    kernel = load_kernel(tmp_path, FUNCTION.format(expression=expression))
+    fault = only(run(kernel, (1,), torch.full((8,), 100.0), torch.zeros(8), BLOCK=8))
+    assert (fault.kind, fault.severity) == ("inf", "warning")
 
 
 # Look-alikes that are right
@@ -303,6 +375,75 @@ def test_infs_that_are_written_or_passed_are_right():
     assert not run(fill, (1,), torch.zeros(4), float("-inf"), BLOCK=4)
 
 
+# Each is Inf in fp64, too, or beyond what fp32 has a number for.
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "tl.exp(x)",
+        "(tl.exp(x) - tl.exp(-x)) * 0.5",
+        "tl.exp(x) * 2 + 1",
+        "1.0 / (x - 100)",
+        "x / (100 - x)",
+        "tl.rsqrt(x - 100)",
+        "-tl.log(x - 100)",
+        "-tl.log(-tl.log(x / 100))",
+        "tl.log(tl.log(x / 100))",
+        "tl.where(x > 0, -3e38, 0.0) + -3e38",
+        "tl.cumprod(x * 1e9, 0)",
+        "tl.sum(x * 1e36, 0)",
+        "x * x * 1e35",
+        "libdevice.pow(x, x)",
+        "libdevice.pow(x - 100, -0.5)",
+        "libdevice.sinh(x)",
+        "libdevice.expm1(x)",
+        "tl.maximum(1.0 / (x - 100), 0.0)",
+        "x / tl.exp(-2 * x)",
+    ],
+)
+def test_a_function_that_has_no_number_there_is_right(tmp_path, expression):
+    kernel = load_kernel(tmp_path, FUNCTION.format(expression=expression))
+    out = torch.zeros(8)
+    with scope(checks=DEFAULT_CHECKS):
+        assert not run(kernel, (1,), torch.full((8,), 100.0), out, BLOCK=8)
+    assert out.isinf().any()
+
+
+# Of x = 100 and of 0: what overflows is dropped, or goes to 0.
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x / (1 + tl.exp(-x * x))",
+        "2 / (1 + tl.exp(2 * x)) - 1",
+        "tl.where(x > 20, x, tl.log(1 + tl.exp(x)))",
+        "x * (1 - 2 / (1 + tl.exp(2 * tl.log(1 + tl.exp(x)))))",
+        "tl.where(x == 0, 0.0, tl.rsqrt(x))",
+        "tl.where(x > 0, x / x, 1.0)",
+        "tl.minimum(tl.exp(x), 5.0)",
+        "tl.exp(-tl.exp(x))",
+        "1 / (1 / x + 1 / (x + 1))",
+        "tl.exp(float('-inf') + x) + tl.exp(tl.where(x > 50, float('-inf'), x))",
+        "tl.max(tl.where(x > 50, x, float('-inf')), 0)",
+    ],
+)
+def test_a_function_that_drops_its_infs_is_right(tmp_path, expression):
+    kernel = load_kernel(tmp_path, FUNCTION.format(expression=expression))
+    out = torch.full((8,), -1.0)
+    with scope(checks=DEFAULT_CHECKS):
+        assert not run(kernel, (1,), torch.tensor([0.0, 100.0] * 4), out, BLOCK=8)
+    assert out.isfinite().all()
+
+
+@tkdebug.jit
+def multiply(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs) * tl.load(y_ptr + offs))
+
+
+def test_a_product_of_the_input_in_the_type_of_the_input_is_right():
+    x = torch.full((8,), 300.0, dtype=torch.float16)
+    assert not run(multiply, (1,), x, x, torch.zeros_like(x), BLOCK=8)
+
+
 def test_infs_that_are_loaded_are_right():
     x = torch.tensor([1.0, torch.inf, -torch.inf, 2.0])
     assert not run(divide, (1,), x, torch.ones(4), torch.zeros(4), 4, BLOCK=4)
@@ -370,6 +511,27 @@ def masked_block(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 def test_what_a_block_leaves_out_is_right():
     assert not run(masked_block, (1,), torch.ones(6), torch.zeros(6), 6, BLOCK=8)
+
+
+@tkdebug.jit
+def causal_scores(s_ptr, out_ptr, N: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, N)
+    s = tl.load(s_ptr + row * N + cols)
+    tl.store(out_ptr + row * N + cols, tl.where(cols <= row, s * 0.125, float("-inf")))
+
+
+def test_scores_that_are_filled_up_are_right_at_no_cost(monkeypatch):
+    def refuse(self, run):
+        raise AssertionError("the batch runs again")
+
+    monkeypatch.setattr(InfsOfBatch, "of_batch", refuse)
+    s, out = torch.rand(8, 8), torch.zeros(8, 8)
+    assert not run(causal_scores, (8,), s, out, N=8)
+    assert out.isinf().sum() == 28
+    s[3, 2] = torch.inf
+    with pytest.raises(AssertionError, match="the batch runs again"):
+        run(causal_scores, (8,), s, out, N=8)
 
 
 @tkdebug.jit

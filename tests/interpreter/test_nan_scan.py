@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tkdebug.interpreter.checks.infs import all_finite
+from tkdebug.interpreter.checks.finite_tiles import all_finite
 from tkdebug.interpreter.numerics.nan_scan import has_nan, quick_sum_of, sum_of
 
 FLOATS = pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import AccessFacts, KernelFacts
 from tkdebug.advice.machines import (
@@ -55,8 +55,9 @@ class Work:
         serial_s: of one program, what it moves and multiplies between such waits: in a loop with
             nothing ahead of it, a round's transfer and product begin when the wait is over.
         requests: to memory.
-        spread: blocks of a multiprocessor at a time.
+        blocks: of a multiprocessor at a time.
         warps: of a multiprocessor at a time.
+        programs: of the launch.
     """
 
     dram_bytes: float
@@ -71,7 +72,6 @@ class Work:
     warps: int
     programs: int
     serial_s: float = 0.0
-    extra_pipes: Mapping[str, float] = field(default_factory=dict)
 
 
 def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:

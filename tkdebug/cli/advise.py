@@ -25,15 +25,20 @@ def advise_command(arguments: Arguments) -> int:
     times_ns = {} if arguments.times is None else _times_ns(arguments.times)
     with compiled_run(arguments, needs_code=True, advises=True) as run:
         advice = advice_of(run.session, times_ns)
+        costs = launch_costs(run.session)
+        is_judged = bool(advice or costs)
+        if not is_judged and run.is_recorded:
+            raise UsageError(
+                f"{arguments.target}: no launch was looked at for advice there; "
+                "`tkdebug advise script.py` does that, and `tkdebug run --advise` records it"
+            )
         if arguments.format == "json":
             put_out((advice_json(advice),), arguments.output)
         else:
-            costs = launch_costs(run.session)
             rates = [
                 f"{cost_line(cost, times_ns.get(cost.kernel))}\n" for cost in costs if times_ns
             ]
             # Without figures of the GPU no launch was judged, and stderr says so.
-            is_judged = bool(advice or costs)
             text = advice_text(advice, run.session.source_line, costs) if is_judged else ()
             put_out(map(visible, (*text, *rates)), arguments.output)
         return run.status

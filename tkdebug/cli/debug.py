@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.recorded_values import RecordedValues
 
 RC_FILE = "~/.tkdebugrc"
+_MAX_COMMANDS_CHARS = 1 << 20
 
 
 def debug_command(arguments: Arguments) -> int:
@@ -147,11 +148,17 @@ def _commands(arguments: Arguments) -> list[str]:
 
 def _lines_of(path: Path, shown: str) -> list[str]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_COMMANDS_CHARS + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{shown}: cannot be read ({reason})") from None
-    return [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+    if len(text) > _MAX_COMMANDS_CHARS:
+        raise UsageError(
+            f"{shown}: has more than {_MAX_COMMANDS_CHARS:,} characters, expected commands"
+        )
+    lines = map(str.strip, text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 @contextlib.contextmanager

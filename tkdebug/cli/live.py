@@ -19,6 +19,40 @@ from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.terminal_text import tell
 
+# The options of `run`, by the field of `Arguments` that each is parsed into.
+_FLAGS = {
+    "quick": "--quick",
+    "advise": "--advise",
+    "nvtx": "--nvtx",
+    "stacks": "--stacks",
+    "stalls": "--stalls",
+    "coredump": "--coredump",
+    "update_baseline": "--update-baseline",
+    "waits_for_pane": "--wait-for-pane",
+}
+_VALUES = {
+    "mode": "--mode",
+    "compiler": "--compiler",
+    "triton": "--triton",
+    "report": "--report",
+    "report_format": "--report-format",
+    "check_launches": "--check-launches",
+    "print_elements": "--print-elements",
+    "hang_timeout_s": "--hang-timeout",
+    "native_target": "--target",
+    "baseline": "--baseline",
+    "pane_socket": "--pane-socket",
+}
+_LISTS = {
+    "checks": "--check",
+    "interpret": "--interpret",
+    "only": "--only",
+    "ignored": "--ignore",
+    "watches": "--watch",
+    "instrumentations": "--instrument",
+    "timelines": "--timeline",
+}
+
 
 def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
     """Open the TUI over a child process; the result is the child's exit status.
@@ -58,55 +92,13 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
 def child_command(arguments: Arguments, session: Path, temporary: bool = False) -> list[str]:
     """The command line of the child process."""
     command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", str(session)]
-    if temporary:
-        command.append("--temporary")
-    if arguments.pane_socket is not None:
-        command.append(f"--pane-socket={arguments.pane_socket}")
-    if arguments.waits_for_pane:
-        command.append("--wait-for-pane")
-    if arguments.mode is not None:
-        command += ["--mode", arguments.mode]
-    if arguments.report is not None:
-        command += ["--report", str(arguments.report)]
-    if arguments.report_format is not None:
-        command += ["--report-format", arguments.report_format]
-    for name in ("quick", "advise", "nvtx"):
-        if getattr(arguments, name):
-            command.append(f"--{name}")
-    if arguments.check_launches is not None:
-        command.append(f"--check-launches={arguments.check_launches}")
-    for name in arguments.instrumentations:
-        command.append(f"--instrument={name}")
-    for timeline in arguments.timelines:
-        command.append(f"--timeline={timeline}")
-    if arguments.print_elements is not None:
-        command.append(f"--print-elements={arguments.print_elements}")
-    for watch in arguments.watches:
-        command.append(f"--watch={watch}")
-    if arguments.triton is not None:
-        command += ["--triton", arguments.triton]
-    if arguments.hang_timeout_s is not None:
-        command.append(f"--hang-timeout={arguments.hang_timeout_s:g}")
-    if arguments.stacks:
-        command.append("--stacks")
-    if arguments.stalls:
-        command.append("--stalls")
-    if arguments.coredump:
-        command.append("--coredump")
-    if arguments.native_target is not None:
-        command += ["--target", arguments.native_target]
-    for kind in arguments.checks:
-        command.append(f"--check={kind}")
-    for pattern in arguments.only:
-        command.append(f"--only={pattern}")
-    for kind in arguments.ignored:
-        command.append(f"--ignore={kind}")
-    if arguments.baseline is not None:
-        command += ["--baseline", str(arguments.baseline)]
-    if arguments.update_baseline:
-        command.append("--update-baseline")
-    for pattern in arguments.interpret:
-        command.append(f"--interpret={pattern}")
+    command += ["--temporary"] if temporary else []
+    command += [option for field, option in _FLAGS.items() if getattr(arguments, field)]
+    for field, option in _VALUES.items():
+        value = getattr(arguments, field)
+        command += [] if value is None else [f"{option}={value}"]
+    for field, option in _LISTS.items():
+        command += [f"{option}={value}" for value in getattr(arguments, field)]
     command += ["-m"] if arguments.is_module else ["-c"] if arguments.is_code else ["--"]
     return [*command, arguments.target, *arguments.target_argv]
 

@@ -51,6 +51,16 @@ def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | No
         ) from error
 
 
+def check_stdout() -> None:
+    """Look whether there is a stdout to answer on.
+
+    Raises:
+        TkError: the process began without one.
+    """
+    if sys.stdout is None:
+        raise TkError("stdout: is closed; give a file by -o, or leave it open")
+
+
 def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool = False) -> None:
     """Write an answer to stdout, or into the file `output`, made `visible`.
 
@@ -63,8 +73,8 @@ def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool =
         TkError: it cannot be written.
         BrokenPipeError: the reader of stdout has gone.
     """
-    if output is None and sys.stdout is None:
-        raise TkError("stdout: is closed; give a file by -o, or leave it open")
+    if output is None:
+        check_stdout()
     shown = (visible(piece, styled=styled) for piece in pieces)
     try:
         if output is not None:

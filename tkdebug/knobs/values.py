@@ -38,10 +38,11 @@ def parse_size_bytes(text: str) -> int:
     Raises:
         ValueError: `text` is no positive size.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    if match is None or float(match[1]) <= 0:
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    size_bytes = 0 if match is None else int(float(match[1]) * _SIZE_UNITS[match[2]])
+    if size_bytes <= 0:
         raise ValueError("a positive size such as 512M, 1.5G or a number of bytes")
-    return int(float(match[1]) * _SIZE_UNITS[match[2]])
+    return size_bytes
 
 
 def parse_bool(text: str) -> bool:

@@ -120,10 +120,6 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
             f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
             "every launch; leave it out, or run with --mode native"
         )
-    if mode == "interpret" and arguments.stalls:
-        raise UsageError("--stalls: kernels are interpreted; it needs kernels on a GPU")
-    if mode == "interpret" and arguments.hang_timeout_s is not None:
-        raise UsageError("--hang-timeout: kernels are interpreted; it needs kernels on a GPU")
     for option, is_asked in (("--stacks", arguments.stacks), ("--stalls", arguments.stalls)):
         dumps = _core_dumps_by(arguments) if is_asked and mode != "interpret" else None
         if dumps is not None:
@@ -131,6 +127,12 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
                 f"{option}: needs CUPTI, which cannot record beside the core dumps that {dumps} "
                 "switches on; leave one of them out"
             )
+    for option, is_asked in (
+        ("--stalls", arguments.stalls),
+        ("--hang-timeout", arguments.hang_timeout_s is not None),
+    ):
+        if is_asked and not _runs_natively(mode):
+            raise UsageError(f"{option}: kernels are interpreted; it needs kernels on a GPU")
     if mode != "native":
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]

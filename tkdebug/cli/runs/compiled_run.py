@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.command_line.mistakes import check_variables
-from tkdebug.cli.places import check_writable
+from tkdebug.cli.places import check_stdout, check_writable
 from tkdebug.cli.runs.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.runs.native_target import check_known
 from tkdebug.cli.runs.progress import progress_line
@@ -42,19 +42,23 @@ class CompiledRun:
     Attributes:
         session: the run.
         status: what the command is to end with once it has shown it: that of a script run for it.
+        is_recorded: whether it was there before the command.
     """
 
     session: Session
     status: int = 0
+    is_recorded: bool = False
 
 
 def check_output(arguments: Arguments) -> None:
     """Look whether the answer can be written where `-o` says, before anything is run.
 
     Raises:
-        UsageError: it cannot, or that is what is looked at.
+        TkError: it cannot, or that is what is looked at.
     """
-    if arguments.output is not None:
+    if arguments.output is None:
+        check_stdout()
+    else:
         target = None if arguments.is_module else Path(arguments.target)
         check_writable("-o", arguments.output, {"what is looked at": target})
 
@@ -79,7 +83,7 @@ def compiled_run(
     if not arguments.is_module and is_session(Path(arguments.target)):
         refuse_options_of_scripts(arguments, "a recorded run")
         with Session.open(arguments.target) as session:
-            yield CompiledRun(session)
+            yield CompiledRun(session, is_recorded=True)
         return
     program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
     check_variables()
@@ -229,6 +233,9 @@ def _record(
 @contextlib.contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
     """What is written to stdout inside, child processes' included, goes to stderr."""
+    if sys.stdout is None:  # closed before the process began: nothing is led elsewhere
+        yield
+        return
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -52,6 +52,8 @@ class Outcome:
 def conclude(arguments: Arguments, outcome: Outcome) -> int:
     """Print what was recorded and write the report; the result is the exit status."""
     for stream in (sys.stdout, sys.stderr):
+        if stream is None:  # the process began without
+            continue
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             stream.flush()
     status = outcome.ending.exit_status

@@ -16,7 +16,7 @@ from tkdebug.linemap.mlir_locations import Frames, mlir_frames, ptx_frames
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
 from tkdebug.runtime.arguments.known_tensors import known_tensors
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import SpanTimer
@@ -119,9 +119,8 @@ class UpstreamKernel:
         number = next_launch_id()
         note(number, *grid, stream, start_ns, *values)
         if IN_FLIGHT.watched:
-            place = IN_FLIGHT.place_from(sys._getframe(1))  # noqa: SLF001
-            made = (IN_FLIGHT.ordinal(), number, self, grid, (), stream, packer, place)
-            IN_FLIGHT.keep(made)  # type: ignore[arg-type]
+            place = IN_FLIGHT.place_from(sys._getframe(1)) or NOWHERE  # noqa: SLF001
+            IN_FLIGHT.keep((IN_FLIGHT.ordinal(), number, self, *grid, stream, packer, *place))
         return done
 
     def _launch_hooked(

@@ -162,7 +162,8 @@ def _emit_reduce(
         emit: where to emit.
         input: a tile or a tuple of tiles.
         axis: the axis to reduce, or None for all.
-        combine_fn: jit function of two elements (of each tile) giving one (of each).
+        combine_fn: jit function of two elements (of each tile) giving one (of each). It has to be
+            associative and commutative: a GPU combines elements in the order of its threads.
         keep_dims: whether the axis stays, with extent 1.
     """
     inputs, is_tuple = _input_tiles(emit, input)

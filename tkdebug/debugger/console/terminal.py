@@ -11,6 +11,7 @@ from tkdebug.debugger.console.commands import find_command
 from tkdebug.debugger.console.completion import completions
 from tkdebug.debugger.console.shell import Console
 from tkdebug.debugger.goals import Ended
+from tkdebug.terminal_text import tell
 
 _HISTORY = Path("~/.tkdebug_history")
 
@@ -33,7 +34,9 @@ def terminal_console(
         # Not what the script may have put in the place of stdout since.
         try:
             print(text, file=answers, flush=True)
-        except BrokenPipeError:
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):
+                tell(f"stdout: cannot be written ({error.strerror})")
             raise nobody_reads() from None
 
     console = Console(find_command, [*commands], is_json, script, write, read_line=input)

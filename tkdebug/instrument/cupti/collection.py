@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import time
 
-from tkdebug.hook_chain import ActivityBuffers
+from tkdebug.hook_chain import ActivityBuffers, LentBuffer
 from tkdebug.instrument.cupti.activity_join import Clock
 from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET, RUNTIME
 from tkdebug.instrument.cupti.library import Cupti
@@ -21,6 +21,7 @@ KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 _CLOCK_TRIES = 3
+_CLOCK_ERROR_NS = 2000
 
 
 class Collection:
@@ -30,13 +31,16 @@ class Collection:
         cupti: the library.
         buffers: the memory that it fills.
         has_origins: also record calls of the runtime, by which torch launches.
+
+    Attributes:
+        buffers: the memory.
     """
 
     def __init__(
         self, cupti: Cupti, buffers: ActivityBuffers, *, has_origins: bool = False
     ) -> None:
         self.cupti = cupti
-        self._buffers = buffers
+        self.buffers = buffers
         self._kinds = (*KINDS, RUNTIME) if has_origins else KINDS
         self._enabled: list[int] = []
 
@@ -54,7 +58,7 @@ class Collection:
             self.cupti.check_free()
         # As torch's profiler has it, which would change it for us.
         self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
-        self.cupti.register(self._buffers.requested, self._buffers.completed)
+        self.cupti.register(self.buffers.requested, self.buffers.completed)
         try:
             for kind in self._kinds:
                 self.cupti.call("cuptiActivityEnable", kind)
@@ -88,8 +92,20 @@ class Collection:
         Raises:
             CuptiError: CUPTI refuses.
         """
+        self._flush(forced)
+        return self.buffers.filled()
+
+    def lend(self, forced: bool = False) -> list[LentBuffer]:
+        """The same for another process.
+
+        Raises:
+            CuptiError: CUPTI refuses.
+        """
+        self._flush(forced)
+        return self.buffers.lend()
+
+    def _flush(self, forced: bool) -> None:
         self.cupti.call("cuptiActivityFlushAll", _FORCED if forced else 0)
-        return self._buffers.filled()
 
     def dropped(self) -> int:
         """How many records CUPTI had no room for since the last time."""
@@ -103,12 +119,15 @@ class Collection:
         Raises:
             CuptiError: CUPTI has none.
         """
-        found = []
-        for _ in range(_CLOCK_TRIES):
+        found: list[Clock] = []
+        while len(found) < _CLOCK_TRIES:
             before = time.time_ns()
             there = self.cupti.timestamp_ns()
             after = time.time_ns()
             found.append(Clock((before + after) // 2 - there, (after - before) // 2 + 1))
+            # Each call gives the GIL up, and the script may have to wait to get it back.
+            if found[-1].error_ns <= _CLOCK_ERROR_NS:
+                break
         return min(found, key=lambda clock: clock.error_ns)
 
 

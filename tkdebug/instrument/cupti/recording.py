@@ -26,8 +26,17 @@ ROUND_S = 0.1
 class Taker(Protocol):
     """Who joins what was taken."""
 
-    def take(self, collect: Callable[[], Round]) -> set[int]:
-        """Join a round that `collect` makes; the result is the devices that ran something."""
+    def take(self, collection: Collection, is_forced: bool) -> set[int]:
+        """Take a round and join it; the result is the devices that ran something.
+
+        Args:
+            collection: what it is taken from.
+            is_forced: take all records that there are.
+
+        Raises:
+            CuptiError: CUPTI refuses.
+            RecordError: its records are not those of the version that CUPTI says it has.
+        """
 
     def give_up(self) -> None:
         """No record comes any more."""
@@ -39,10 +48,12 @@ class JoinHere:
     def __init__(self, join: ActivityJoin) -> None:
         self._join = join
 
-    def take(self, collect: Callable[[], Round]) -> set[int]:
+    def take(self, collection: Collection, is_forced: bool) -> set[int]:
         """Join a round; launches of which it is known before are looked for in it."""
         self._join.note_launches()
-        return self._join.join(collect())
+        clock = collection.clock()
+        buffers = tuple(collection.take(is_forced))
+        return self._join.join(Round(clock, buffers, collection.dropped(), is_forced))
 
     def give_up(self) -> None:
         """No record comes any more."""
@@ -176,7 +187,7 @@ class DeviceRecording:
             if not self.is_on:
                 return
             try:
-                found = self._taker.take(lambda: self._collect(forced))
+                found = self._taker.take(self._collection, forced)
             except TkError as error:
                 self._fail(str(error))
             except Exception as error:
@@ -195,8 +206,3 @@ class DeviceRecording:
         self._on_record(LostActivities(0, reason))
         self._collection.stop()
         self._taker.give_up()
-
-    def _collect(self, forced: bool) -> Round:
-        clock = self._collection.clock()
-        buffers = tuple(self._collection.take(forced))
-        return Round(clock, buffers, self._collection.dropped(), forced)

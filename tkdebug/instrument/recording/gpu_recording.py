@@ -175,7 +175,7 @@ class GpuRecording:
             self._sample_stalls(cupti)
         return DeviceRecording(
             Collection(cupti, buffers, has_origins=self._has_origins and process is not None),
-            self._make_taker(cupti, process),
+            self._make_taker(cupti, buffers, process),
             self._on_record,
             self._on_round,
             self._on_failure,
@@ -197,11 +197,13 @@ class GpuRecording:
         elif self._has_stalls:
             self._early.append(kernel)  # CUDA is not in use yet
 
-    def _make_taker(self, cupti: Cupti, process: RecordingProcess | None) -> Taker:
+    def _make_taker(
+        self, cupti: Cupti, buffers: ActivityBuffers, process: RecordingProcess | None
+    ) -> Taker:
         if process is not None:
             from tkdebug.instrument.recording_process.taker import JoinApart
 
-            return JoinApart(process, cupti.version, self._has_origins)
+            return JoinApart(process, buffers, cupti.version, self._has_origins)
         from tkdebug.instrument.cupti.activity_join import ActivityJoin
         from tkdebug.instrument.cupti.collection import names_at
         from tkdebug.instrument.cupti.recording import JoinHere

@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -66,6 +67,7 @@ class RecordingProcess:
         self.error: str | None = None
         self.owner = os.getpid()
         self._channel, theirs = channel_pair()
+        self._descriptors, their_descriptors = socket.socketpair()
         self.number = 0
         self._acknowledged = 0
         self._asked = 0
@@ -82,15 +84,16 @@ class RecordingProcess:
             self.ring = RingWriter(self._is_read)
             self._encoder = EventEncoder(os.getpid(), process_rank())
             self._line_tables = LineTables(self._send_line_table)
-            with theirs:
-                self._start(theirs.fileno())
+            with theirs, their_descriptors:
+                self._start(theirs.fileno(), their_descriptors.fileno())
             self.ring.close_descriptor()
+            self.ring.touch()  # while the process starts
             self._await_start()
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
-            self._channel.close()
+            self._close()
             raise CannotStart(str(error) or type(error).__name__) from error
 
-    def _start(self, their_end: int) -> None:
+    def _start(self, their_end: int, their_descriptors: int) -> None:
         # From the first moment on: a process that dies early is seen, and its number not another's.
         watched = os.pidfd_open(os.getpid())
         try:
@@ -99,6 +102,7 @@ class RecordingProcess:
                 "process": os.getpid(),
                 "rank": process_rank(),
                 "channel": their_end,
+                "descriptors": their_descriptors,
                 "ring": self.ring.descriptor,
                 "watched": watched,
             }
@@ -111,7 +115,7 @@ class RecordingProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(their_end, self.ring.descriptor, watched),
+                pass_fds=(their_end, their_descriptors, self.ring.descriptor, watched),
                 start_new_session=True,
                 cwd="/",
                 timeout=START_S,
@@ -163,6 +167,16 @@ class RecordingProcess:
         except ChannelClosed:
             self._take_answers()
 
+    def show_memory(self, descriptor: int) -> None:
+        """Let the process read memory, by its descriptor."""
+        if self.error is not None or self._is_done:
+            return
+        try:
+            socket.send_fds(self._descriptors, [b"m"], [descriptor])
+        except OSError as error:
+            self._fail(str(error))
+        self.send("memory")
+
     def _send_line_table(self, kernel_hash: str, text: str) -> None:
         self.send("event", MadeLineTable(kernel_hash, text))
 
@@ -188,12 +202,16 @@ class RecordingProcess:
                     f"when process {self.number} has ended"
                 )
             self._is_done = True
-            self._channel.close()
+            self._close()
 
     def leave(self) -> None:
         """In a forked child: the process is the parent's."""
         self._is_done = True
+        self._close()
+
+    def _close(self) -> None:
         self._channel.close()
+        self._descriptors.close()
 
     def before_fork(self) -> None:
         """End threads."""
@@ -263,7 +281,7 @@ class RecordingProcess:
                 "check that the file is there and the disk has room"
             )
         with contextlib.suppress(OSError):
-            self._channel.close()
+            self._close()
 
 
 def _import_path() -> list[str]:

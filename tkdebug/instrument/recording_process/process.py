@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import select
 import signal
@@ -46,7 +47,8 @@ class RecordingEnd:
         self._watched = int(str(settings["watched"]))
         self._path = Path(str(settings["path"]))
         self._lock = SessionLock(self._path)
-        self._incoming = Received(self._ask)
+        self._descriptors = socket.socket(fileno=int(str(settings["descriptors"])))
+        self._incoming = Received(self._ask, self._shown_memory)
         self._asked: list[int] = []
         self._is_ended = False
         self._is_gone = False
@@ -106,6 +108,14 @@ class RecordingEnd:
         if events and self._checkpoint_due_s is None:
             self._checkpoint_due_s = time.monotonic() + CHECKPOINT_S
         return bool(messages or launches)
+
+    def _shown_memory(self) -> mmap.mmap:
+        """It was sent before the message that says so."""
+        _, (descriptor,), _, _ = socket.recv_fds(self._descriptors, 1, 1)
+        try:
+            return mmap.mmap(descriptor, 0)
+        finally:
+            os.close(descriptor)
 
     def _received(self) -> list[Message]:
         try:

@@ -6,11 +6,13 @@ and for joining CUPTI's records with launches.
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.events import ArgumentInfo
+from tkdebug.hook_chain import LentBuffer
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.layouts import layout_of
 from tkdebug.instrument.cupti.op_spans import OpSpans
@@ -61,10 +63,13 @@ class Received:
 
     Args:
         ask: sends a message to the script's process.
+        memory: the memory that the script's process shows when it says so.
     """
 
-    def __init__(self, ask: Callable[..., None]) -> None:
+    def __init__(self, ask: Callable[..., None], memory: Callable[[], mmap.mmap]) -> None:
         self._ask = ask
+        self._memory = memory
+        self._lent: mmap.mmap | None = None
         self._variants: dict[int, tuple[Variant, Scalars]] = {}
         self._facts: Generations[tuple[ArgumentInfo, ...] | ArgumentTexts] = Generations(_NO_FACTS)
         self._scopes: Generations[str] = Generations(_NO_SCOPES)
@@ -118,13 +123,27 @@ class Received:
         elif kind == "cupti":
             self._version, has_origins = parts
             self._spans = OpSpans() if has_origins else None
+        elif kind == "memory":
+            self._lent = self._memory()
         elif kind == "round":
-            self._rounds.append(parts[0])
+            taken, lent = parts
+            self._rounds.append(taken._replace(buffers=self._read(lent)))
         elif kind == "names":
             self._names.update(parts[0])
         else:
             assert kind == "no more records", kind
             self._is_given_up = True
+
+    def _read(self, lent: Sequence[LentBuffer]) -> tuple[bytes, ...]:
+        """What is in buffers, which go back."""
+        memory = self._lent
+        if memory is None:
+            return ()
+        found = []
+        for one in lent:
+            found.append(memory[one.at : one.at + one.size_bytes])
+            memory[one.word_at] = 0
+        return tuple(found)
 
     def launches(self, packed: Sequence[PackedLaunch], read: int) -> list[Event]:
         """The launches that came, as far as what they refer to is known.

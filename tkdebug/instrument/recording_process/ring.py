@@ -91,6 +91,10 @@ class RingWriter:
         self.limit = SLOTS
         self._is_read = is_read
 
+    def touch(self) -> None:
+        """Have the system provide the memory now, which takes launches 0.1 us each otherwise."""
+        self.memory[:: mmap.PAGESIZE]
+
     def close_descriptor(self) -> None:
         """The other side has it; the memory stays."""
         os.close(self.descriptor)

@@ -1,12 +1,14 @@
-"""Hands what CUPTI recorded over to the recording process, unread."""
+"""Lends what CUPTI recorded to the recording process, which reads it where it lies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.activity_join import Round
-from tkdebug.instrument.cupti.collection import names_at
+from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.recording_process.client import RecordingProcess
+
+# Beyond that CUPTI goes on to fill the buffer that it has, as the process does not keep up.
+MOST_LENT = 16
 
 
 class JoinApart:
@@ -14,18 +16,30 @@ class JoinApart:
 
     Args:
         process: that.
+        buffers: the memory that CUPTI fills.
         version: of CUPTI, which says how its records lie in memory.
         has_origins: whether operations of torch are reported.
     """
 
-    def __init__(self, process: RecordingProcess, version: int, has_origins: bool) -> None:
+    def __init__(
+        self, process: RecordingProcess, buffers: ActivityBuffers, version: int, has_origins: bool
+    ) -> None:
         self._process = process
+        self._buffers = buffers
         process.names_at = names_at
+        process.show_memory(buffers.descriptor)
         process.send("cupti", version, has_origins)
 
-    def take(self, collect: Callable[[], Round]) -> set[int]:
-        """Hand a round over; the devices are those of rounds that were joined meanwhile."""
-        self._process.send("round", collect())
+    def take(self, collection: Collection, is_forced: bool) -> set[int]:
+        """Lend a round; the devices are those of rounds that were joined meanwhile."""
+        if self._process.error is not None:
+            self._buffers.take_back()
+            collection.take(is_forced)  # so that CUPTI has room
+        elif is_forced or self._buffers.lent_count() <= MOST_LENT:
+            clock = collection.clock()
+            lent = collection.lend(is_forced)
+            taken = Round(clock, (), collection.dropped(), is_forced)
+            self._process.send("round", taken, lent)
         return self._process.take_answers()
 
     def give_up(self) -> None:

@@ -86,8 +86,10 @@ def file_behind(path: Path) -> Path:
     """The file that the link at `path` leads to, so that the link stays; else `path`, absolute.
 
     Raises:
-        SessionError: links lead in a circle, or the name is too long.
+        SessionError: links lead in a circle, or the name is too long or empty.
     """
+    if not path.name:
+        raise SessionError(f"{path}: is no name of a file; give one such as run.tkd")
     try:
         os.lstat(path.with_name(_draft_name(path)))
     except OSError as error:

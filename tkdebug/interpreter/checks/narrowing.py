@@ -22,7 +22,7 @@ from tkdebug.compiler.faults.messages import FaultText, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.checks.infs import all_finite
+from tkdebug.interpreter.checks.finite_tiles import all_finite
 from tkdebug.interpreter.checks.lossy_conversions import (
     BIT_OPS,
     TO_FLOAT,

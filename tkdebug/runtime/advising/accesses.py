@@ -21,11 +21,12 @@ from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, edges_from
-from tkdebug.compiler.ir.types import PointerType, TensorType, encoding_of, shape_of
+from tkdebug.compiler.ir.types import TensorType, encoding_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.errors import Frame
 from tkdebug.interpreter.launch_profile import AccessProfile, LaunchProfile
 from tkdebug.runtime.advising.executions import Executions, loops_around
+from tkdebug.runtime.advising.misaligned_arguments import MisalignedArguments
 
 _POINTER_ACCESSES = (
     tt.Load.name,
@@ -36,8 +37,6 @@ _POINTER_ACCESSES = (
 )
 _BULK = (ttng.AsyncTmaCopyGlobalToLocal.name, ttng.AsyncTmaCopyLocalToGlobal.name)
 _MOST_SLICED = 2000
-# What arguments are specialised for.
-_ALIGNED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,8 @@ def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
     vector = vector_elems(op, layout, infos[pointer], mask_info)
     why = _why_narrow(op, layout, vector, infos[pointer], mask_info)
     neighbours = neighbouring_elems(layout, infos[pointer])
-    odd = _odd_arguments(op) if _is_odd(infos[pointer], vector) else ""
+    info = infos[pointer]
+    odd = _odd_arguments(op, info, infos) if _is_odd(info, vector) else ""
     return _Form(path, layout, vector, f"{why}: {odd}" if odd else why, neighbours, odd)
 
 
@@ -138,25 +138,13 @@ def _is_odd(info: AxisInfo, vector: int) -> bool:
     return info.contiguity[axis] > vector and info.divisibility[axis] < MAX_ACCESS_BYTES
 
 
-def _odd_arguments(op: Operation) -> str:
+def _odd_arguments(op: Operation, info: AxisInfo, infos: Mapping[Value, AxisInfo]) -> str:
     """Which arguments in its address are not known to be multiples of 16, and what would help."""
-    values = [*_sliced_values(op)]
-    if any(v.defining_op is not None and tt.Load.matches(v.defining_op) for v in values):
-        return ""
     function = op
     while function.block is not None and (parent := function.block.parent_op) is not None:
         function = parent
-    view = tt.Func(function)
-    known = zip(view.body.arguments, view.arg_names, view.arg_divisibility or (), strict=False)
-    odd = {argument: name for argument, name, divisor in known if divisor % _ALIGNED}
-    found = {v: odd[v] for v in values if v in odd}
-    if not found:
-        return ""
-    names = " and ".join(f"`{name}`" for name in sorted(found.values()))
-    are = "are" if len(found) > 1 else "is"
-    if any(isinstance(v.type, PointerType) for v in found):
-        return f"{names} {are} not known to be aligned to {_ALIGNED}"
-    return f"{names} {are} not known to be a multiple of {_ALIGNED} (pad rows so that it is)"
+    arguments = MisalignedArguments(function, infos)
+    return arguments.text(PointerAccess(op).pointer, _longest_axis(info))
 
 
 def _facts(

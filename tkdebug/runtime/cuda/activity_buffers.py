@@ -6,32 +6,42 @@ held, while the thread that has the GIL waits for one of those in a call of torc
 callbacks are machine code. Responsible for the buffers alone; what is in them is
 `instrument.cupti`'s.
 
-Invariants: at most `MAX_BUFFERS` are allocated, beyond which CUPTI gets none and counts what it
-drops; a buffer is CUPTI's, filled, or free, never two of them; memory is never returned to the
-system, since CUPTI may write until the process ends.
+Another process can read them where they lie: behind a socket they would be copied several times,
+with the GIL held. What it has read it gives back by itself, by one store into the memory.
+
+Invariants: there are `MAX_BUFFERS`, beyond which CUPTI gets none and counts what it drops; a buffer
+is CUPTI's, filled, lent, or free, never two of them; memory is never returned to the system, since
+CUPTI may write until the process ends; no process waits for another one's lock.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from tkdebug.hook_chain import LentBuffer
+
 BUFFER_BYTES = 4 << 20
 MAX_BUFFERS = 64
 
-# Addresses of the free buffers; addresses and sizes in bytes of the filled ones, oldest first.
+# Before the buffers: for each a word, which is 0 while it is free, 1 while CUPTI's or filled.
+HEADER_BYTES = 4096
+_WORD_BYTES = 4
+_FREE, _LENT = 0, 2
+
+# Where the memory lies; addresses and sizes in bytes of the filled buffers, oldest first.
 _STATE = """
 @held = internal global i32 0
-@allocated = internal global i32 0
-@free_count = internal global i32 0
 @filled_count = internal global i32 0
-@free = internal global [{count} x ptr] zeroinitializer
 @filled = internal global [{count} x [2 x i64]] zeroinitializer
+@words = internal constant ptr inttoptr (i64 {address} to ptr)
+@first = internal constant i64 {first}
 @size = internal constant i64 {size}
-@most = internal constant i32 {count}
-declare noalias ptr @malloc(i64)
+@count = internal constant i64 {count}
 declare i32 @sched_yield()
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 """
@@ -55,43 +65,50 @@ define internal void @unlock() {
   ret void
 }
 
-define internal void @push_free(ptr %buffer) {
-  %n = load i32, ptr @free_count
-  %to = getelementptr ptr, ptr @free, i32 %n
-  store ptr %buffer, ptr %to
-  %more = add i32 %n, 1
-  store i32 %more, ptr @free_count
+define internal ptr @word_of(i64 %number) {
+  %words = load ptr, ptr @words
+  %word = getelementptr i32, ptr %words, i64 %number
+  ret ptr %word
+}
+
+define internal void @free(ptr %buffer) {
+  %address = ptrtoint ptr %buffer to i64
+  %first = load i64, ptr @first
+  %size = load i64, ptr @size
+  %at = sub i64 %address, %first
+  %number = udiv i64 %at, %size
+  %word = call ptr @word_of(i64 %number)
+  store atomic i32 0, ptr %word release, align 4
   ret void
 }
 
 define void @requested(ptr %buffer, ptr %size, ptr %records) {
+begin:
   call void @lock()
   store i64 0, ptr %records
   %bytes = load i64, ptr @size
-  store i64 %bytes, ptr %size
-  %n = load i32, ptr @free_count
-  %none = icmp eq i32 %n, 0
-  br i1 %none, label %new, label %old
-old:
-  %less = sub i32 %n, 1
-  store i32 %less, ptr @free_count
-  %from = getelementptr ptr, ptr @free, i32 %less
-  %found = load ptr, ptr %from
-  store ptr %found, ptr %buffer
-  br label %done
-new:
-  %count = load i32, ptr @allocated
-  %most = load i32, ptr @most
-  %room = icmp ult i32 %count, %most
-  br i1 %room, label %allocate, label %refuse
-allocate:
-  %made = call ptr @malloc(i64 %bytes)
-  %failed = icmp eq ptr %made, null
-  br i1 %failed, label %refuse, label %give
+  %count = load i64, ptr @count
+  br label %look
+look:
+  %number = phi i64 [ 0, %begin ], [ %next, %taken ]
+  %is_there = icmp ult i64 %number, %count
+  br i1 %is_there, label %one, label %refuse
+one:
+  %word = call ptr @word_of(i64 %number)
+  %state = load atomic i32, ptr %word acquire, align 4
+  %is_free = icmp eq i32 %state, 0
+  br i1 %is_free, label %give, label %taken
+taken:
+  %next = add i64 %number, 1
+  br label %look
 give:
-  %now = add i32 %count, 1
-  store i32 %now, ptr @allocated
-  store ptr %made, ptr %buffer
+  store atomic i32 1, ptr %word monotonic, align 4
+  %first = load i64, ptr @first
+  %before = mul i64 %number, %bytes
+  %address = add i64 %first, %before
+  %found = inttoptr i64 %address to ptr
+  store ptr %found, ptr %buffer
+  store i64 %bytes, ptr %size
   br label %done
 refuse:
   store ptr null, ptr %buffer
@@ -110,7 +127,7 @@ take:
   %empty = icmp eq i64 %valid, 0
   br i1 %empty, label %unused, label %used
 unused:
-  call void @push_free(ptr %buffer)
+  call void @free(ptr %buffer)
   br label %done
 used:
   %n = load i32, ptr @filled_count
@@ -153,12 +170,6 @@ done:
   call void @unlock()
   ret i64 %result
 }
-define void @give_back(ptr %buffer) {
-  call void @lock()
-  call void @push_free(ptr %buffer)
-  call void @unlock()
-  ret void
-}
 """
 
 
@@ -168,7 +179,6 @@ class _Code(NamedTuple):
     requested: int
     completed: int
     take: Callable[[ctypes.c_int64], int]
-    give_back: Callable[[int], None]
     engine: object
 
 
@@ -178,20 +188,65 @@ class ActivityBuffers:
     Attributes:
         requested: address of the function that CUPTI takes buffers from.
         completed: of that it gives them to.
+        descriptor: of the memory, for another process; -1 where there is none.
     """
 
     def __init__(self, size_bytes: int = BUFFER_BYTES, count: int = MAX_BUFFERS) -> None:
-        self._code = _compiled(size_bytes, count)
+        assert count * _WORD_BYTES <= HEADER_BYTES
+        all_bytes = HEADER_BYTES + count * size_bytes
+        self.descriptor = _shared(all_bytes)
+        # What is not written to takes no memory.
+        self._memory = mmap.mmap(self.descriptor, all_bytes)
+        self._size_bytes = size_bytes
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._code = _compiled(self._address, size_bytes, count)
+        self._lent: list[LentBuffer] = []
         self.requested = self._code.requested
         self.completed = self._code.completed
 
     def filled(self) -> list[bytes]:
         """What was handed over since, oldest first; the buffers are free again."""
         found = []
+        for one in self._taken():
+            found.append(self._memory[one.at : one.at + one.size_bytes])
+            self._free(one)
+        return found
+
+    def lend(self) -> list[LentBuffer]:
+        """The same for another process, which frees each by a 0 at its word."""
+        found = self._taken()
+        # Before the words are written: what was given back may have been filled once more.
+        left = self._still_lent()
+        for one in found:
+            self._memory[one.word_at] = _LENT
+        self._lent = [*left, *found]
+        return found
+
+    def lent_count(self) -> int:
+        """How many the other process has not given back."""
+        self._lent = self._still_lent()
+        return len(self._lent)
+
+    def take_back(self) -> None:
+        """The other process is gone, and reads no more."""
+        for one in self._still_lent():
+            self._free(one)
+        self._lent = []
+
+    def _still_lent(self) -> list[LentBuffer]:
+        return [one for one in self._lent if self._memory[one.word_at] == _LENT]
+
+    def _free(self, buffer: LentBuffer) -> None:
+        # One byte of the word; the others are 0.
+        self._memory[buffer.word_at] = _FREE
+
+    def _taken(self) -> list[LentBuffer]:
+        found = []
         valid = ctypes.c_int64()
         while address := self._code.take(valid):
-            found.append(ctypes.string_at(address, valid.value))
-            self._code.give_back(address)
+            at = address - self._address
+            number = (at - HEADER_BYTES) // self._size_bytes
+            found.append(LentBuffer(number * _WORD_BYTES, at, valid.value))
         return found
 
 
@@ -205,23 +260,27 @@ def _buffers() -> ActivityBuffers:
     return ActivityBuffers()
 
 
-def _compiled(size_bytes: int, count: int) -> _Code:
+def _shared(size_bytes: int) -> int:
+    if not hasattr(os, "memfd_create"):
+        return -1  # nor is there a process that could read it
+    descriptor = os.memfd_create("tkdebug-activities", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, size_bytes)
+    return descriptor
+
+
+def _compiled(address: int, size_bytes: int, count: int) -> _Code:
     # LLVM takes a tenth of a second, which only processes that use a GPU pay.
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(_STATE.format(size=size_bytes, count=count) + _FUNCTIONS)
+    first = address + HEADER_BYTES
+    state = _STATE.format(address=address, first=first, size=size_bytes, count=count)
+    module = llvm.parse_assembly(state + _FUNCTIONS)
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    address = engine.get_function_address
-    take = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
-    give_back = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    return _Code(
-        address("requested"),
-        address("completed"),
-        take(address("take")),
-        give_back(address("give_back")),
-        engine,
-    )
+    find = engine.get_function_address
+    # With the GIL: it takes less than to give it up, for which the script would have to wait.
+    take = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+    return _Code(find("requested"), find("completed"), take(find("take")), engine)

@@ -98,9 +98,14 @@ def @launch(@grid, {_declare(params)}**@options):
         if @in_flight.watched:
             @frame = @caller(1)
             @code = @frame.f_code
-            @place = (@code, @frame.f_lasti) if @is_scripts(@id_of(@code)) else @place_from(@frame)
-            @passed = @plain(({passed})) if @is_odd else ({passed})
-            @keep((@ordinal(), @id, @ran or @kernel, (@x, @y, @z), @passed, @on, @packer, @place))
+            @at = @frame.f_lasti
+            if not @is_scripts(@id_of(@code)): @code, @at = @place_from(@frame) or @nowhere
+            @ran = @ran or @kernel
+            if @is_odd:
+                @keep((@ordinal(), @id, @ran, @x, @y, @z, @on, @packer, @code, @at,
+                       *@plain(({passed}))))
+            else:
+                @keep((@ordinal(), @id, @ran, @x, @y, @z, @on, @packer, @code, @at, {passed}))
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel

@@ -29,7 +29,7 @@ from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
 from tkdebug.runtime.launch.grid import Grid
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, plain
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
 
 if TYPE_CHECKING:
@@ -305,9 +305,9 @@ class NativeKernel(CompiledKernel):
         number = next_launch_id()
         note(number, *grid, stream, start_ns, *values)
         if IN_FLIGHT.watched:
-            place = IN_FLIGHT.place_from(sys._getframe(1))  # noqa: SLF001
-            launched = (number, ran or self, grid, plain(passed), stream)
-            IN_FLIGHT.keep((IN_FLIGHT.ordinal(), *launched, packer, place))
+            place = IN_FLIGHT.place_from(sys._getframe(1)) or NOWHERE  # noqa: SLF001
+            launched = (IN_FLIGHT.ordinal(), number, ran or self, *grid, stream)
+            IN_FLIGHT.keep((*launched, packer, *place, *plain(passed)))
 
     def tell_failed(
         self,

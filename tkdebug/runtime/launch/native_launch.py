@@ -36,7 +36,7 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_text import PREFIX, launch_text
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, plain
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 if TYPE_CHECKING:
@@ -245,6 +245,7 @@ def _make_launch(
         "is_scripts": IN_FLIGHT.is_scripts,
         "place_from": IN_FLIGHT.place_from,
         "plain": plain,
+        "nowhere": NOWHERE,
         "ordinal": IN_FLIGHT.ordinal,
         "keep": IN_FLIGHT.keep,
         "now": time_ns,

@@ -16,7 +16,7 @@ from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, plain
+from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 
 if TYPE_CHECKING:
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
@@ -60,6 +60,7 @@ def make_run(kernel: NativeKernel, kernels: Mapping[object, CompiledKernel] | No
         "caller": sys._getframe,  # noqa: SLF001
         "place_from": IN_FLIGHT.place_from,
         "plain": plain,
+        "nowhere": NOWHERE,
         "ordinal": IN_FLIGHT.ordinal,
         "keep": IN_FLIGHT.keep,
         "now": time_ns,
@@ -113,8 +114,8 @@ def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
     id = next_launch_id()
     note(id, x, y, z, stream, start_ns, {values})
     if in_flight.watched:
-        keep((ordinal(), id, ran or kernel, (x, y, z), {kept}, stream, packer,
-              place_from(caller(1))))
+        code, at = place_from(caller(1)) or nowhere
+        keep((ordinal(), id, ran or kernel, x, y, z, stream, packer, code, at) + {kept})
 """
 
 

@@ -7,10 +7,12 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async", "cp.asyn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.types import PointerType, ScalarType
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import ZEROS, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import shared_addresses
@@ -24,6 +26,7 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import Words
 from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     Good,
+    TestedAccess,
     either_way,
     tested_access,
 )
@@ -42,6 +45,95 @@ _COPY_BYTES = (4, 8, 16)
 _FENCE = "fence.proxy.async.shared::cta;"
 
 
+@dataclass(frozen=True, slots=True)
+class _TileCopy:
+    """What the instructions of one copy have in common.
+
+    Attributes:
+        ctx: the kernel.
+        pointers: of the tile's registers.
+        mask: i1 of each; None where all is copied.
+        fill: what is written where the mask is false; None for zeros, which cp.async writes itself.
+        pointee: what the pointers point to.
+        plan: which registers an instruction copies.
+        addresses: in shared memory, of each instruction.
+        element_bytes: of an element.
+        owner: i1: whether this thread copies its elements; None where all do.
+    """
+
+    ctx: Lowering
+    pointers: Registers
+    mask: Registers | None
+    fill: Registers | None
+    pointee: ScalarType | PointerType
+    plan: VectorPlan
+    addresses: Sequence[LLVMValue]
+    element_bytes: int
+    owner: LLVMValue | None
+
+    @property
+    def vector(self) -> int:
+        """Elements of an instruction."""
+        return len(self.plan.groups[0])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of an instruction."""
+        return self.vector * self.element_bytes
+
+    def write(self) -> Registers:
+        """All copies; gives no registers."""
+        if self.mask is None:
+            self._copy_bytes(None)
+            return []
+        wanted = [self.mask[group[0]] for group in self.plan.groups]
+        if self.fill is None:
+            self._copy_bytes([_size(self.ctx, on, self.size_bytes) for on in wanted])
+            return []
+        for group, address, on in zip(self.plan.groups, self.addresses, wanted, strict=True):
+            filled = [self.fill[register] for register in group]
+            place, size = self.pointers[group[0]], self.size_bytes
+            _copy_or_fill(self.ctx, place, address, filled, on, size, self.owner)
+        return []
+
+    def write_good(self, good: Good) -> Registers:
+        """Those of the good elements; gives no registers."""
+        ctx = self.ctx
+        if self.fill is None:
+            of_groups = [good[group[0] // self.vector] for group in self.plan.groups]
+            self._copy_bytes([ctx.emit.mul(count, self.element_bytes) for count in of_groups])
+            return []
+        words = Words.of(memory_bits(self.pointee), self.vector)
+        filled = fill_words(ctx, self.pointee, self.fill, len(self.pointers), words)
+        got = load_good(ctx, Modifiers(), self.pointers, filled, words, good)
+        loaded = list(words.groups(got))
+        for group, address in zip(self.plan.groups, self.addresses, strict=True):
+            store_vector(ctx, address, loaded[group[0] // self.vector], self.owner)
+        if ctx.target.has(WGMMA):
+            # What threads store is not ordered with tensor cores' reads as copies are.
+            ctx.emit.asm(_FENCE, "~{memory}", "void", ())
+        return []
+
+    def write_guarded(self, access: TestedAccess) -> None:
+        """All copies, or those of the good elements, as one piece of PTX."""
+        there = {
+            group[0] // self.vector: self.ctx.emit.cast("ptrtoint", address, "i32")
+            for group, address in zip(self.plan.groups, self.addresses, strict=True)
+        }
+        places = [there[group] for group in range(len(access.firsts))]
+        instruction = _instruction(self.size_bytes)
+        guarded_copy(self.ctx, access, instruction, places, self.size_bytes, self.owner)
+
+    def _copy_bytes(self, sizes: Sequence[LLVMValue] | None) -> None:
+        """A copy of each vector, of which so many bytes are read, None for all."""
+        for index, (group, address) in enumerate(
+            zip(self.plan.groups, self.addresses, strict=True)
+        ):
+            read_bytes = None if sizes is None else sizes[index]
+            place = self.pointers[group[0]]
+            _copy(self.ctx, place, address, self.size_bytes, read_bytes, self.owner)
+
+
 def lower_async_copy(
     ctx: Lowering,
     op: Operation,
@@ -54,12 +146,31 @@ def lower_async_copy(
 
     The token it gives orders ops and is held in no register.
     """
+    copy = _tile_copy(ctx, op, pointers, buffer[0], mask, other)
+    access = tested_access(ctx, op, pointers, mask, copy.vector)
+    if access is None:
+        copy.write()
+    elif access.is_short and copy.fill is None:
+        copy.write_guarded(access)
+    else:
+        either_way(ctx, access, copy.write, copy.write_good)
+    return ([],)
+
+
+def _tile_copy(
+    ctx: Lowering,
+    op: Operation,
+    pointers: Registers,
+    buffer: LLVMValue,
+    mask: Registers | None,
+    other: Registers | None,
+) -> _TileCopy:
     copy = ttg.AsyncCopyGlobalToLocal(op)
     memory = buffer_type(copy.buffer)
-    base, fixed = buffer_place(ctx, op, copy.buffer, buffer[0])
+    base, fixed = buffer_place(ctx, op, copy.buffer, buffer)
     layout = widened(ctx.layout(copy.pointer), memory.layout)
-    plan = async_copy_plan(ctx, op, fixed)
-    size_bytes = len(plan.groups[0]) * memory.element_bytes
+    plan, element_bytes = async_copy_plan(ctx, op, fixed), memory.element_bytes
+    size_bytes = len(plan.groups[0]) * element_bytes
     if size_bytes not in _COPY_BYTES:
         raise LoweringError.at(
             op,
@@ -67,74 +178,16 @@ def lower_async_copy(
             "load and store this tile instead",
         )
     addresses = shared_addresses(
-        ctx, base, layout, memory.layout, plan.groups, memory.element_bytes, fixed
+        ctx, base, layout, memory.layout, plan.groups, element_bytes, fixed
     )
-    owner = ctx.owner(ctx.layout(copy.pointer))
-    vector = len(plan.groups[0])
-    access = tested_access(ctx, op, pointers, mask, vector)
-
-    fills = other is not None and not all(map(_is_zero, other))
-
-    def bare() -> Registers:
-        wanted = None if mask is None else [mask[group[0]] for group in plan.groups]
-        places = [pointers[group[0]] for group in plan.groups]
-        if not fills or wanted is None:
-            sizes = None if wanted is None else [_size(ctx, on, size_bytes) for on in wanted]
-            _copies(ctx, places, addresses, size_bytes, sizes, owner)
-            return []
-        assert other is not None
-        for group, place, address, on in zip(plan.groups, places, addresses, wanted, strict=True):
-            _copy_or_fill(ctx, place, address, [other[one] for one in group], on, size_bytes, owner)
-        return []
-
-    def astray(good: Good) -> Registers:
-        if not fills:
-            places = [pointers[group[0]] for group in plan.groups]
-            of_groups = [good[group[0] // vector] for group in plan.groups]
-            sizes = [ctx.emit.mul(count, memory.element_bytes) for count in of_groups]
-            _copies(ctx, places, addresses, size_bytes, sizes, owner)
-            return []
-        pointee = pointee_of(copy.pointer)
-        words = Words.of(memory_bits(pointee), vector)
-        filled = fill_words(ctx, pointee, other, len(pointers), words)
-        loaded = list(words.groups(load_good(ctx, Modifiers(), pointers, filled, words, good)))
-        for group, address in zip(plan.groups, addresses, strict=True):
-            store_vector(ctx, address, loaded[group[0] // vector], owner)
-        if ctx.target.has(WGMMA):
-            # What threads store is not ordered with tensor cores' reads as copies are.
-            ctx.emit.asm(_FENCE, "~{memory}", "void", ())
-        return []
-
-    if access is None:
-        bare()
-    elif access.is_short and not fills:
-        there = {
-            group[0] // vector: ctx.emit.cast("ptrtoint", address, "i32")
-            for group, address in zip(plan.groups, addresses, strict=True)
-        }
-        places = [there[group] for group in range(len(access.firsts))]
-        guarded_copy(ctx, access, _instruction(size_bytes), places, size_bytes, owner)
-    else:
-        either_way(ctx, access, bare, astray)
-    return ([],)
+    fill = None if other is None or all(map(_is_zero, other)) else other
+    pointee, owner = pointee_of(copy.pointer), ctx.owner(ctx.layout(copy.pointer))
+    return _TileCopy(ctx, pointers, mask, fill, pointee, plan, addresses, element_bytes, owner)
 
 
 def _size(ctx: Lowering, wanted: LLVMValue, size_bytes: int) -> LLVMValue:
     """How many bytes a copy reads; the rest of what it writes is zeros."""
     return ctx.emit.select(wanted, integer("i32", size_bytes), integer("i32", 0))
-
-
-def _copies(
-    ctx: Lowering,
-    pointers: Sequence[LLVMValue],
-    addresses: Sequence[LLVMValue],
-    size_bytes: int,
-    sizes: Sequence[LLVMValue] | None,
-    owner: LLVMValue | None,
-) -> None:
-    """A copy of each vector, of which so many bytes are read, None for all."""
-    for index, (pointer, address) in enumerate(zip(pointers, addresses, strict=True)):
-        _copy(ctx, pointer, address, size_bytes, None if sizes is None else sizes[index], owner)
 
 
 def _copy_or_fill(
