@@ -6,7 +6,16 @@ import threading
 import pytest
 import torch
 from client import Refused
-from debugged_kernels import FILE, born, breaking, divergent, line, overrun, summed, twice_called
+from debugged_kernels import (
+    FILE,
+    breaking,
+    divergent,
+    line,
+    overrun,
+    product,
+    summed,
+    twice_called,
+)
 
 
 def call_twice(programs=4):
@@ -163,6 +172,8 @@ def test_conditions_hits_and_log_points(debugged):
         ("x.sum().cumpro", []),
         ("nothing.a", []),
         ("x_p", ["x_ptr"]),
+        ("whati", ["whatis"]),
+        ("x + whati", []),
     ],
 )
 def test_attributes_are_completed_behind_a_name(debugged, text, offered):
@@ -270,6 +281,7 @@ def test_values_are_evaluated_assigned_and_completed(debugged):
         stop, frames, _ = stopped(client)
         frame = frames[0]["id"]
         number = client.request("scopes", frameId=frame)["scopes"][0]["variablesReference"]
+        client.request("scopes", frameId=frames[-1]["id"])
         sums = client.request("evaluate", expression="(x + pid).sum()", frameId=frame)
         targets = client.request("completions", frameId=frame, text="of", column=3)["targets"]
         value = client.request(
@@ -285,19 +297,42 @@ def test_values_are_evaluated_assigned_and_completed(debugged):
     assert out[8].item() == 64.0  # the other programs keep theirs
 
 
-def test_a_variable_that_becomes_nan_is_data_to_stop_at(debugged):
+def test_a_variable_that_nothing_uses_is_data_to_stop_at(debugged):
     def walk(client):
-        info = client.request("dataBreakpointInfo", name="y")
+        stop, frames, _ = stopped(client)
+        info = client.request("dataBreakpointInfo", name="_unused", frameId=frames[0]["id"])
         client.request("setDataBreakpoints", breakpoints=[{"dataId": info["dataId"]}])
+        client.request("continue", threadId=stop["threadId"])
         stop, frames, _ = stopped(client)
         client.request("continue", threadId=stop["threadId"])
-        return stop["reason"], frames[0]["line"]
+        return stop["reason"], stop["text"].partition("\n")[0], frames[0]["line"]
 
-    x, out = torch.tensor([-1.0]), torch.zeros(1)
-    launch = lambda: born[(1,)](x, out)  # noqa: E731
-    reason, reached = debugged(walk, launch, breakpoints=at_lines("nan here"))
-    assert reason in ("breakpoint", "data breakpoint")
-    assert reached in (line("nan here"), line("nan seen"))
+    tensors = torch.ones(32, 32).half(), torch.ones(32, 32).half(), torch.zeros(32, 32)
+    launch = lambda: product[(1,)](*tensors, 32, SIZE=32)  # noqa: E731
+    found = debugged(walk, launch, breakpoints=at_lines("depth"))
+    assert found == ("data breakpoint", "_unused has a value now", line("depth") + 3)
+
+
+def test_data_is_named_by_what_is_typed_and_by_parts_of_values(debugged):
+    names = ("x", "b", "x[1]", "a_ptr[1]", "x_ptr[9]", "out[9]", "x_ptr[99]", "nothing", "1 +")
+
+    def walk(client):
+        stop, frames, _ = stopped(client)
+        frame = frames[0]["id"]
+        typed = [client.request("dataBreakpointInfo", name=n, frameId=frame) for n in names]
+        values = client.values(frame, "Variables")
+        number = values["x"]["variablesReference"]
+        part = client.request("dataBreakpointInfo", variablesReference=number, name="[1]")
+        client.request("continue", threadId=stop["threadId"])
+        return [info["dataId"] for info in typed], part["dataId"]
+
+    _, launch = call_twice()
+    typed, part = debugged(walk, launch, breakpoints=at_lines("first call"))
+    assert typed == [
+        *("variable:x", "variable:b", "variable:x[1]", None, "element:x_ptr[9]"),
+        *("element:out_ptr[9]", None, None, None),
+    ]
+    assert part == "variable:x[1]"
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,12 @@ def at_the_store(*typed):
     return "\n".join(("b 12", "c", *typed, "q", ""))
 
 
+def test_an_element_of_a_variable_is_watched_before_that_of_the_argument_of_its_name(run):
+    _, out, _ = run(TWICE, typed="b 15\nc\nwatch x[1]\nwatch x_ptr[1]\nq\n")
+    assert "breakpoint 2: x[1] changes\n" in out
+    assert "breakpoint 3: x_ptr[1] is written\n" in out
+
+
 def test_several_values_are_printed_as_summaries(run, rows):
     _, out, _ = run(rows, typed=at_the_store("p n, two", "p [two[0], 1]"))
     assert "n = 4\ntwo = fp32[4] in 3 programs: min 2, max 24, mean 13" in out

@@ -42,3 +42,13 @@ def named_by_script(inspection: Inspection, text: str, frame: int) -> str:
     same = (other for other, passed in arguments.items() if passed is found)
     meant = next(same, None) if isinstance(found, Tensor) else None
     return text if meant is None else f"{meant}[{index}"
+
+
+def names_variable(inspection: Inspection, text: str, frame: int) -> bool:
+    """Whether `x[3]` is of a variable `x` of the kernel, which goes before the argument `x_ptr`."""
+    name = text.partition("[")[0].strip()
+    if name in inspection.launch.arguments or frame >= len(inspection.marks):
+        return False
+    mark = inspection.marks[frame]
+    known = (*mark.names, *mark.missing, *inspection.code.variables_of(mark.activation))
+    return name in known

@@ -358,7 +358,7 @@ class Finder:
         """What is watched from a stop on has changed where it is not what it is there."""
         inspection = self._session.inspect(here)
         for one in self._watched:
-            self._watches.change(one, inspection)
+            self._watches.see(one, inspection)
 
     def _watch_hit(self, here: Here) -> Hit | None:
         session = self._session

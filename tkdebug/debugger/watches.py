@@ -14,6 +14,8 @@ from tkdebug.debugger.values import PerProgram
 if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
 
+_NOTHING = object()
+
 
 class Watches:
     """What watched expressions were, the last time that they could be evaluated."""
@@ -26,6 +28,11 @@ class Watches:
         """Time has jumped: what is there now is no change."""
         self._last.clear()
 
+    def see(self, one: Breakpoint, inspection: Inspection) -> None:
+        """It is stopped here: what is there now is no change, but where there is nothing yet."""
+        self.change(one, inspection)
+        self._last.setdefault(one.number, ((), _NOTHING))
+
     def change(self, one: Breakpoint, inspection: Inspection) -> str | None:
         """What to say of a change since the last time; None for none."""
         if one.subject not in self._names:
@@ -36,7 +43,9 @@ class Watches:
             value = inspection.evaluate(one.subject)
         except EvaluationError:
             return None  # no such variable in this frame, or none yet
+        what = "elements"
         if isinstance(value, PerProgram):
+            what = what if value.is_tile else "programs"
             value = value.values if value.data is None else value.data
         if one.kind is not BreakKind.CHANGE:
             value = _bad(value, one.kind)
@@ -45,13 +54,15 @@ class Watches:
         self._last[one.number] = (programs, _kept(value))
         if one.kind is not BreakKind.CHANGE:
             count = int(value)
-            if not count or (before is not None and before[1]):
+            if not count or (before is not None and before[1] not in (0, _NOTHING)):
                 return None
             what = "NaN" if one.kind is BreakKind.NAN else "Inf"
             return f"{one.subject} has {count} {what}"
+        if before is not None and before[1] is _NOTHING:
+            return f"{one.subject} has a value now"
         if before is None or before[0] != programs or _same(before[1], value):
             return None
-        return f"{one.subject} changed{_shown(before[1], value)}"
+        return f"{one.subject} changed{_shown(before[1], value, what)}"
 
 
 def _bad(value: Any, kind: BreakKind) -> int:
@@ -81,12 +92,12 @@ def _same(a: Any, b: Any) -> bool:
         return a is b
 
 
-def _shown(before: Any, now: Any) -> str:
+def _shown(before: Any, now: Any, what: str) -> str:
     if isinstance(now, Tensor) and now.numel() > 1:
         if isinstance(before, Tensor) and _is_uniform(before) and _is_uniform(now):
             return f": {_plain(before.reshape(-1)[0])} -> {_plain(now.reshape(-1)[0])}"
         if isinstance(before, Tensor) and before.shape == now.shape:
-            return f" in {int((before != now).sum())} of {now.numel()} elements"
+            return f" in {int((before != now).sum())} of {now.numel()} {what}"
         return ""
     return f": {_plain(before)} -> {_plain(now)}"
 

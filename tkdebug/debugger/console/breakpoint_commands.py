@@ -16,7 +16,7 @@ from tkdebug.debugger.console.moving_commands import (
     number,
     resolved_file,
 )
-from tkdebug.debugger.element_names import named_by_script
+from tkdebug.debugger.element_names import named_by_script, names_variable
 from tkdebug.debugger.elements import argument_named, parse_element
 from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.ir_text import value_named
@@ -195,23 +195,24 @@ def _is_element(console: Console, text: str) -> bool:
     inspection = console.debugger.inspection
     if inspection is None:
         return text.endswith("]")
+    if names_variable(inspection, text, console.frame):
+        return False
     try:
         parse_element(text, inspection.launch.arguments)
     except UsageError:
-        if _indexes_argument(inspection, text, console.frame):
+        if _indexes_argument(inspection, text):
             raise  # an element that the tensor does not have
         return False
     return True
 
 
-def _indexes_argument(inspection: Inspection, text: str, frame: int) -> bool:
-    """Whether `text` is a tensor argument with numbers for indices, and no variable's tile."""
+def _indexes_argument(inspection: Inspection, text: str) -> bool:
+    """Whether `text` is a tensor argument with numbers for indices."""
     name, bracket, rest = text.partition("[")
     name, indices = name.strip(), rest.strip().removesuffix("]").split(",")
     if not bracket or argument_named(name, inspection.launch.arguments) is None:
         return False
-    names = inspection.marks[frame].names if frame < len(inspection.marks) else {}
-    return name not in names and all(place.strip().lstrip("-").isdigit() for place in indices)
+    return all(place.strip().lstrip("-").isdigit() for place in indices)
 
 
 def condition(console: Console, rest: str) -> None:

@@ -142,6 +142,11 @@ def only_looks(word: str) -> bool:
     return command is not None and command.run in _LOOKING
 
 
+def looking_names() -> list[str]:
+    """The names of those commands."""
+    return [command.names[0] for command in COMMANDS if command.run in _LOOKING]
+
+
 def _refuse_nonsense(line: str) -> None:
     try:
         ast.parse(line)

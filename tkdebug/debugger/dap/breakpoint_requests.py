@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -13,7 +15,11 @@ from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from tkdebug.debugger.dap.breakpoints import Breakpoints
+    from tkdebug.debugger.dap.variables import Shown
+    from tkdebug.debugger.engine import Debugger
+    from tkdebug.debugger.inspection import Inspection
 
+_SPECIAL = ("pid", "program", "grid", "launch", "kernel", "torch", "tl")
 Body = Mapping[str, Any] | None
 
 
@@ -74,34 +80,100 @@ class BreakpointRequests:
         from tkdebug.debugger.dap.breakpoints import data_of_element, data_of_variable
 
         name = required(arguments, "name", str)
-        place = self._place_named(optional(arguments, "variablesReference", 0), name)
-        if place is None:
-            return {"dataId": None, "description": f"{name} is neither a variable nor an element"}
-        variable, indices = place
-        if not indices:
-            return {
-                "dataId": data_of_variable(variable),
-                "description": f"{variable} changes",
-                "accessTypes": ["write"],
-                "canPersist": True,
-            }
-        data = data_of_element(variable, indices)
-        return {
-            "dataId": data,
-            "description": data.partition(":")[2],
-            "accessTypes": ["write", "read", "readWrite"],
-            "canPersist": True,
-        }
-
-    def _place_named(self, reference: int, name: str) -> tuple[str, tuple[int, ...]] | None:
+        reference = optional(arguments, "variablesReference", 0)
         if not reference:
-            return (name, ())
-        for part in self._debuggee.at_stop(
-            lambda _: self._debuggee.references.parts(reference, 0, 0)
-        ):
-            if part.name == name:
-                return part.place
-        return None
+            return self._info_of_text(name.strip(), optional(arguments, "frameId", 0))
+        shown = self._part_named(reference, name)
+        if shown is None or shown.place is None:
+            return _no_data(f"{name} is neither a variable nor an element")
+        variable, indices = shown.place
+        text = f"{variable}[{', '.join(map(str, indices))}]" if indices else variable
+        if not shown.is_memory or not indices:
+            return _changes(data_of_variable(text), text)
+        if shown.length:
+            return _no_data(f"{text} is several elements: unfold it, or watch all of {variable}")
+        return _accesses(data_of_element(text), text)
+
+    def _info_of_text(self, text: str, number: int) -> Body:
+        """Of what was typed: an element, a variable or an expression."""
+        from tkdebug.debugger.dap.breakpoints import data_of_element, data_of_variable
+        from tkdebug.debugger.element_names import named_by_script, names_variable
+        from tkdebug.debugger.elements import parse_element
+        from tkdebug.debugger.expressions import EvaluationError, compile_expression
+
+        try:
+            compile_expression(text)
+        except EvaluationError as error:
+            return _no_data(str(error))
+        if self._debuggee.stop is None:
+            return _changes(data_of_variable(text), text)
+        at = self._debuggee.at(number) if number else None
+
+        def look(debugger: Debugger) -> Body:
+            inspection = debugger.at_stop
+            frame = max(at.frame, 0) if at is not None else 0
+            if names_variable(inspection, text, frame):
+                return self._info_of_expression(inspection, text, frame)
+            try:
+                named = named_by_script(inspection, text, frame)
+                element = str(parse_element(named, inspection.launch.arguments))
+            except UsageError:
+                return self._info_of_expression(inspection, text, frame)
+            return _accesses(data_of_element(element), element)
+
+        return self._debuggee.at_stop(look)
+
+    def _info_of_expression(self, inspection: Inspection, text: str, frame: int) -> Body:
+        from tkdebug.debugger.dap.breakpoints import data_of_variable
+
+        try:
+            inspection.evaluate(text, frame)
+        except UsageError as error:  # what has no value yet may have one later, an index never
+            if isinstance(error.__cause__, IndexError):
+                return _no_data(str(error))
+        if not _is_known(inspection, text):
+            return _no_data(f"{text} is neither a variable nor an element")
+        return _changes(data_of_variable(text), text)
+
+    def _part_named(self, reference: int, name: str) -> Shown | None:
+        references = self._debuggee.references
+        found = self._debuggee.at_stop(lambda _: references.parts(reference, 0, 0))
+        return next((part for part in found if part.name == name), None)
+
+
+def _is_known(inspection: Inspection, text: str) -> bool:
+    """Whether an expression's names are variables somewhere in the kernel, or known otherwise."""
+    from tkdebug.debugger.elements import argument_named
+
+    code, arguments = inspection.code, inspection.launch.arguments
+    variables = {name for mark in code.variables.marks for name in mark.names}
+    known = {*variables, *_SPECIAL, *code.outside, *vars(builtins)}
+    names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    return all(name in known or argument_named(name, arguments) is not None for name in names)
+
+
+def _no_data(why: str) -> Body:
+    return {"dataId": None, "description": why}
+
+
+def _changes(data: str, text: str) -> Body:
+    """A variable or an expression, which is looked at for a change."""
+    return {
+        "dataId": data,
+        "description": f"{text} changes",
+        "accessTypes": ["write"],
+        "canPersist": True,
+    }
+
+
+def _accesses(data: str, text: str) -> Body:
+    """An element of a tensor."""
+    return {
+        "dataId": data,
+        "description": text,
+        "accessTypes": ["write", "read", "readWrite"],
+        "canPersist": True,
+    }
 
 
 def _objects(items: Sequence[Any], name: str) -> list[Mapping[str, Any]]:

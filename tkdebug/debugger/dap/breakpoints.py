@@ -126,14 +126,14 @@ class Wanted:
     problem: str = ""
 
 
-def data_of_variable(name: str) -> str:
-    """The `dataId` of a variable of a kernel."""
-    return _VARIABLE + name
+def data_of_variable(text: str) -> str:
+    """The `dataId` of a variable of a kernel, or of an expression."""
+    return _VARIABLE + text
 
 
-def data_of_element(name: str, indices: Sequence[int]) -> str:
-    """The `dataId` of an element of a tensor."""
-    return f"{_ELEMENT}{name}[{', '.join(map(str, indices))}]"
+def data_of_element(text: str) -> str:
+    """The `dataId` of an element of a tensor, `out[3, 17]`."""
+    return _ELEMENT + text
 
 
 def _decorated(kernels: Mapping[int, str], line: int) -> tuple[int, ...]:

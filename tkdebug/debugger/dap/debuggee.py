@@ -68,6 +68,7 @@ class Debuggee:
     Attributes:
         stop: where a launch is stopped, None while none is.
         focus: the program that steps follow; None for none yet.
+        assignable: the scopes whose variables can be assigned, by reference.
         frames: what `frameId`s stand for, from 1 on.
     """
 
@@ -81,6 +82,7 @@ class Debuggee:
         self.stop: Stop | None = None
         self.focus: int | None = None
         self.frames: list[At] = []
+        self.assignable: dict[int, At] = {}
         # Of `stop`, and of what is to be done at the next one.
         self._lock = threading.Lock()
         self._ahead: list[Going] = []
@@ -202,6 +204,7 @@ class Debuggee:
             self.front.resume(going.resume)
             return
         self.frames.clear()
+        self.assignable.clear()
         self.references.clear()
         self._on_stop(stop)
 

@@ -34,8 +34,6 @@ class Looking:
 
     def __init__(self, debuggee: Debuggee) -> None:
         self._debuggee = debuggee
-        # The scopes whose variables can be assigned, by reference.
-        self._assignable: dict[int, At] = {}
         self.requests: dict[str, Callable[[Mapping[str, Any]], Body]] = {
             "exceptionInfo": self._exception_info,
             "threads": self._threads,
@@ -154,12 +152,11 @@ class Looking:
         launch = inspection.launch
         arguments = [shown.of_value(k, v, k) for k, v in launch.arguments.items()]
         scopes.append((shown.scope(f"Launch {launch.number}", arguments), "arguments"))
-        self._assignable.clear()
         answer = []
         for one, hint in scopes:
             shown_scope = self._scope(one, hint)
             if hint == "locals":
-                self._assignable[shown_scope["variablesReference"]] = at
+                self._debuggee.assignable[shown_scope["variablesReference"]] = at
             answer.append(shown_scope)
         return answer
 
@@ -252,7 +249,7 @@ class Looking:
 
     def _set_variable(self, arguments: Mapping[str, Any]) -> Body:
         number = required(arguments, "variablesReference", int)
-        at = self._assignable.get(number)
+        at = self._debuggee.assignable.get(number)
         name, text = required(arguments, "name", str), required(arguments, "value", str)
         if at is None:
             raise UsageError(f"{name} cannot be assigned: only whole variables of a kernel can")
@@ -279,12 +276,16 @@ class Looking:
         return self._debuggee.at_stop(assign)
 
     def _completions(self, arguments: Mapping[str, Any]) -> Body:
+        from tkdebug.debugger.console.commands import looking_names
+
         text = required(arguments, "text", str)
         column = min(max(optional(arguments, "column", len(text) + 1) - 1, 0), len(text))
         word = _WORD.search(text[:column])
         assert word is not None  # it may be empty
         owner, prefix, at = word[1], word[2], self._frame_of(arguments)
         found = self._debuggee.at_stop(lambda debugger: self._names(debugger.at_stop, owner, at))
+        if prefix and text[:column].strip() == prefix:
+            found += looking_names()
         begin, length = column - len(prefix), len(prefix)
         return {
             "targets": [

@@ -44,6 +44,7 @@ class Shown:
         length: how many parts there are; 0 for none.
         is_indexed: whether they are numbered.
         place: the variable or argument, and the indices into it, for breakpoints on data.
+        is_memory: whether `place` is in an argument's memory, not in a variable's value.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Shown:
     length: int = 0
     is_indexed: bool = True
     place: tuple[str, tuple[int, ...]] | None = None
+    is_memory: bool = False
 
 
 @dataclass(slots=True)
@@ -133,7 +135,7 @@ def of_reading(name: str, reading: Reading, program: int, grid: tuple[int, int, 
     place = (name, ())
     match reading:
         case Tile():
-            shown = of_tensor(name, reading.data[0], text, name)
+            shown = of_tensor(name, reading.data[0], text, name, place)
             return Shown(
                 name,
                 text,
@@ -175,7 +177,7 @@ def of_programs(value: PerProgram, inspection: Inspection) -> Shown:
 def of_value(name: str, value: Any, expression: str) -> Shown:
     """A Python value."""
     if isinstance(value, Tensor):
-        return of_tensor(name, value, None, expression, (name, ()))
+        return of_tensor(name, value, None, expression, (name, ()), is_memory=True)
     if isinstance(value, _HAS_LENGTH) and value:
         items = [of_value(f"[{i}]", item, f"{expression}[{i}]") for i, item in enumerate(value)]
         return group(name, value_text(value), items, type=_type_name(value))
@@ -191,12 +193,14 @@ def of_tensor(
     text: str | None,
     expression: str,
     place: tuple[str, tuple[int, ...]] | None = None,
+    is_memory: bool = False,
 ) -> Shown:
     """A tensor, with its parts along the first axis."""
     kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
     shown = value_text(data) if text is None else text
     if data.dim() == 0:
-        return Shown(name, number_text(data.item()), kind[:-2], expression, place=place)
+        number = number_text(data.item())
+        return Shown(name, number, kind[:-2], expression, place=place, is_memory=is_memory)
 
     def parts(start: int, count: int) -> list[Shown]:
         return [
@@ -206,11 +210,13 @@ def of_tensor(
                 None,
                 expression and f"{expression}[{i}]",
                 place and (place[0], (*place[1], i)),
+                is_memory,
             )
             for i in range(start, min(start + count, data.shape[0]))
         ]
 
-    return Shown(name, shown, kind, expression, parts, data.shape[0], place=place)
+    length = data.shape[0]
+    return Shown(name, shown, kind, expression, parts, length, place=place, is_memory=is_memory)
 
 
 def _type_name(value: Any) -> str:
