@@ -179,3 +179,10 @@ def halved(x_ptr, out_ptr, n):
     x = tl.load(x_ptr)
     y = x * 0.5 if n == 2 else x  # chosen
     tl.store(out_ptr, y)
+
+
+@triton.jit
+def by_address(ptrs, x_ptr, SIZE: tl.constexpr):
+    out_ptr = tl.load(ptrs + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    i = tl.arange(0, SIZE)
+    tl.store(out_ptr + i, tl.load(x_ptr + i) * 2, mask=i < 3)  # address store
