@@ -177,6 +177,16 @@ def test_missing_library_is_one_line(gpu, path, capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("tkdebug: GPU times: libcupti is not installed; ")
 
 
+def test_missing_memory_is_one_line(gpu, path, capsys):
+    def none():
+        raise OSError("no room")
+
+    with Recorder(path, output=False):
+        HOOKS.device_used(none)
+        assert HOOKS.timed
+    assert capsys.readouterr().err.startswith("tkdebug: GPU times: no room; launches are timed")
+
+
 def test_core_dumps_of_crashes_go_before_cupti(gpu, path, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "1")
     with Recorder(path, output=False):

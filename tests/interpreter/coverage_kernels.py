@@ -343,3 +343,37 @@ def states_before_pairs(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
         else:
             offs = chunk * BLOCK + tl.arange(0, BLOCK)
             state += tl.sum(tl.load(x_ptr + offs, mask=offs < n, other=0.0))
+
+
+@tkdebug.jit
+def expert_matmul(
+    x_ptr, w_ptr, y_ptr, ends_ptr, K, N, CEIL: tl.constexpr, REST: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    expert = tl.program_id(0)
+    start, end = tl.load(ends_ptr + expert), tl.load(ends_ptr + expert + 1)
+    if start == end:
+        return
+    rows = start + tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    k = tl.arange(0, BLOCK_K)
+    weights = w_ptr + expert * K * N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for i in range(0, tl.cdiv(K, BLOCK_K) if CEIL else K // BLOCK_K):
+        at = i * BLOCK_K + k
+        x = tl.load(x_ptr + rows * K + at[None, :], (rows < end) & (at < K)[None, :], 0.0)
+        w = tl.load(weights + at[:, None] * N + cols, (at < K)[:, None] & (cols < N), 0.0)  # GAP w
+        acc += tl.dot(x, w)
+    if REST and end > 100:
+        at = K // BLOCK_K * BLOCK_K + k
+        w = tl.load(weights + at[:, None] * N + cols, (at < K)[:, None] & (cols < N), 0.0)
+        acc += tl.sum(w, 0)[None, :]
+    tl.store(y_ptr + rows * N + cols, acc, (rows < end) & (cols < N))
+
+
+@tkdebug.jit
+def sum_of_tile(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=0.0)  # GAP short tile
+    tl.store(y_ptr + row, tl.sum(x))

@@ -109,6 +109,34 @@ def test_matmul_of_all(m, n, k, budget):
     assert not matmul(m, n, k, True, True, budget)
 
 
+def experts(k, ceil, rest, budget):
+    x, w, y = ones(7, k), ones(3, k, 20), zeros(7, 20)
+    ends = torch.tensor([0, 4, 4, 7], dtype=torch.int32)  # the second has no rows
+    return run(
+        kernels.expert_matmul, (3, 2), x, w, y, ends, k, 20, ceil, rest, **TILES, budget=budget
+    )
+
+
+@BUDGETS
+def test_matmul_of_experts_that_drops_the_tail_of_k(budget):
+    fault = reported(experts(40, False, False, budget), "w", "w_ptr", 3 * 8 * 20, 32 * 20)
+    assert "the loop ends before the last, ragged block" in fault.hint
+
+
+@BUDGETS
+def test_matmul_of_experts(budget):
+    assert not experts(40, True, False, budget)
+    assert not experts(48, False, False, budget)
+    assert not experts(40, False, True, budget)  # another branch reads the tail
+
+
+def test_tile_that_is_shorter_than_its_row():
+    faults = run(kernels.sum_of_tile, (4,), ones(4, 40), zeros(4), 40, BLOCK=32)
+    fault = reported(faults, "short tile", "x_ptr", 4 * 8, 32)
+    assert fault.hint.startswith("the tile ends before the last of 40, and nothing moves it along")
+    assert not run(kernels.sum_of_tile, (4,), ones(4, 40), zeros(4), 40, BLOCK=64)
+
+
 @BUDGETS
 def test_block_pointers_beyond_the_end(budget):
     m, n, k = 64, 32, 48

@@ -209,18 +209,31 @@ class FaultLog:
             tensor: what they were stored to.
             hint: what to do about it.
         """
-        self.record(
-            op,
-            FaultText(
-                kind,
-                f"{message} at {place_of(store, op)} to offset {offender.index} of {named(tensor)}",
-                severity=severity,
-                tensor=self._first_tensor(kind, op, tensor),
-                index=offender.index,
-                hint=hint,
-            ),
-            offender,
-            count,
+        text = self.value_text(
+            op, kind, message, offender, store=store, severity=severity, tensor=tensor, hint=hint
+        )
+        self.record(op, text, offender, count)
+
+    def value_text(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        message: str,
+        offender: Offender,
+        *,
+        store: Operation,
+        severity: Literal["error", "warning"],
+        tensor: str | None,
+        hint: str,
+    ) -> FaultText:
+        """What `value_fault` says; arguments as there."""
+        return FaultText(
+            kind,
+            f"{message} at {place_of(store, op)} to offset {offender.index} of {named(tensor)}",
+            severity=severity,
+            tensor=self._first_tensor(kind, op, tensor),
+            index=offender.index,
+            hint=hint,
         )
 
     def plugin_fault(

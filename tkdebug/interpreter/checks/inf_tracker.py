@@ -8,18 +8,20 @@ Sums of exponentials are the exception, since a common factor takes them into ra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, math, tt
-from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.finite_tiles import all_finite, is_float
-from tkdebug.interpreter.checks.inf_text import COMBINATIONS, cause_of, hint_for, is_exponential
+from tkdebug.interpreter.checks.held_infs import HeldInf
+from tkdebug.interpreter.checks.inf_reports import InfReports
+from tkdebug.interpreter.checks.inf_text import COMBINATIONS, is_exponential
 from tkdebug.interpreter.checks.shadow_flow import (
     MOVES,
     all_united,
@@ -35,12 +37,9 @@ from tkdebug.interpreter.checks.shadow_values import (
     at_touched,
     stored_value,
 )
-from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.checks.wide_values import WideValues
 from tkdebug.interpreter.evaluator import Evaluator
-from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
 
@@ -54,12 +53,14 @@ _MAY_OVERFLOW = names_of(
 class InfTracker(ShadowValues[Origin]):
     """The Infs of one batch of programs made of finite values, and what was computed from them."""
 
-    def __init__(self, ev: Evaluator, faults: FaultLog, held: HeldStores) -> None:
+    def __init__(self, ev: Evaluator, reports: InfReports) -> None:
         super().__init__(ev)
-        self._faults = faults
-        self._held = held
+        self._reports = reports
         self._wide = WideValues(ev)
         self._origins: dict[Operation, Origin] = {}
+        # Infs of earlier launches that were loaded, and what the load that runs has of them.
+        self._foreign: dict[Operation, HeldInf] = {}
+        self._arrived: dict[Operation, dict[Operation, tuple[Origin, Tensor]]] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run, and there are Infs."""
@@ -71,12 +72,12 @@ class InfTracker(ShadowValues[Origin]):
             self._wide.forward(op, is_entered=False)
             self.leave(op)
             # Which elements it stores is known when it does.
-            run.follow(self, stored_value(op) in self.shadows)
+            run.follow(self, self.sees_reads or stored_value(op) in self.shadows)
         run.attend(self, bool(self.shadows))
 
     def forget(self, run: Evaluator, values: Iterable[Value]) -> None:
         """An op has run, and values die."""
-        run.follow(self, False)
+        run.follow(self, self.sees_reads)
         values = [value for value in values if value.defining_op is not None]
         self._wide.drop(values)
         super().forget(run, values)
@@ -89,7 +90,9 @@ class InfTracker(ShadowValues[Origin]):
         results: Sequence[TileValue],
     ) -> Sequence[TileValue]:
         """An op gave `results`."""
-        if not self.shadows and (not _may_make_inf(op) or all(map(all_finite, results))):
+        if not (self.shadows or self._arrived) and (
+            not _may_make_inf(op) or all(map(all_finite, results))
+        ):
             return results
         bad = [self._bad(value.type, tile) for value, tile in zip(op.results, results, strict=True)]
         if any(shadow is not None for shadow in bad):
@@ -124,6 +127,11 @@ class InfTracker(ShadowValues[Origin]):
             for result, shadow, where in zip(found, flowed, bad, strict=True):
                 if shadow is not None and where is not None and bool((shadow & where).any()):
                     result[key] = (origin, shadow & where)
+        arrived = self._arrived.pop(op, {})
+        if bad[0] is not None:
+            found[0].update(
+                (key, (origin, shadow & bad[0])) for key, (origin, shadow) in arrived.items()
+            )
         if bad[0] is not None and _may_make_inf(op):
             self._add_origin(op, operands, results[0], found[0])
         for value, known in zip(op.results, found, strict=True):
@@ -217,64 +225,44 @@ class InfTracker(ShadowValues[Origin]):
         value = stored_value(access.op)
         if value is None or value not in self.shadows:
             return
+        touched, values = access.touch(), stored()
+        wide = at_touched(self._wide.of(value), touched, self._ev.first)
+        is_wrong = values.isnan() | values.isinf() & wide.to(values.dtype).isfinite()
         for origin, shadow in self.shadows[value].values():
-            values = stored()
-            wide = at_touched(self._wide.of(value), access.touch(), self._ev.first)
-            is_wrong = values.isnan() | values.isinf() & wide.to(values.dtype).isfinite()
-            bad = at_touched(shadow, access.touch(), self._ev.first) & is_wrong
-            places = bad.nonzero().reshape(-1)
-            if places.numel():
-                are_inf = values[places].isinf()
-                self._hold(origin, access, values.dtype, access.touch().chosen(places), are_inf)
-
-    def _hold(
-        self,
-        origin: Origin,
-        access: ObservedAccess,
-        dtype: torch.dtype,
-        touched: Touched,
-        are_inf: Tensor,
-    ) -> None:
-        """Report stored values, if they stay."""
-        first_program, op, buffer = self._ev.first, access.op, access.buffer
-        origin = self._origins[origin.op]  # other rounds of a loop may have made some of them
-
-        def tell(first: int, count: int) -> None:
-            stored = self._faults.offender(buffer, touched, first)
-            at = origin.place_of(int(touched.programs[first]) - first_program, stored.lane)
-            offender = Offender(stored.program_id, at[1:], stored.index)
-            self._tell(origin, op, buffer.name, offender, count, bool(are_inf[first]), at)
-
-        self._held.hold(origin.op, access, dtype, touched.places, _not_finite, tell)
-
-    def _tell(
-        self,
-        origin: Origin,
-        store: Operation,
-        tensor: str | None,
-        offender: Offender,
-        count: int,
-        is_inf: bool,
-        at: tuple[int, ...],
-    ) -> None:
-        cause = cause_of(origin, at)
-        of = f", of {cause}," if cause else ""
-        became = "" if is_inf else " as a NaN"
-        self._faults.value_fault(
-            origin.op,
-            "inf",
-            f"an Inf is made here{of} and stored{became}",
-            offender,
-            count,
-            severity="warning" if is_inf else "error",
-            store=store,
-            tensor=tensor,
-            hint=hint_for(origin.op),
-        )
+            bad = at_touched(shadow, touched, self._ev.first) & ~values.isfinite()
+            if not bool(bad.any()):
+                continue
+            dtype, first = values.dtype, self._ev.first
+            foreign = self._foreign.get(origin.op)
+            if foreign is not None:
+                self._reports.of_loaded(foreign, access, dtype, touched.chosen(bad))
+                continue
+            origin = self._origins[origin.op]  # other rounds of a loop may have made some of them
+            wrong = bad & is_wrong
+            if bool(wrong.any()):
+                self._reports.wrong(origin, access, dtype, touched.chosen(wrong), first)
+            if not bool(wrong.all()):
+                self._reports.right(origin, access, dtype, touched.chosen(bad & ~wrong), first)
 
 
-def _not_finite(values: Tensor) -> Tensor:
-    return ~values.isfinite()
+class LoadedInfTracker(InfTracker):
+    """The same, and the Infs that earlier launches left in memory; it looks at each load."""
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load: note which of its elements are Infs that an earlier launch made."""
+        for inf in self._reports.loaded.get(access.buffer.storage_key, ()):
+            touched = access.touch()
+            if inf.itemsize != touched.itemsize:
+                continue
+            hit = torch.isin(touched.places, inf.places)
+            if not bool(hit.any()):
+                continue
+            touched = touched.chosen(hit)
+            shadow = torch.zeros(self._ev.programs, prod(touched.shape), dtype=torch.bool)
+            shadow[touched.programs - self._ev.first, touched.lanes] = True
+            shadow = shadow.reshape(-1, *touched.shape)
+            self._foreign[inf.op] = inf
+            self._arrived.setdefault(access.op, {})[inf.op] = (Origin(inf.op, shadow, ()), shadow)
 
 
 def _may_make_inf(op: Operation) -> bool:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 
 from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.interpreter.checks.finite_tiles import all_finite, is_float
-from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
+from tkdebug.interpreter.checks.inf_reports import InfReports
+from tkdebug.interpreter.checks.shadow_values import is_in_kernel
 from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
-from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
@@ -44,11 +45,18 @@ class InfCheck(StoredValueCheck):
     def __init__(self, module: Module, faults: FaultLog) -> None:
         super().__init__(module, faults)
         self._written = _written_infs(module)
+        self._reports = InfReports(faults, self._held)
 
     def launch_begins(self, launch: LaunchContext) -> None:
         """Where ops are looked at, accesses are only while there are Infs."""
         super().launch_begins(launch)
-        self.follows_accesses = self._can_replay
+        self._reports.launch_begins(launch)
+        self.follows_accesses = self._can_replay or bool(self._reports.loaded)
+
+    def launch_ends(self) -> None:
+        """Report what is left in memory, and keep what is right of it."""
+        super().launch_ends()
+        self._reports.launch_ends()
 
     def moments(self, op: Operation) -> Moments:
         """Before atomics of floats, also where stores are all that is looked at besides."""
@@ -61,10 +69,9 @@ class InfCheck(StoredValueCheck):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the Infs of one batch."""
-        on_batches = InfsOfBatch(self._faults, self._held)
         if not self._can_replay:
-            return on_batches.of_batch(run)
-        return StoredInfs(on_batches, self._written)
+            return InfsOfBatch(self._reports).of_batch(run)
+        return StoredInfs(self._reports, self._written)
 
 
 class StoredInfs(Observer):
@@ -75,19 +82,18 @@ class StoredInfs(Observer):
     pass, unless there are others.
     """
 
-    def __init__(self, on_batches: InfsOfBatch, written: Collection[float]) -> None:
-        self._on_batches = on_batches
+    def __init__(self, reports: InfReports, written: Collection[float]) -> None:
+        self._reports = reports
         self._written = written
         self._is_found = False
 
     def replay(self) -> Observer | None:
         """The Infs that the batch made."""
-        return self._on_batches if self._is_found else None
+        return InfsOfBatch(self._reports) if self._is_found else None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
-        value = stored_value(access.op)
-        if self._is_found or value is None or not is_float(value.type):
+        if self._is_found or not is_float(stored(access.op).type):
             return
         is_finite = access.stored_is_finite()
         if is_finite is None:
@@ -103,11 +109,11 @@ class StoredInfs(Observer):
 
 
 @cache
-def _tracker() -> type[InfTracker]:
+def _tracker(loads: bool) -> type[InfTracker]:
     import_apart("tkdebug.interpreter.checks.inf_tracker")
-    from tkdebug.interpreter.checks.inf_tracker import InfTracker
+    from tkdebug.interpreter.checks.inf_tracker import InfTracker, LoadedInfTracker
 
-    return InfTracker
+    return LoadedInfTracker if loads else InfTracker
 
 
 class InfsOfBatch(Observer):
@@ -115,9 +121,9 @@ class InfsOfBatch(Observer):
 
     needs_intermediates = True
 
-    def __init__(self, faults: FaultLog, held: HeldStores) -> None:
-        self._faults = faults
-        self._held = held
+    def __init__(self, reports: InfReports) -> None:
+        self._reports = reports
+        self.follows_accesses = bool(reports.loaded)
 
     def moments(self, op: Operation) -> Moments:
         """After what gives floats."""
@@ -125,7 +131,7 @@ class InfsOfBatch(Observer):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """The Infs of the batch."""
-        return _tracker()(run, self._faults, self._held)
+        return _tracker(bool(self._reports.loaded))(run, self._reports)
 
 
 def _written_infs(module: Module) -> Collection[float]:

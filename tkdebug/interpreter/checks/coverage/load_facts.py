@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Effects
@@ -24,6 +26,7 @@ from tkdebug.interpreter.checks.value_sources import (
     ValueSources,
     terms,
 )
+from tkdebug.interpreter.memory_usage import pointer_origins
 
 # Predicates by what has to be added to the difference of the operands so that it is below 0.
 _LESS = {"slt": 0, "ult": 0, "sle": -1, "ule": -1}
@@ -31,6 +34,9 @@ _GREATER = {"sgt": 0, "ugt": 0, "sge": -1, "uge": -1}
 _THROUGH = tt.Broadcast.names | tt.ExpandDims.names | tt.Splat.names
 _DECIDED_BY_SOME = frozenset([MEMORY, *PROGRAM_IDS])
 _KNOWN_READERS = tt.Load.names | tt.DescriptorLoad.names | tt.Atomic.names
+
+
+Walk = Literal["grid", "loop", "tile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Limit:
         index: which of its operands is the index.
         shift: added to index - bound, it makes the comparison one with 0 by `<`.
         starts_anywhere: whether an argument alone says where the index begins.
-        counts_rounds: whether a loop around it moves the index.
+        walk: what moves the index beyond the tile: a loop around it, else the grid, else nothing.
         short_by: how much earlier it ends than another comparison of the same index does, for no
             reason that the kernel shows: nothing is accessed beside the index. 0 where it does not.
     """
@@ -51,7 +57,7 @@ class Limit:
     index: int
     shift: int
     starts_anywhere: bool
-    counts_rounds: bool
+    walk: Walk
     short_by: int = 0
 
 
@@ -63,6 +69,7 @@ class LoadFacts:
         sources: of its offsets.
         limits: that its mask demands, of those that no loaded value takes part in.
         is_plain: see the module.
+        is_alike: whether programs make the same rounds, those that run it: some may have returned.
         is_in_loop: whether there is a loop around it.
         adds_up_in_loop: whether the innermost one sums up or the like: carries a float.
         adds_to: axes of the grid whose programs add to one place, along which the load moves.
@@ -74,6 +81,7 @@ class LoadFacts:
     sources: Sources
     limits: tuple[Limit, ...]
     is_plain: bool
+    is_alike: bool
     is_in_loop: bool
     adds_up_in_loop: bool
     adds_to: tuple[int, ...]
@@ -106,6 +114,7 @@ class ModuleLoads:
             if tt.AtomicRmw.matches(op) and tt.AtomicRmw(op).kind in ("add", "fadd")
         ]
         self._ends = _Ends(ops, self._sources)
+        self._only_readers = _only_readers(module, ops)
         self._reduced = _Reduced(ops)
         self.loads = {op: self._facts(op) for op in ops if _is_load(op)}
         self.watched = frozenset(limit.op for load in self.loads.values() for limit in load.limits)
@@ -129,12 +138,18 @@ class ModuleLoads:
             places = (tt.Load(op).pointer,)
             limits = tuple(self._limits(tt.Load(op).mask))
         sources: Sources = frozenset().union(*map(self._sources.of, places))
-        loops = [outer for outer in _around(op) if scf.For.matches(outer)]
+        around = list(_around(op))
+        loops = [outer for outer in around if scf.For.matches(outer)]
+        inside = around[: around.index(loops[-1]) + 1] if loops else []
         return LoadFacts(
             op,
             sources,
             limits,
-            MEMORY not in sources and all(map(self._is_for_all, _around(op))),
+            MEMORY not in sources and all(map(self._is_for_all, around)),
+            MEMORY not in sources
+            and all(map(self._is_for_all, inside))
+            and not any(map(scf.While.matches, around))
+            and op in self._only_readers,
             bool(loops),
             bool(loops) and _carries_float(loops[0]),
             self._axes_added_to(sources),
@@ -182,9 +197,15 @@ class ModuleLoads:
             if shift is not None:
                 index, bound = comparison.both_orders[place]
                 starts = any(self._is_argument(term) for term in terms(index))
-                rounds = any(map(self._moves_in_loop, op.operands))
                 short_by = self._ends.short_by(index, bound)
-                yield Limit(op, place, shift, starts, rounds, short_by)
+                yield Limit(op, place, shift, starts, self._walk(op), short_by)
+
+    def _walk(self, comparison: Operation) -> Walk:
+        if any(map(self._moves_in_loop, comparison.operands)):
+            return "loop"
+        no_sources: Sources = frozenset()
+        sources = no_sources.union(*map(self._sources.of, comparison.operands))
+        return "tile" if sources.isdisjoint(PROGRAM_IDS) else "grid"
 
     def _moves_in_loop(self, value: Value) -> bool:
         return LOOP in self._sources.of(value) or any(
@@ -203,6 +224,18 @@ def _leaves_out_on_purpose(loop: scf.For) -> bool:
     )
     is_counted = _constant(loop.step) == 1
     return is_short and (is_counted or any(tt.Store.matches(op) for op in loop.op.walk()))
+
+
+def _only_readers(module: Module, ops: list[Operation]) -> frozenset[Operation]:
+    """Loads of a parameter that no other op reads: in a branch that no program took, one might."""
+    origins = pointer_origins(module)
+    readers: dict[int, set[Operation]] = {}
+    for op in ops:
+        if Effects.READ in OPS[op.name].effects:
+            for place in origins.get(accessed(op), frozenset([-1])):
+                readers.setdefault(place, set()).add(op)
+    elsewhere = readers.pop(-1, set())
+    return frozenset(only for (only, *more) in readers.values() if not more and not elsewhere)
 
 
 def _constant(value: Value) -> int | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.checks.coverage.kept_reads import Coverage, Read, Reading, times_read
-from tkdebug.interpreter.checks.coverage.load_facts import Limit, LoadFacts
+from tkdebug.interpreter.checks.coverage.load_facts import Limit, LoadFacts, Walk
 from tkdebug.interpreter.checks.dimension_ranges import Dimensions
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.tiles.values import AffineTile, TileValue
@@ -40,7 +40,7 @@ class Gap:
         count: how many there are, of `size`.
         behind: elements of one index.
         stride: of the dimension.
-        in_loop: whether a loop goes along it, rather than the grid.
+        walk: what goes along it; of rule "tail".
     """
 
     load: Operation
@@ -52,7 +52,7 @@ class Gap:
     size: int
     behind: int
     stride: int
-    in_loop: bool
+    walk: Walk
 
 
 class Gaps:
@@ -83,6 +83,8 @@ class Gaps:
                 or self._tail_of_loop(facts, reads)
                 or self._off_by_one(facts, reads)
             )
+        elif facts.is_alike and not facts.starts_anywhere:
+            found = self._tail_of_loop(facts, reads)
         return found or self._split(facts, reads) or self._beside_blocks(facts, reads)
 
     # A bound that no program reaches
@@ -91,7 +93,7 @@ class Gaps:
         """What lies between the last index of all programs and the bound of the mask."""
         for limit in facts.limits:
             missed = 0 if limit.starts_anywhere else self._missed(limit)
-            found = self._tail(facts, reads, missed, limit.counts_rounds) if missed else None
+            found = self._tail(facts, reads, missed, limit.walk) if missed else None
             if found is not None:
                 return found
         return None
@@ -108,7 +110,7 @@ class Gaps:
             closest = highest if closest is None else max(closest, highest)
         return 0 if closest is None else -1 - closest
 
-    def _tail(self, facts: LoadFacts, reads: list[Read], missed: int, in_loop: bool) -> Gap | None:
+    def _tail(self, facts: LoadFacts, reads: list[Read], missed: int, walk: Walk) -> Gap | None:
         """The unread end of a dimension that the load goes along in blocks, `missed` long."""
         coverage = self._coverage(reads[0].buffer)
         if coverage is None:
@@ -119,7 +121,7 @@ class Gaps:
                 continue
             if _is_even(reads, coverage.dims, place, size - missed):
                 unread = coverage.times[place] == 0
-                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "tail", in_loop)
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "tail", walk)
         return None
 
     # A loop whose blocks do not divide what it goes along
@@ -142,7 +144,7 @@ class Gaps:
             if coverage.end(place) == whole and _moves(reads, coverage.dims, place):
                 if _is_even(reads, coverage.dims, place, whole):
                     unread = coverage.times[place] == 0
-                    return _gap(facts.op, buffer, coverage, place, unread, "tail", True)
+                    return _gap(facts.op, buffer, coverage, place, unread, "tail", "loop")
         return None
 
     # A mask that ends one too early
@@ -157,7 +159,7 @@ class Gaps:
                 continue
             if reads[0].extent_along(stride) > 1 and _is_even(reads, coverage.dims, place, whole):
                 unread = coverage.times[place] == 0
-                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "mask", False)
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "mask")
         return None
 
     # Programs that add up parts of one dimension
@@ -182,13 +184,12 @@ class Gaps:
         times, buffer, size = each.sum(0), reads[0].buffer, coverage.dims[place][1]
         twice, once = times == 2, times == 1
         if int(times.max()) == 2 and int(once.sum()) > int(twice.sum()):
-            in_loop = facts.is_in_loop
-            return _gap(facts.op, buffer, coverage, place, twice, "overlap", in_loop)
+            return _gap(facts.op, buffer, coverage, place, twice, "overlap")
         unread = (times == 0) & (coverage.times[place] == 0)
         part = int(each.sum(1).max())
         is_meant = size in self._reading.numbers and not facts.starts_anywhere
         if is_meant and int(times.max()) == 1 and 0 < int(unread.sum()) <= part:
-            return _gap(facts.op, buffer, coverage, place, unread, "part", facts.is_in_loop)
+            return _gap(facts.op, buffer, coverage, place, unread, "part")
         return None
 
     def _by_part(self, reads: list[Read], axis: int, dims: Dimensions, place: int) -> Tensor | None:
@@ -226,8 +227,7 @@ class Gaps:
             if size not in bounds:
                 continue
             if block > 1 and int(unread.sum()) >= block:
-                in_loop = facts.is_in_loop
-                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "block", in_loop)
+                return _gap(facts.op, reads[0].buffer, coverage, place, unread, "block")
         return None
 
     def _goes_beyond(self, facts: LoadFacts, reads: list[Read]) -> bool:
@@ -264,7 +264,7 @@ def _gap(
     place: int,
     found: Tensor,
     rule: Rule,
-    in_loop: bool,
+    walk: Walk = "grid",
 ) -> Gap:
     stride, size = coverage.dims[place]
     strides = list(zip(buffer.tensor.stride(), buffer.shape, strict=True))
@@ -279,7 +279,7 @@ def _gap(
         size,
         coverage.elements_of_one_index(place),
         stride,
-        in_loop,
+        walk,
     )
 
 

@@ -40,7 +40,12 @@ def _message_and_hint(gap: Gap, grid: tuple[int, int, int]) -> tuple[str, str]:
             f"the parts of the programs do not add up to {gap.size}: use tl.cdiv for the length "
             f"of a part, and check the loop's bound and the grid, {grid}"
         )
-    if gap.in_loop:
+    if gap.walk == "tile":
+        return message, (
+            f"the tile ends before the last of {gap.size}, and nothing moves it along: is its "
+            "extent too small? Use triton.next_power_of_2(n), or a loop"
+        )
+    if gap.walk == "loop":
         return message, (
             "the loop ends before the last, ragged block: use tl.cdiv(n, BLOCK) rounds and a mask, "
             "or range(0, n, BLOCK)"
