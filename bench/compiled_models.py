@@ -1,14 +1,14 @@
 # ruff: noqa: SLF001 (torch has no other name for the reset of its compiler)
 """Compiled models on a GPU: tkdebug's kernels and upstream's, results, speed and compile times.
 
-    python bench/compiled_models.py [MODEL ...]       # both, one after the other, with empty caches
+    python bench/compiled_models.py [MODEL ...]       # both, with empty caches
 
-Each compiler runs all models in a process of its own, with the same settings, in turns: cold
-compiles are of the first turn, times the least of all turns. tkdebug is installed there and
-records nothing: what recording costs is in `overhead.py`. A model is equal where all of its
-results are within tolerance of upstream's. Times of calls are between two CUDA events around many
-of them, and so the host's where that is slower; times of the GPU are of a CUDA graph of calls,
-which has no host.
+Each compiler has a process of its own, with the same settings. Both measure one model in turns,
+then the next: cold compiles are of the first turn, times the least of all turns. tkdebug is
+installed there and records nothing: what recording costs is in `overhead.py`. A model is equal
+where all of its results are within tolerance of upstream's. Times of calls are between two CUDA
+events around many of them, and so the host's where that is slower; times of the GPU are of a CUDA
+graph of calls, which has no host.
 """
 
 from __future__ import annotations
@@ -400,8 +400,8 @@ def measure(name, folder):
     return {"model": name, "cold_s": cold_s, "us": call_us(call), "gpu_us": on_gpu}
 
 
-def worker(compiler, folder, names):
-    """Measure models in this process, a line for each."""
+def worker(compiler, folder):
+    """Measure the models whose names come in, in this process, a line for each."""
     if compiler == "tkdebug":
         import tkdebug
 
@@ -411,7 +411,7 @@ def worker(compiler, folder, names):
     torch.set_float32_matmul_precision("high")
     # Contexts, libraries and imports are no part of a model's compile time.
     torch.compile(lambda x: x + 1)(torch.ones(8, device="cuda"))
-    for name in names:
+    for name in map(str.strip, sys.stdin):
         try:
             line = measure(name, folder)
         except Exception as error:
@@ -419,22 +419,40 @@ def worker(compiler, folder, names):
         print(json.dumps(line), flush=True)
 
 
-def run(compiler, names, folder):
-    """Measure models with a compiler in a process of its own: lines as they come."""
-    folder = folder / compiler
-    folder.mkdir(exist_ok=True)
-    caches = {name: str(folder / name) for name in ("inductor", "triton", "tkdebug")}
-    environment = {
-        **os.environ,
-        "TORCHINDUCTOR_CACHE_DIR": caches["inductor"],
-        "TRITON_CACHE_DIR": caches["triton"],
-        "TKDEBUG_CACHE_DIR": caches["tkdebug"],
-    }
-    command = [sys.executable, __file__, "--worker", compiler, str(folder), *names]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-        for line in process.stdout:
-            if line.startswith(b"{") and b'"model"' in line:
-                yield json.loads(line)
+class Worker:
+    """A process that has one of the compilers, with empty caches."""
+
+    def __init__(self, compiler, folder):
+        self._compiler = compiler
+        folder = folder / compiler
+        folder.mkdir()
+        caches = {name: str(folder / name) for name in ("inductor", "triton", "tkdebug")}
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": caches["inductor"],
+            "TRITON_CACHE_DIR": caches["triton"],
+            "TKDEBUG_CACHE_DIR": caches["tkdebug"],
+        }
+        command = [sys.executable, __file__, "--worker", compiler, str(folder)]
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def measured(self, name):
+        """The line of one model; of a worker that has died, its error."""
+        try:
+            print(name, file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            pass
+        for line in self._process.stdout:
+            if line.startswith("{") and '"model"' in line:
+                return json.loads(line)
+        return {"model": name, "error": f"the process ended with {self._process.wait()}"}
+
+    def close(self):
+        """End it."""
+        self._process.stdin.close()
+        self._process.wait()
 
 
 def difference(name, folder):
@@ -449,14 +467,13 @@ def difference(name, folder):
 
 
 def best(turns):
-    """Model -> its line: the first turn's, with the least times of all."""
-    found = {}
-    for line in turns:
-        known = found.setdefault(line["model"], line)
+    """A model's line: the first turn's, with the least times of all."""
+    found = turns[0]
+    for line in turns[1:]:
         for key in ("us", "gpu_us"):
-            times = [each[key] for each in (known, line) if each.get(key) is not None]
+            times = [each[key] for each in (found, line) if each.get(key) is not None]
             if times:
-                known[key] = min(times)
+                found[key] = min(times)
     return found
 
 
@@ -495,12 +512,14 @@ def main(names):
     print(f"TORCHINDUCTOR_COMPILE_THREADS: {threads}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        turns = {"upstream": [], "tkdebug": []}
-        for _ in range(TURNS):
-            for compiler, lines in turns.items():
-                lines.extend(run(compiler, names, folder))
-        theirs, ours = (best(lines) for lines in turns.values())
-        found = [compared(name, ours.get(name, {}), theirs.get(name, {}), folder) for name in names]
+        workers = [Worker(compiler, folder) for compiler in ("upstream", "tkdebug")]
+        found = []
+        for name in names:
+            turns = [[worker.measured(name) for worker in workers] for _ in range(TURNS)]
+            theirs, ours = (best(lines) for lines in zip(*turns, strict=True))
+            found.append(compared(name, ours, theirs, folder))
+        for worker in workers:
+            worker.close()
     done = [each for each in found if each is not None]
     if done:
         equal, calls, speeds, ours_s, theirs_s = zip(*done, strict=True)
@@ -515,6 +534,6 @@ def main(names):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        worker(sys.argv[2], Path(sys.argv[3]), sys.argv[4:])
+        worker(sys.argv[2], Path(sys.argv[3]))
     else:
         main(sys.argv[1:])

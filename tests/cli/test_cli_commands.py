@@ -3,6 +3,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -247,6 +248,19 @@ def test_doctor_survives_a_machine_with_nothing(run_main, monkeypatch):
     assert status == 1
     assert "needed: torch: pip install torch" in out
     assert "next:" not in out
+
+
+@pytest.mark.parametrize("text", ['__version__ = "3.7.0"', ""])
+def test_doctor_knows_a_triton_of_another_distribution(run_main, monkeypatch, tmp_path, text):
+    package = tmp_path / "triton"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"{text}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    status, out, _ = run_main("doctor")
+    assert status == 0
+    (line,) = (line for line in out.splitlines() if line.startswith("triton "))
+    assert f"{'3.7.0' if text else 'of an unknown version'}; `tkdebug run` uses its own" in line
 
 
 def test_doctor_survives_packages_that_break_at_import(run_main, monkeypatch):

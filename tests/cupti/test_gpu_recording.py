@@ -100,6 +100,8 @@ def test_recording_process_gives_buffers_back(gpu, path, few_buffers):
             recorder._gpu.wait()
             recorder.flush()
             assert few_buffers.lent_count() == 0
+            assert gpu.library.fake_zeroed()
+    assert (gpu.library.fake_zeroed(), gpu.library.fake_dirty()) == (0, 0)
     found = [one.duration_ns for one in launches_of(path)]
     assert found == [100 + call for call in range(1, 11)]
 
@@ -175,6 +177,16 @@ def test_missing_library_is_one_line(gpu, path, capsys, monkeypatch):
     with Recorder(path, output=False):
         gpu.use()
     assert capsys.readouterr().err.startswith("tkdebug: GPU times: libcupti is not installed; ")
+
+
+def test_missing_memory_is_one_line(gpu, path, capsys):
+    def none():
+        raise OSError("no room")
+
+    with Recorder(path, output=False):
+        HOOKS.device_used(none)
+        assert HOOKS.timed
+    assert capsys.readouterr().err.startswith("tkdebug: GPU times: no room; launches are timed")
 
 
 def test_core_dumps_of_crashes_go_before_cupti(gpu, path, capsys, monkeypatch):

@@ -11,8 +11,9 @@ from marked_lines import line_of, only
 
 from tkdebug.compat.around_torch.marked_empties import mark_empties
 from tkdebug.compat.around_torch.watched_gaps import watch_gaps
+from tkdebug.events import Fault
 from tkdebug.instrument import add_hook
-from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, HeldGaps
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
@@ -390,3 +391,20 @@ def test_nothing_is_watched_afterwards():
     watch_gaps()()
     assert functions == (torch.save, numpy.allclose, numpy.testing.assert_allclose)
     assert torch._C._len_torch_function_stack() == stack
+
+
+def test_gaps_of_memory_that_an_earlier_tensor_had_are_found_by_address():
+    memory = bytearray(64)
+    earlier = torch.frombuffer(memory, dtype=torch.float32)
+    gaps, address = HeldGaps(), earlier.data_ptr()
+    gaps.hold(earlier, Fault("unwritten-output", "k", (), "earlier"))
+    del earlier
+    assert gaps.at(address) == []
+    now = torch.frombuffer(memory, dtype=torch.float32)
+    assert now.data_ptr() == address
+    later = Fault("unwritten-output", "k", (), "later")
+    gaps.hold(now, later)
+    try:
+        assert [gap.fault for gap in gaps.at(address + 8)] == [later]
+    finally:
+        gaps.end()

@@ -10,7 +10,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,9 +99,12 @@ def _torch() -> MachinePart:
 
 
 def _upstream() -> MachinePart:
-    if find_spec("triton") is None:
+    from tkdebug.compat.upstream.installed import version_in
+
+    spec = find_spec("triton")
+    if spec is None or not spec.origin:
         return MachinePart("triton", False, "not installed, and not needed", needed=False)
-    version = metadata.version("triton")
+    version = version_in(Path(spec.origin).parent) or "of an unknown version"
     return MachinePart("triton", True, f"{version}; `tkdebug run` uses its own", needed=False)
 
 

@@ -49,7 +49,11 @@ def installed_triton() -> InstalledTriton:
     if spec is None or not spec.origin:
         raise UsageError(f"{_OPTION}: no Triton is installed here; pip install triton")
     folder = Path(spec.origin).parent
-    version = _version_in(folder)
+    version = version_in(folder)
+    if version is None:
+        raise UsageError(
+            f"{_OPTION}: {folder / '__init__.py'} names no version; pip install triton"
+        )
     for file, what in (("_C/libtriton*", "compiler"), ("backends/nvidia/compiler.py", "backend")):
         if not any(folder.glob(file)):
             raise UsageError(
@@ -65,16 +69,17 @@ def installed_triton() -> InstalledTriton:
     return InstalledTriton(version, folder)
 
 
-def _version_in(folder: Path) -> str:
+def version_in(folder: Path) -> str | None:
+    """The release that a package's own text names: of nightly builds it has another distribution.
+
+    Args:
+        folder: of the package.
+    """
     try:
         found = _VERSION.search((folder / "__init__.py").read_text("utf-8"))
     except OSError:
-        found = None
-    if found is None:
-        raise UsageError(
-            f"{_OPTION}: {folder / '__init__.py'} names no version; pip install triton"
-        )
-    return found[1]
+        return None
+    return None if found is None else found[1]
 
 
 def _check_library(folder: Path, version: str) -> None:

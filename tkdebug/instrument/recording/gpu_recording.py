@@ -143,7 +143,8 @@ class GpuRecording:
             self._recording = self._make_recording(make_buffers(), process)
             if profiler_has_cupti is None:
                 self._recording.start()
-        except CuptiError as error:
+        except (CuptiError, OSError) as error:
+            # There may be no shared memory, as under `ulimit -f`.
             self._recording = None
             self._on_record(LostActivities(0, str(error)))
             tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")

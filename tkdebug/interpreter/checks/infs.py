@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 
 from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.interpreter.checks.finite_tiles import all_finite, is_float
 from tkdebug.interpreter.checks.inf_reports import InfReports
-from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
+from tkdebug.interpreter.checks.shadow_values import is_in_kernel
 from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
@@ -68,10 +69,9 @@ class InfCheck(StoredValueCheck):
 
     def of_batch(self, run: Evaluator) -> Observer:
         """One that looks at stores alone, or the Infs of one batch."""
-        on_batches = InfsOfBatch(self._reports)
         if not self._can_replay:
-            return on_batches.of_batch(run)
-        return StoredInfs(on_batches, self._written)
+            return InfsOfBatch(self._reports).of_batch(run)
+        return StoredInfs(self._reports, self._written)
 
 
 class StoredInfs(Observer):
@@ -82,19 +82,18 @@ class StoredInfs(Observer):
     pass, unless there are others.
     """
 
-    def __init__(self, on_batches: InfsOfBatch, written: Collection[float]) -> None:
-        self._on_batches = on_batches
+    def __init__(self, reports: InfReports, written: Collection[float]) -> None:
+        self._reports = reports
         self._written = written
         self._is_found = False
 
     def replay(self) -> Observer | None:
         """The Infs that the batch made."""
-        return self._on_batches if self._is_found else None
+        return InfsOfBatch(self._reports) if self._is_found else None
 
     def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a store."""
-        value = stored_value(access.op)
-        if self._is_found or value is None or not is_float(value.type):
+        if self._is_found or not is_float(stored(access.op).type):
             return
         is_finite = access.stored_is_finite()
         if is_finite is None:

@@ -150,9 +150,10 @@ class HeldGaps:
     def at(self, address: int) -> list[Gap]:
         """Those of the allocation that an address is in."""
         for start, gaps in list(self._gaps.items()):
-            storage = gaps[0].storage()
-            if storage is not None and 0 <= address - start < storage.nbytes():
-                return [gap for gap in gaps if gap.storage() is not None]
+            # Those of an allocation that is gone may stand before those of the one in its place.
+            there = [(gap, storage) for gap in gaps if (storage := gap.storage()) is not None]
+            if any(0 <= address - start < storage.nbytes() for _, storage in there):
+                return [gap for gap, _ in there]
         return []
 
     def read_gap(self, tensor: Tensor, kernel: str, place: SourceLocation) -> None:

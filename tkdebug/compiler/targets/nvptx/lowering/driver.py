@@ -12,6 +12,7 @@ from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_places
+from tkdebug.compiler.targets.nvptx.lowering.probes.early_tests import lower_tested_block
 from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import (
     BOUND_PARAMETER,
     TABLE_PARAMETER,
@@ -72,8 +73,10 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
         hidden = [emit.parameter(index) for index in range(probed, len(parameters))]
         ctx.probes = Probes(function.op, ctx, hidden)
         ctx.symptoms = symptoms_of(function.op, ctx)
-    terminator = ctx.lower_block(block)
-    if ctx.probes is not None:
+    if ctx.probes is None:
+        terminator = ctx.lower_block(block)
+    else:
+        terminator = lower_tested_block(ctx, ctx.probes, block)
         function.probe_tests = ctx.probes.tests
     emit.set_op(terminator.id)
     if ctx.symptoms is not None:

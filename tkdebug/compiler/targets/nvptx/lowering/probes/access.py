@@ -18,7 +18,8 @@ from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.probes.sites import ProbeSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.corners import tile_is_inside
+from tkdebug.compiler.targets.nvptx.lowering.probes.corners import Tile, tile_is_inside
+from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
 from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import (
     PlaceOrder,
     address_of,
@@ -147,15 +148,24 @@ def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
 def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
     """i1: whether all of the tile is the tensor's; None where only elements can tell."""
     assert ctx.probes is not None
+    early = ctx.probes.tested_early.get(access.op)
+    if early is not None:
+        ctx.probes.note_test(access.site, "tile")
+        return early
     test = None
     if not access.is_searched:
-        pointer, ends = PointerAccess(access.op).pointer, ctx.probes.ends(access.site, access.op)
-        test = tile_is_inside(ctx, access.op, pointer, access.site.element_bytes, *ends)
+        test = tile_is_inside(ctx, tile_of(ctx.probes, access.op, access.site))
     if test is None:
         ctx.probes.note_test(access.site, "element")
         return None
     ctx.probes.note_test(access.site, "before-loop" if test.is_before_loop else "tile")
     return test.inside
+
+
+def tile_of(probes: Probes, op: Operation, site: ProbeSite) -> Tile:
+    """What access `op` of a site may reach, and where it has to stay."""
+    pointer, ends = PointerAccess(op).pointer, probes.ends(site, op)
+    return Tile(op, pointer, site.element_bytes, *ends)
 
 
 def _any_outside(ctx: Lowering, access: TestedAccess, good: Good | None) -> LLVMValue:

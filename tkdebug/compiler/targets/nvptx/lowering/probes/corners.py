@@ -9,6 +9,7 @@ Invariant: the test may fail for a tile that lies inside, and never holds for on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -21,6 +22,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach, Reach
 
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
@@ -30,10 +32,39 @@ _INT32 = 32
 _PRODUCT_BITS = 44
 _MOST_OPS = 40
 _ZERO = integer("i64", 0)
+# Make $0 negative where one of them is. What begins 2**62 bytes behind the tensor counts as
+# negative, too: from there `left` may wrap.
+_EITHER_SIGN = (
+    "mov.b64 {t, h}, begin;",
+    "or.b32 $0, $0, h;",
+    "shl.b32 h, h, 1;",
+    "or.b32 $0, $0, h;",
+    "mov.b64 {t, h}, left;",
+    "or.b32 $0, $0, h;",
+)
 
 
 class _UnknownReachError(Exception):
     """The values of a tile are not known to lie between two scalars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The tile of pointers of an access, and the tensor that it has to lie in.
+
+    Attributes:
+        op: the access.
+        pointer: the tile.
+        size_bytes: of an element.
+        first: address of the tensor's first byte, i64.
+        end: the one behind its last, i64.
+    """
+
+    op: Operation
+    pointer: Value
+    size_bytes: int
+    first: LLVMValue
+    end: LLVMValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,55 +81,63 @@ class TileTest:
     is_before_loop: bool
 
 
-def tile_is_inside(
-    ctx: Lowering,
-    op: Operation,
-    pointer: Value,
-    size_bytes: int,
-    first: LLVMValue,
-    end: LLVMValue,
-) -> TileTest | None:
-    """The test of a tile of pointers.
-
-    Args:
-        ctx: the kernel.
-        op: the access.
-        pointer: the tile.
-        size_bytes: of an element.
-        first: address of the tensor's first byte, i64.
-        end: the one behind its last, i64.
-
-    Returns:
-        None where elements have to be tested.
-    """
-    if not isinstance(pointer.type, TensorType):
-        return None
-    try:
-        corners = _Corners(ctx)
-        reach = corners.addresses(pointer)
-    except _UnknownReachError:
+def tile_is_inside(ctx: Lowering, tile: Tile) -> TileTest | None:
+    """The test of a tile of pointers; None where elements have to be tested."""
+    loop = _loop_around(tile.op)
+    if loop is None:
+        _, inside = tiles_are_inside(ctx, (tile,))
+        return None if inside is None else TileTest(inside, is_before_loop=False)
+    corners = _Corners(ctx)
+    reach = corners.of_tile(tile)
+    if reach is None:
         return None
     emit = ctx.emit
-    loop = _loop_around(op)
-    size = emit.binary("sub", end, first)
-    last = emit.add(reach.span, size_bytes - 1)
-    begin = emit.binary("sub", reach.low, first)
-    if loop is None:
-        # As unsigned numbers: a sum that wrapped comes of a negative begin. Neither comparison
-        # waits for the other.
-        is_behind = emit.icmp("sge", begin, integer("i64", 0))
-        inside = emit.bit_and(emit.icmp("ult", emit.add(begin, last), size), is_behind)
-    else:
-        # How many bytes the tile spans is the same in all iterations of a loop that moves it, and
-        # so are the places where it may begin: a loop has one comparison. As unsigned numbers:
-        # what lies before the tensor lies very far behind it.
-        places = emit.binary("sub", size, last)
-        places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
-        inside = emit.icmp("ult", begin, places)
+    size = emit.binary("sub", tile.end, tile.first)
+    last = emit.add(reach.span, tile.size_bytes - 1)
+    begin = emit.binary("sub", reach.low, tile.first)
+    # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
+    # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
+    # before the tensor lies very far behind it.
+    places = emit.binary("sub", size, last)
+    places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
     # All conditions first: the accesses of a tensor have them in common.
-    inside = emit.bit_and(corners.all_conditions(), inside)
-    is_before = loop is not None and not any(_is_in(value, loop) for value in corners.scalars)
-    return TileTest(inside, is_before)
+    inside = emit.bit_and(corners.all_conditions(), emit.icmp("ult", begin, places))
+    return TileTest(inside, not any(_is_in(value, loop) for value in corners.scalars))
+
+
+def tiles_are_inside(
+    ctx: Lowering, tiles: Sequence[Tile]
+) -> tuple[list[Operation], LLVMValue | None]:
+    """One test of several tiles, by what is known before the first of their accesses.
+
+    Returns:
+        The accesses whose tiles are tested, and i1, the same in all threads: whether all of these
+        certainly lie in their tensors; None where no tile can be tested.
+    """
+    corners, tested = _Corners(ctx), []
+    # One number for all: negative where a tile begins before its tensor or ends behind it.
+    text = InlinePTX(("i32",))
+    text.put("{", ".reg .b64 begin, left;", ".reg .b32 h, t;", "mov.b32 $0, 0;")
+    for tile in tiles:
+        reach = corners.of_tile(tile)
+        if reach is not None:
+            tested.append(tile.op)
+            bytes_ = ctx.emit.add(reach.span, tile.size_bytes)
+            low, first, end = map(text.use, (reach.low, tile.first, tile.end))
+            taken = text.use(bytes_) if bytes_.constant is None else str(bytes_.constant)
+            text.put(
+                f"sub.s64 begin, {low}, {first};",
+                f"sub.s64 left, {end}, {low};",
+                f"sub.s64 left, left, {taken};",
+                *_EITHER_SIGN,
+            )
+    text.put("}")
+    if not tested:
+        return tested, None
+    # LLVM would think about it for as long as about the rest of a small kernel.
+    (sign,) = text.emit(ctx, side_effects=False)
+    ends = ctx.emit.icmp("sge", sign, 0)
+    return tested, ctx.emit.bit_and(corners.all_conditions(), ends)
 
 
 def _loop_around(op: Operation) -> Operation | None:
@@ -161,8 +200,23 @@ class _Corners:
         self._ctx = ctx
         self._ops = 0
         self._known: dict[Value, Reach] = {}
+        self._fitting: set[Value] = set()
         self.conditions: list[LLVMValue] = []
         self.scalars: list[Value] = []
+
+    def of_tile(self, tile: Tile) -> Reach | None:
+        """Of the pointers of a tile; None where it is not known."""
+        if not isinstance(tile.pointer.type, TensorType):
+            return None
+        before = self._ops, dict(self._known), set(self._fitting), len(self.conditions)
+        self._ops = 0
+        try:
+            return self.addresses(tile.pointer)
+        except _UnknownReachError:
+            # What was found on the way stands on conditions of which nobody else has need.
+            self._ops, self._known, self._fitting, count = before
+            del self.conditions[count:]
+            return None
 
     def all_conditions(self) -> LLVMValue:
         """i1: whether all of them hold."""
@@ -175,8 +229,7 @@ class _Corners:
         if carried is not None:
             return carried
         if not isinstance(pointer.type, TensorType):
-            self.scalars.append(pointer)
-            return Reach(self._ctx.to_bits(self._ctx.values[pointer][0]), _ZERO, True)
+            return Reach(self._ctx.to_bits(self._scalar(pointer)), _ZERO, True)
         op = self._next_op(pointer)
         if tt.Splat.matches(op):
             return self.addresses(tt.Splat(op).source)
@@ -190,6 +243,14 @@ class _Corners:
         emit, size = self._ctx.emit, unit_of(pointer.type)
         low, span = (emit.mul(part, size) for part in (offset.low, offset.span))
         return Reach(emit.add(base.low, low), emit.add(base.span, span), True)
+
+    def _scalar(self, value: Value) -> LLVMValue:
+        """One that is computed before the test."""
+        registers = self._ctx.values.get(value)
+        if registers is None:
+            raise _UnknownReachError
+        self.scalars.append(value)
+        return registers[0]
 
     def _carried(self, value: Value) -> Reach | None:
         """Of what a loop carries."""
@@ -212,8 +273,9 @@ class _Corners:
     def fitting(self, value: Value) -> Reach:
         """Of integers, on condition that none has wrapped."""
         reach = self.integers(value)
-        if not reach.fits and element_of(value.type).bits <= _INT32:
+        if not (reach.fits or value in self._fitting) and element_of(value.type).bits <= _INT32:
             self._bounded(reach, element_of(value.type).bits)
+            self._fitting.add(value)
         return reach
 
     def _bounded(self, reach: Reach, bits: int) -> None:
@@ -244,8 +306,7 @@ class _Corners:
         if isinstance(number, int):
             return Reach(integer("i64", int(number)), _ZERO, True)
         if not isinstance(value.type, TensorType):
-            self.scalars.append(value)
-            wide = self._ctx.emit.cast("sext", self._ctx.values[value][0], "i64")
+            wide = self._ctx.emit.cast("sext", self._scalar(value), "i64")
             return Reach(wide, _ZERO, True)
         carried = self._carried(value)
         if carried is not None:

@@ -65,6 +65,8 @@ class Probes:
         self._clock: LLVMValue | None = None
         self._copies = 0
         self._tests: dict[int, str] = {}
+        # i1 of accesses whose tiles are tested together: whether all of these lie inside.
+        self.tested_early: dict[Operation, LLVMValue] = {}
         self.pointers = LoadedPointers(function, ctx, self)
         # Of tiles that loops carry.
         self.carried: dict[Value, CarriedReach] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
@@ -111,29 +111,21 @@ def _by_leaders(
     """
     ctx = combine.ctx
     for step in steps:
-
-        def combined(own: Element, distance: int = step.lane) -> Element:
-            return combine(own, combine.shuffled(own, distance))
-
-        elements = _once_each(elements, combined)
+        different = {id(own): own for own in elements.values()}
+        # All shuffles first: none of them waits for a combination.
+        others = {key: combine.shuffled(own, step.lane) for key, own in different.items()}
+        made = {key: combine(own, others[key]) for key, own in different.items()}
+        elements = {register: made[id(own)] for register, own in elements.items()}
     if combine.is_commutative or not is_for_all:
         return elements
     with ctx.emit.in_entry():
         leader = ctx.emit.bit_and(ctx.lane, ~followers(steps) & (WARP_SIZE - 1))
-    return _once_each(
-        elements, lambda own: tuple(ctx.shuffle("idx", value, leader) for value in own)
-    )
-
-
-def _once_each(
-    elements: dict[int, Element], change: Callable[[Element], Element]
-) -> dict[int, Element]:
-    """Elements changed; registers that hold the same one share the result."""
-    made: dict[int, Element] = {}
-    for element in elements.values():
-        if id(element) not in made:
-            made[id(element)] = change(element)
-    return {register: made[id(element)] for register, element in elements.items()}
+    different = {id(own): own for own in elements.values()}
+    led = {
+        key: tuple(ctx.shuffle("idx", value, leader) for value in own)
+        for key, own in different.items()
+    }
+    return {register: led[id(own)] for register, own in elements.items()}
 
 
 def _butterfly(combine: Combine, step: Step, elements: dict[int, Element]) -> dict[int, Element]:
