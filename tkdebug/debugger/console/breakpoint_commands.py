@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 BREAK_HELP = (
     "stop at [FILE:]LINE, FUNCTION, `fault [KIND]`, `op NAME` or `end [KERNEL]`; alone: list them"
 )
+TRIALS_HELP = "whether launches of autotuning and do_bench stop, too, and are counted"
 WATCH_HELP = "stop when X[I, J] is written, an expression changes, or a variable becomes NaN or Inf"
 
 
@@ -322,3 +323,15 @@ def as_data(one: Breakpoint) -> dict[str, Any]:
 
 def _times(count: int, more: str = "") -> str:
     return f"{count} {more}time{'' if count == 1 else 's'}"
+
+
+def trials(console: Console, rest: str) -> None:
+    """`trials`."""
+    if rest not in ("", "on", "off"):
+        raise UsageError(f"trials: {rest}: expected on or off")
+    if rest:
+        console.debugger.stops_in_trials = rest == "on"
+    stops = console.debugger.stops_in_trials
+    console.say(
+        f"launches of autotuning and do_bench {'stop' if stops else 'do not stop'}", trials=stops
+    )
