@@ -69,12 +69,14 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
     for name in ("empty", "big", "training"):
         run = getattr(programs, name)
         times: dict[str, list[float]] = {way: [] for way in ways}
+        steps: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(rounds):
             for way, watch in ways.items():
                 with watch():
                     run()  # what is done once for a recording
                     torch.cuda.synchronize()
                     times[way].append(run())
+                    steps[way] += programs.steps
                     torch.cuda.synchronize()
         for way, found in times.items():
             ratios = [a / b for a, b in zip(found, times["bare"], strict=True)]
@@ -86,6 +88,20 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
                 f"{quiet * 1e6:9.2f} us, {quiet / bare:.3f}x",
                 flush=True,
             )
+        if name == "training":
+            print_steps(steps)
+
+
+def print_steps(steps: dict[str, list[float]]) -> None:
+    """Host time of single steps: a fast and a slow machine show as two humps, not as a mean."""
+    bare = statistics.quantiles(steps["bare"], n=20)
+    for way, found in steps.items():
+        cuts = statistics.quantiles(found, n=20)
+        texts = (
+            f"{5 * (place + 1)} % {cuts[place] * 1e6:8.1f} us {cuts[place] / bare[place]:.3f}x"
+            for place in (0, 4, 9, 14)
+        )
+        print(f"   a step {way:>15}: {', '.join(texts)}", flush=True)
 
 
 def quiet_quarter(times: list[float]) -> float:

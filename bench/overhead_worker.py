@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,14 @@ LAYERS, WIDTH, HEADS, TOKENS, BATCH = 4, 512, 8, 256, 8
 
 
 class Programs:
-    """The programs, each of which gives the seconds per launch or step that it took."""
+    """The programs, each of which gives the seconds per launch or step that it took.
+
+    Attributes:
+        steps: host seconds of each step of the last training loop.
+    """
 
     def __init__(self) -> None:
+        self.steps: list[float] = []
         self._small = [torch.zeros(64, device="cuda") for _ in range(3)]
         self._big = [torch.zeros(BIG_ELEMENTS, device="cuda") for _ in range(3)]
         torch.manual_seed(0)
@@ -69,12 +75,15 @@ class Programs:
         count = self._batch.numel()
         grid = (triton.cdiv(count, 1024),)
         start = time.perf_counter()
+        ends = [start]
         for _ in range(TRAINING_STEPS):
             noisy = torch.empty_like(self._batch)
             add_kernel[grid](self._batch, self._noise, noisy, count, BLOCK=1024)
             self._optimizer.zero_grad(set_to_none=True)
             self._net(noisy).square().mean().backward()
             self._optimizer.step()
+            ends.append(time.perf_counter())
+        self.steps = [end - begin for begin, end in pairwise(ends)]
         torch.cuda.synchronize()
         return (time.perf_counter() - start) / TRAINING_STEPS
 

@@ -128,6 +128,7 @@ def _noted(folder: Path) -> Iterator[None]:
     """Packed into memory that nobody reads and that is written over."""
     ring = RingWriter(lambda: True)
     ring.limit = sys.maxsize
+    ring.touch()
     state: Any = type("State", (), {"flags": 0})
     watcher: Any = object()
     packer = LaunchPacker(ring, _ignore, _ignore, watcher, state, lambda launch: lambda: None)

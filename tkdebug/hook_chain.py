@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class LentBuffer(NamedTuple):
-    """A buffer that another process is to read.
+    """A buffer that another process is to read, and to fill with zeros again.
 
     Attributes:
-        word_at: where in the memory that process writes a 0 once it has read it.
+        word_at: where in the memory that process writes a 0 after that.
         at: where it lies.
         size_bytes: of what is in it.
     """
@@ -45,7 +45,7 @@ class LentBuffer(NamedTuple):
 
 
 class ActivityBuffers(Protocol):
-    """Memory for what CUPTI records, with functions for it that take no GIL.
+    """Memory for what CUPTI records, with functions for it that take no GIL; CUPTI gets zeros.
 
     Attributes:
         requested: address of a CUpti_BuffersCallbackRequestFunc.

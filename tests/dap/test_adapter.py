@@ -261,7 +261,8 @@ def test_the_debug_console_answers_commands_that_only_look(debugged):
         def ask(text, context="repl"):
             return client.request("evaluate", expression=text, frameId=frame, context=context)
 
-        shown = [ask(text)["result"] for text in ("why a[3]", "tile a[:3]", "a.shape", "programs")]
+        texts = ("why a[3]", "tile a[:3]", "a.shape", "programs", "a[1], (pid, a[2])")
+        shown = [ask(text)["result"] for text in texts]
         for text, context in (("why a[99]", "repl"), ("why a[3]", "watch"), ("quit now", "repl")):
             with pytest.raises(Refused):
                 ask(text, context)
@@ -269,11 +270,12 @@ def test_the_debug_console_answers_commands_that_only_look(debugged):
         return shown
 
     _, launch = call_twice()
-    slice_, rows, shape, where = debugged(walk, launch, breakpoints=at_lines("second call"))
+    slice_, rows, shape, where, pair = debugged(walk, launch, breakpoints=at_lines("second call"))
     assert slice_.startswith("a[3] is 6 in program 0\ncomputed at, the last line first:\n")
     assert rows.split() == ["0", "2", "4"]
     assert shape == "torch.Size([8])"
     assert where == "grid (4, 1, 1): all 4 programs are here"
+    assert pair == "(2, (0, 4))"
 
 
 def test_values_are_evaluated_assigned_and_completed(debugged):

@@ -142,7 +142,7 @@ def scaled_product(a_ptr, b_ptr, scale_ptr, out_ptr, n, SIZE: tl.constexpr):
 
 @triton.jit
 def segment_sum(fa, va, fb, vb):
-    return fa | fb, tl.where(fb != 0, vb, va + vb)
+    return fa | fb, tl.where(fb != 0, vb, va + vb)  # combined
 
 
 @triton.jit
@@ -172,3 +172,17 @@ def left_out(x_ptr, out_ptr, sums_ptr, rare_ptr, n, BLOCK: tl.constexpr):
 def short_blocks(x, out, SIZE: tl.constexpr):
     row = tl.program_id(0) * SIZE  # row
     out.store([row, 0], x.load([row, 0]))  # short store
+
+
+@triton.jit
+def halved(x_ptr, out_ptr, n):
+    x = tl.load(x_ptr)
+    y = x * 0.5 if n == 2 else x  # chosen
+    tl.store(out_ptr, y)
+
+
+@triton.jit
+def by_address(ptrs, x_ptr, SIZE: tl.constexpr):
+    out_ptr = tl.load(ptrs + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    i = tl.arange(0, SIZE)
+    tl.store(out_ptr + i, tl.load(x_ptr + i) * 2, mask=i < 3)  # address store

@@ -526,3 +526,24 @@ def test_up_goes_on_to_the_script_s_lines_and_variables(run, rows):
     assert "*** this is the outermost frame" in out
     assert "rows.py(12)bwd()" in out.rpartition("outermost")[2]
     assert "n = 4" in out.rpartition("outermost")[2]
+
+
+BENCHMARKED = """import torch, triton, triton.language as tl
+
+@triton.jit
+def one(x_ptr):
+    tl.store(x_ptr, 1)
+
+x = torch.zeros(1)
+triton.testing.do_bench(lambda: one[(1,)](x), warmup=1, rep=1)
+"""
+
+
+def test_launches_of_a_benchmark_stop_where_that_is_asked_for(run, tmp_path):
+    script = tmp_path / "benchmarked.py"
+    script.write_text(BENCHMARKED)
+    _, out, _ = run(script, typed="b one\nc\n")
+    assert "launch 1" not in out
+    _, out, _ = run(script, typed="b one\ntrials on\nc\ntrials\nq\n")
+    assert "launches of autotuning and do_bench stop\n" in out
+    assert "launch 1, the only program" in out

@@ -7,7 +7,11 @@ from fronts import Scripted, debugging
 
 from tkdebug import TensorDescriptor
 from tkdebug.debugger.breakpoints import BreakKind
+from tkdebug.debugger.goals import Continue
+from tkdebug.debugger.stops import Reason
+from tkdebug.debugger.why.answers import why
 from tkdebug.debugger.why.unwritten import why_not_written
+from tkdebug.errors import UsageError
 
 STAGES = [("tile-ir", "sm_80"), ("gpu-ir", "sm_80"), ("gpu-ir", "sm_90a")]
 
@@ -63,3 +67,34 @@ def test_what_is_outside_of_a_descriptor_s_shape_is_not_written(stage, target):
     row = next(line for line in outside.addressed if line.place.line == kernels.line("row"))
     assert row.values["row"][0].item() == 32
     assert "never this one, which is element 232" in never.what
+
+
+def test_tensors_that_kernels_get_the_addresses_of_are_named_as_the_script_does(monkeypatch):
+    outs = [torch.zeros(4), torch.zeros(4), torch.zeros(4)]
+    monkeypatch.setattr(kernels, "outs", outs, raising=False)
+    line, found = kernels.line("address store"), {}
+
+    def look(debugger):
+        at = debugger.at_stop
+        if debugger.stop.reason is not Reason.END:
+            found["stop"] = debugger.stop.detail[0]
+            return
+        found["why"] = why(at, "outs[1][2]")
+        found["missed"] = [why_not_written(at, f"outs[{t}][3]").what for t in (1, 2)]
+        with pytest.raises(UsageError, match=r"outside of `outs.1.`, whose shape is .4."):
+            why(at, "outs[1][4]")
+
+    with debugging(Scripted([look, Continue(), look])) as debugger:
+        debugger.add(BreakKind.END)
+        debugger.add(BreakKind.WRITE, "outs[1][2]")
+        ptrs = torch.tensor([out.data_ptr() for out in outs])
+        kernels.by_address[(2,)](ptrs, torch.arange(4.0), SIZE=4)
+    assert found["stop"] == f"outs[1][2] was written by program 1 at line {line}"
+    assert found["why"].what == f"outs[1][2] is 4: written by program 1 at line {line}"
+    assert [name for each in found["why"].computed for name in each.loads] == ["x_ptr"]
+    assert found["missed"] == [
+        f"outs[1][3] was not written: program 1 addresses it at line {line}, "
+        "but its mask is false there",
+        f"outs[2][3] was not written: the store at line {line}, to addresses from memory, "
+        "never addresses it",
+    ]

@@ -141,6 +141,16 @@ def test_a_scan_with_a_function_of_the_kernel_s_is_followed():
     assert sorted(torch.cat(loads["x_ptr"][1]).tolist()) == list(range(6))
     values = [line.values["sums"][0].item() for line in found.computed if "sums" in line.values]
     assert values == [12.0]
+    combined = debugged_kernels.line("combined")
+    assert [line.place.line for line in found.computed][:3].count(combined) == 1
+
+
+def test_a_conditional_expression_has_the_value_of_its_variable():
+    arguments = (torch.tensor([6.0]), torch.zeros(1), 2)
+    chosen = debugged_kernels.line("chosen")
+    found = asked(debugged_kernels.halved, (1,), arguments, lambda i: why(i, "out[0]"))
+    line = next(each for each in found.computed if each.place.line == chosen)
+    assert {name: values[0].item() for name, values in line.values.items()} == {"y": 3.0}
 
 
 def test_nan_is_followed_to_where_it_was_born():

@@ -79,3 +79,14 @@ def described(x, out, M, N, B: tl.constexpr):
 def neighbours(x, out, n):
     i = tl.program_id(0)
     tl.store(out + i, tl.load(x + i) + tl.load(x + i + 1))
+
+
+@tkdebug.jit
+def walking_back(x, out, n, B: tl.constexpr):
+    """Program 1 is masked off; where it would go is behind the end in the first round."""
+    lanes = tl.program_id(0) * B + tl.arange(0, B)
+    total, pointers = tl.zeros((B,), tl.float32), x + lanes
+    for _ in range(3):
+        total += tl.load(pointers, mask=(lanes >= 8) & (lanes < n))
+        pointers += -5
+    tl.store(out + lanes, total)

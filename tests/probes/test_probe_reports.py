@@ -13,6 +13,7 @@ from probe_kernels import (
     matmul,
     neighbours,
     unmasked,
+    walking_back,
 )
 from probe_support import launches, reported
 
@@ -55,6 +56,13 @@ def test_missing_mask_names_first_program_and_lane(target: str) -> None:
     (fault,) = check(lambda: unmasked[(4,)](x, out, B=256), target)
     assert (fault.program_id, fault.lane, fault.count) == ((3, 0, 0), (232,), 24)
     assert "no mask" in (fault.hint or "")
+
+
+@targets
+def test_programs_that_are_masked_off_have_no_faults(target: str) -> None:
+    x, out = torch.randn(26), torch.zeros(32)
+    (fault,) = check(lambda: walking_back[(2,)](x, out, 16, B=16), target)
+    assert (fault.program_id, fault.index, fault.count) == ((0, 0, 0), -2, 2)
 
 
 @targets

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import CodeType
 
+from tkdebug.debugger.elements import Element
 from tkdebug.debugger.lines import is_path_end
 
 
@@ -47,6 +48,7 @@ class Breakpoint:
         hits: how often it was met with its condition true; not counted when time runs backwards
             or again.
         programs: for which it stops, as ids; None for those that are selected.
+        element: of a WRITE or READ, where it is no argument's: it is that memory then.
         log: text that is printed instead of stopping, with expressions in braces; None to stop.
     """
 
@@ -63,6 +65,7 @@ class Breakpoint:
     programs: tuple[tuple[int, ...], ...] | None = None
     log: str | None = None
     compiled: CodeType | None = None
+    element: Element | None = None
 
     @property
     def is_data(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tkdebug.debugger.elements import argument_named
+from tkdebug.debugger.elements import Element, argument_named, element_of, parse_element
 from tkdebug.debugger.values import Constant, Pointers
 from tkdebug.errors import UsageError
 
@@ -42,6 +43,50 @@ def named_by_script(inspection: Inspection, text: str, frame: int) -> str:
     same = (other for other, passed in arguments.items() if passed is found)
     meant = next(same, None) if isinstance(found, Tensor) else None
     return text if meant is None else f"{meant}[{index}"
+
+
+def find_element(inspection: Inspection, text: str, frame: int = 0) -> Element:
+    """The element that `text` names: of an argument, or of a tensor that the script can name.
+
+    Args:
+        inspection: of the stop.
+        text: `out[3, 17]`, or `outs[2][3, 17]` of a tensor that the kernel gets the address of.
+        frame: in which names are looked for, 0 for the innermost.
+
+    Raises:
+        UsageError: it names none; the message says what there is.
+    """
+    arguments = inspection.launch.arguments
+    named = named_by_script(inspection, text, frame)
+    try:
+        return parse_element(named, arguments)
+    except UsageError:
+        found = _of_script(inspection, text.strip(), frame)
+        if found is None:
+            raise
+        return found
+
+
+def _of_script(inspection: Inspection, text: str, frame: int) -> Element | None:
+    """An element of a tensor of the script that is no argument; None for anything else."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(node, ast.Subscript):
+        return None
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    arguments = inspection.launch.arguments
+    if isinstance(node.value, ast.Name) and argument_named(node.value.id, arguments) is not None:
+        return None
+    if any(names_variable(inspection, name, frame) for name in names):
+        return None  # a tile of the kernel's
+    base = ast.unparse(node.value)
+    try:
+        tensor = inspection.evaluate(base, frame)
+    except UsageError:
+        return None
+    return element_of(base, tensor, node.slice, text) if isinstance(tensor, Tensor) else None
 
 
 def names_variable(inspection: Inspection, text: str, frame: int) -> bool:

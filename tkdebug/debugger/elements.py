@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.buffers import Buffer
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element of a tensor argument.
+    """One element of a tensor.
 
     Attributes:
-        name: of the argument.
+        name: of the argument, or what the script calls the tensor.
         index: along each dimension of the tensor as it was passed.
         storage_key: of its allocation.
         byte: where it begins there.
         itemsize: its size in bytes.
+        tensor: which it is of.
     """
 
     name: str
@@ -33,6 +35,13 @@ class Element:
     storage_key: int
     byte: int
     itemsize: int
+    tensor: Tensor
+
+    @property
+    def offset_elems(self) -> int:
+        """Where it is, from the tensor's first element."""
+        strides = self.tensor.stride()
+        return sum(at * stride for at, stride in zip(self.index, strides, strict=True))
 
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.index))}]"
@@ -89,12 +98,26 @@ def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
         raise UsageError(
             f"{shown}: `{node.value.id}` is not a tensor argument (there are: {known})"
         )
+    return element_of(name, tensors[name], node.slice, shown)
+
+
+def element_of(name: str, tensor: Tensor, indices: ast.expr, shown: str) -> Element:
+    """The element of a tensor at some indices.
+
+    Args:
+        name: what the tensor is called.
+        tensor: which.
+        indices: as they were written.
+        shown: the whole text, for messages.
+
+    Raises:
+        UsageError: it has no such element.
+    """
     try:
-        index = ast.literal_eval(node.slice)
+        index = ast.literal_eval(indices)
     except ValueError:
         raise UsageError(f"{shown}: the indices must be numbers") from None
     index = index if isinstance(index, tuple) else (index,)
-    tensor = tensors[name]
     shape = tuple(tensor.shape)
     if len(index) != len(shape) or not all(isinstance(place, int) for place in index):
         raise UsageError(
@@ -111,7 +134,7 @@ def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
         at * stride for at, stride in zip(full, tensor.stride(), strict=True)
     )
     itemsize = buffer.itemsize
-    return Element(name, full, buffer.storage_key, place * itemsize, itemsize)
+    return Element(name, full, buffer.storage_key, place * itemsize, itemsize, tensor)
 
 
 def _tensor(value: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.frontend.variables import Activation, Mark, MarkKind
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
-from tkdebug.debugger.elements import Element, parse_element
+from tkdebug.debugger.element_names import find_element
+from tkdebug.debugger.elements import Element
 from tkdebug.debugger.execution import Here, Rewind
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Goal, Step, StepKind
@@ -64,7 +65,7 @@ class Search:
 
 
 class Finder:
-    """Decides for one launch at each moment.
+    """Decides for one launch at each moment, once `look_up` was called.
 
     Attributes:
         goal: where the step under way ends.
@@ -84,7 +85,6 @@ class Finder:
         self._watches = Watches()
         self._last_line: tuple[int, int] | None = None
         self.stops_at_calls = os.environ.get("PYTHONBREAKPOINT") != "0"
-        self.look_up()
 
     def begin_again(self) -> None:
         """The launch begins again, in other code: stop at its first line."""
@@ -127,8 +127,10 @@ class Finder:
         ]
 
     def _element(self, one: Breakpoint) -> Element | None:
+        if one.element is not None:
+            return one.element
         try:
-            return parse_element(one.subject, self._session.launch.arguments)
+            return find_element(self._session.inspect(None), one.subject)
         except UsageError:
             return None  # a tensor of other kernels
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tkdebug.compiler.frontend.variables import Activation, Mark, MarkKind
+from tkdebug.debugger.elements import Element
 from tkdebug.debugger.moments import Moment
 
 
@@ -73,7 +74,7 @@ class RunToLine:
 class LastWrite:
     """Go back to the last write of an element, such as `out[3, 17]`, to just before it."""
 
-    element: str
+    element: str | Element
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ class LaunchSession:
         self.execution = Execution(
             code, values, launch.grid, faults, self.finder, debugger.memory_bytes
         )
+        self.finder.look_up()
 
     def code_at(self, stage: Stage) -> DebugCode:
         """The kernel's code at another stage.
@@ -241,8 +242,9 @@ class LaunchSession:
                 self._undo_assignments(moment)
                 self.go_to(moment)
                 return True
-            case LastWrite(element=text):
-                element = parse_element(text, self.launch.arguments)
+            case LastWrite(element=element):
+                if isinstance(element, str):
+                    element = parse_element(element, self.launch.arguments)
                 missing = f"{element} was not written before this"
                 return self._search(Search(now, element=element, origin=now, missing=missing))
             case Continue(backwards=True):

@@ -207,6 +207,8 @@ def value_text(value: Any) -> str:
         return number_text(value)
     if type(value) is list:
         return f"[{', '.join(map(value_text, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(value_text, value))}{',' * (len(value) == 1)})"
     return repr(value)
 
 
@@ -276,7 +278,10 @@ def _pointers_text(pointers: Pointers) -> str:
     shape = list(offsets.shape[1:])
     what = f"pointers{shape}" if shape else "pointer"
     if pointers.tensor is None:
-        return f"{what}: addresses {offsets.min().item():#x} to {offsets.max().item():#x}"
+        low, high = int(offsets.min()), int(offsets.max())
+        return f"{what}: " + (
+            f"address {low:#x}" if low == high else f"addresses {low:#x} to {high:#x}"
+        )
     name = pointers.name or "memory"
     if pointers.is_whole_tensor:
         kind = str(pointers.tensor.dtype).removeprefix("torch.")

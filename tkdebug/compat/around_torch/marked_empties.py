@@ -15,6 +15,7 @@ import torch
 import torch.utils._device
 from torch import Tensor
 
+from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
 
 _FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")
@@ -62,9 +63,13 @@ def _mark(tensor: Tensor) -> None:
         mark = MARKS.get(tensor.dtype)
         # Subclasses (fake tensors while torch traces) and other layouts have no memory to fill.
         plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-        if mark is None or not plain or tensor.is_meta:
+        is_narrow = tensor.dtype in TYPES
+        if (mark is None and not is_narrow) or not plain or tensor.is_meta:
             return
         storage = tensor.untyped_storage()
+        if mark is None:
+            NARROW_PATTERNS.fill(storage)
+            return
         bits = bits_type(tensor.element_size())
         memory = torch.empty(0, dtype=bits, device=storage.device)
         memory.set_(storage, 0, (storage.nbytes() // memory.element_size(),), (1,))

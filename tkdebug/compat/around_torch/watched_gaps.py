@@ -32,6 +32,7 @@ from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
 from tkdebug.compat.cuda_standin.patches import leave
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
+from tkdebug.interpreter.checks.unwritten.narrow_patterns import TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import marked, put_marks
 
 # Copies whose elements may be there several times.
@@ -138,7 +139,8 @@ def _follow(call: _Call, tensor: Tensor, made: list[Tensor]) -> None:
 
 
 def _copied(call: _Call, tensor: Tensor, copy: Tensor) -> None:
-    if copy.dtype is not tensor.dtype:
+    # What marks narrow integers is not copied with them.
+    if copy.dtype is not tensor.dtype or tensor.dtype in TYPES:
         places = _places(call, tensor, copy)
         if places is not None:
             put_marks(copy, places)

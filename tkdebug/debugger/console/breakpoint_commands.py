@@ -16,8 +16,8 @@ from tkdebug.debugger.console.moving_commands import (
     number,
     resolved_file,
 )
-from tkdebug.debugger.element_names import named_by_script, names_variable
-from tkdebug.debugger.elements import argument_named, parse_element
+from tkdebug.debugger.element_names import find_element, named_by_script, names_variable
+from tkdebug.debugger.elements import Element, argument_named
 from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.ir_text import value_named
 from tkdebug.debugger.lines import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 BREAK_HELP = (
     "stop at [FILE:]LINE, FUNCTION, `fault [KIND]`, `op NAME` or `end [KERNEL]`; alone: list them"
 )
+TRIALS_HELP = "whether launches of autotuning and do_bench stop, too, and are counted"
 WATCH_HELP = "stop when X[I, J] is written, an expression changes, or a variable becomes NaN or Inf"
 
 
@@ -151,7 +152,7 @@ def watch(console: Console, rest: str) -> None:
     if word in kinds and subject.strip():
         made = console.debugger.add(kinds[word], subject.strip())
     elif _is_element(console, rest := _passed(console, rest)):
-        made = console.debugger.add(BreakKind.WRITE, rest)
+        made = console.debugger.add(BreakKind.WRITE, rest, element=_memory(console, rest))
     else:
         made = console.debugger.add(BreakKind.CHANGE, rest)
     console.say(f"breakpoint {made.number}: {made.describe()}", breakpoint=as_data(made))
@@ -174,9 +175,18 @@ def watch_reads(console: Console, rest: str) -> None:
     inspection = console.debugger.inspection
     if inspection is not None:
         rest = _passed(console, rest)
-        parse_element(rest, inspection.launch.arguments)
-    made = console.debugger.add(BreakKind.READ, rest)
+        find_element(inspection, rest, console.frame)
+    made = console.debugger.add(BreakKind.READ, rest, element=_memory(console, rest))
     console.say(f"breakpoint {made.number}: {made.describe()}", breakpoint=as_data(made))
+
+
+def _memory(console: Console, text: str) -> Element | None:
+    """The element where it is of a tensor that is no argument: each launch may have that memory."""
+    inspection = console.debugger.inspection
+    if inspection is None:
+        return None
+    element = find_element(inspection, text, console.frame)
+    return None if element.name in inspection.launch.arguments else element
 
 
 def _passed(console: Console, text: str) -> str:
@@ -198,7 +208,7 @@ def _is_element(console: Console, text: str) -> bool:
     if names_variable(inspection, text, console.frame):
         return False
     try:
-        parse_element(text, inspection.launch.arguments)
+        find_element(inspection, text, console.frame)
     except UsageError:
         if _indexes_argument(inspection, text):
             raise  # an element that the tensor does not have
@@ -313,3 +323,15 @@ def as_data(one: Breakpoint) -> dict[str, Any]:
 
 def _times(count: int, more: str = "") -> str:
     return f"{count} {more}time{'' if count == 1 else 's'}"
+
+
+def trials(console: Console, rest: str) -> None:
+    """`trials`."""
+    if rest not in ("", "on", "off"):
+        raise UsageError(f"trials: {rest}: expected on or off")
+    if rest:
+        console.debugger.stops_in_trials = rest == "on"
+    stops = console.debugger.stops_in_trials
+    console.say(
+        f"launches of autotuning and do_bench {'stop' if stops else 'do not stop'}", trials=stops
+    )

@@ -71,6 +71,7 @@ COMMANDS: tuple[Command, ...] = (
     _C(("enable",), "N …", "let breakpoints stop again", breaks.enable),
     _C(("disable",), "N …", "let breakpoints be passed over", breaks.disable),
     _C(("clear", "cl"), "[N …]", "take breakpoints away", breaks.clear, False),
+    _C(("trials",), "[on|off]", breaks.TRIALS_HELP, breaks.trials, False),
     _C(("print", "p"), "EXPRESSION", "its value; tiles as a summary", looks.print_value),
     _C(("pp",), "EXPRESSION", "its value, every element that fits", looks.print_whole),
     _C(("tile",), "X[0:4, :8]", "a tile's elements as a grid", looks.tile),

@@ -153,7 +153,7 @@ class HostDebugger(HostBreakpoints):
         if word in _ABOUT_BREAKPOINTS and self._is_number_of_kernels(rest):
             self._console.run_line(line)
             return False
-        if word in ("rwatch", "stage"):
+        if word in ("rwatch", "stage", "trials"):
             self._console.run_line(line)
             return False
         if word == "restart":

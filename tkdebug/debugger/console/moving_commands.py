@@ -107,13 +107,9 @@ def go_back(console: Console, rest: str) -> Resume:
 
 def last_write(console: Console, rest: str) -> Resume:
     """`lastwrite`."""
-    from tkdebug.debugger.element_names import named_by_script
-    from tkdebug.debugger.elements import parse_element
+    from tkdebug.debugger.element_names import find_element
 
-    inspection = console.debugger.at_stop
-    text = named_by_script(inspection, rest, console.frame)
-    parse_element(text, inspection.launch.arguments)
-    return LastWrite(text)
+    return LastWrite(find_element(console.debugger.at_stop, rest, console.frame))
 
 
 def jump(console: Console, rest: str) -> Resume:

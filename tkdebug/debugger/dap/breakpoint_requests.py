@@ -97,8 +97,7 @@ class BreakpointRequests:
     def _info_of_text(self, text: str, number: int) -> Body:
         """Of what was typed: an element, a variable or an expression."""
         from tkdebug.debugger.dap.breakpoints import data_of_element, data_of_variable
-        from tkdebug.debugger.element_names import named_by_script, names_variable
-        from tkdebug.debugger.elements import parse_element
+        from tkdebug.debugger.element_names import find_element, names_variable
         from tkdebug.debugger.expressions import EvaluationError, compile_expression
 
         try:
@@ -115,8 +114,7 @@ class BreakpointRequests:
             if names_variable(inspection, text, frame):
                 return self._info_of_expression(inspection, text, frame)
             try:
-                named = named_by_script(inspection, text, frame)
-                element = str(parse_element(named, inspection.launch.arguments))
+                element = str(find_element(inspection, text, frame))
             except UsageError:
                 return self._info_of_expression(inspection, text, frame)
             return _accesses(data_of_element(element), element)

@@ -17,8 +17,8 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt, ttng
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.tensor import tensor
-from tkdebug.debugger.element_names import named_by_script
-from tkdebug.debugger.elements import Element, argument_named, parse_element
+from tkdebug.debugger.element_names import find_element
+from tkdebug.debugger.elements import Element, argument_named
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.value_text import number_text
 from tkdebug.debugger.why.access_finders import SourceFinder, WriteFinder, bit_mask
@@ -75,7 +75,7 @@ def why(
     if variable is not None:
         name, value, index = variable
         return _of_variable(inspection, text, name, value, index, only_nan, program)
-    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
+    element = find_element(inspection, text, frame)
     return _of_element(inspection, element, only_nan)
 
 
@@ -95,7 +95,9 @@ def _variable(
             raise UsageError(f"why: {text}: the indices must be numbers") from None
         node = node.value
     if not isinstance(node, ast.Name):
-        raise UsageError(f"why: {text}: expected a variable, or an element such as out[3, 17]")
+        if index == ():
+            raise UsageError(f"why: {text}: expected a variable, or an element such as out[3, 17]")
+        return None  # a tensor that the script can name
     if inspection.here is None or inspection.host_frame(frame) is not None:
         return None
     mark = inspection.mark_of(frame)
@@ -103,7 +105,7 @@ def _variable(
     if node.id in mark.missing and argument_named(node.id, inspection.launch.arguments) is None:
         raise UsageError(f"why: `{node.id}` is not available here: {mark.missing[node.id]}")
     is_argument = argument_named(node.id, inspection.launch.arguments) is not None
-    if found is None and isinstance(node, ast.Name) and index != ():
+    if found is None and index != ():
         return None  # an argument, or a global that was passed as one
     if not is_argument and not isinstance(found, tensor):
         problem = "has no value here" if found is None else "is not a number or tile of the kernel"
@@ -160,26 +162,12 @@ def traced(inspection: Inspection, program: int, until: Moment) -> Tracer:
     return execution.execute_beside(lambda now: Tracer(execution, until, now, program), until)
 
 
-def _memory_of(inspection: Inspection, element: Element) -> float | int | bool:
-    tensor_ = inspection.launch.arguments[element.name]
-    held = tensor_ if isinstance(tensor_, torch.Tensor) else tensor_.base
-    value: float | int | bool = held[element.index].item()
-    return value
-
-
-def offset_of(inspection: Inspection, element: Element) -> int:
-    """Where an element is in its tensor, in elements from the first."""
-    given = inspection.launch.arguments[element.name]
-    held = given if isinstance(given, torch.Tensor) else given.base
-    return sum(at * stride for at, stride in zip(element.index, held.stride(), strict=True))
-
-
 def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why:
     until, execution = inspection.moment, inspection.execution
     finder = execution.execute_beside(
         lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
     )
-    value = _memory_of(inspection, element)
+    value = element.tensor[element.index].item()
     write = finder.found
     if write is None:
         what = f"{element} is {number_text(value)}: no program of this launch has written it"
@@ -196,7 +184,7 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     starts: list[tuple[int, Tensor]] = []
     addresses: list[tuple[int, Tensor]] = []
     if ttng.AsyncTmaCopyLocalToGlobal.matches(write.op):
-        copy = tracer.bulk_store_of(op, write.lane, offset_of(inspection, element))
+        copy = tracer.bulk_store_of(op, write.lane, element.offset_elems)
         if copy is not None and (held := tracer.instances[copy].data) is not None:
             starts.append((copy, bit_mask(held.shape, write.lane)))
     if not operands and op.results:

@@ -100,6 +100,8 @@ class Slice:
             return self._through_shared(instance, buffer, mask, instance.data)
         if scf.For.matches(op):
             return []  # a loop's variable: its bounds are no part of what it counts
+        if tt.Reduce.matches(op) or tt.Scan.matches(op):
+            self._note_combining(op, instance.time)
         parts = operand_masks(op, mask, instance.value.index, tiles)
         found = []
         is_copy = ttg.AsyncCopyGlobalToLocal.matches(op)
@@ -125,6 +127,12 @@ class Slice:
         if self._only_nan and not found and not is_load:
             self.line(op, instance.time).births.append(_birth(op, instance, mask, tiles, parts))
         return found
+
+    def _note_combining(self, op: Operation, time: int) -> None:
+        """The lines of a function of the kernel's that a scan or a reduction combines with."""
+        for inner in op.regions[0].block.operations:
+            if inner.operands and len(inner.location.frames) > len(op.location.frames):
+                self.line(inner, time)
 
     @staticmethod
     def _is_other(op: Operation, place: int) -> bool:
@@ -204,7 +212,7 @@ class Slice:
                     test = self._instances[masks[0]].data
                     keeps = mask if test is None else mask & test.bool()
                 _add_loads(line, pointer.buffer, pointer.data[keeps], data[keeps])
-        name = value.name
+        name = value.name or self._tracer.chosen_names.get(instance.number)
         wait = ttng.WarpGroupDotWait.cast(op)
         if name is None and wait is not None:
             source = self._instances[instance.operands[value.index]]

@@ -95,6 +95,7 @@ class Tracer(CountingObserver):
         shared_writes: what was put into shared memory, in order.
         runs_ahead: whether passes have made ops for other rounds of a loop.
         bulk_stores: the instances of bulk copies to memory, in order.
+        chosen_names: of instances without a name, what the `if` whose result they are is bound to.
         contents: what views of shared memory held when an op read them: by the instance of its
             result and the operand's position.
     """
@@ -108,6 +109,7 @@ class Tracer(CountingObserver):
         self.contents: dict[tuple[int, int], Tensor] = {}
         self.bulk_stores: list[int] = []
         self.runs_ahead = bool(execution.code.ahead)
+        self.chosen_names: dict[int, str] = {}
         self._program = program
         self._pending: dict[Operation, list[int]] = {}
         self._bytes = 0
@@ -187,7 +189,10 @@ class Tracer(CountingObserver):
         if not self._is_active(run):
             return results
         if op in self._pending:
-            self.current.update(zip(op.results, self._pending.pop(op), strict=True))
+            given = self._pending.pop(op)
+            self.current.update(zip(op.results, given, strict=True))
+            if scf.If.matches(op):
+                self._name_choices(op, given)
             return results
         ids = tuple(self._ids(op.operands))
         if op.results:
@@ -214,6 +219,15 @@ class Tracer(CountingObserver):
                 if isinstance(operand, BufferView):
                     held = read_view(run, operand)
                     self.contents[number, place] = held[row if held.shape[0] > 1 else 0].clone()
+
+    def _name_choices(self, op: Operation, given: Sequence[int]) -> None:
+        """`y = a if c else b`: what was computed in the branch is the `y` of that line."""
+        for value, number in zip(op.results, given, strict=True):
+            inner = self.instances[number] if number >= 0 else None
+            if value.name is None or inner is None or inner.value is None or inner.op is None:
+                continue
+            if inner.value.name is None and inner.op.location.frames == op.location.frames:
+                self.chosen_names[number] = value.name
 
     def _writes_shared(self, view: int, source: int) -> None:
         places = self.instances[view].places if view >= 0 else None

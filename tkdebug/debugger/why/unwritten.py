@@ -16,13 +16,13 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.debugger.counting import CountingObserver
-from tkdebug.debugger.element_names import named_by_script
-from tkdebug.debugger.elements import Element, parse_element
+from tkdebug.debugger.element_names import find_element
+from tkdebug.debugger.elements import Element
 from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Elsewhere, elsewhere
 from tkdebug.debugger.why.access_finders import WriteFinder, bit_mask
-from tkdebug.debugger.why.answers import Why, offset_of, sliced, traced
+from tkdebug.debugger.why.answers import Why, sliced, traced
 from tkdebug.debugger.why.slice_lines import first_coordinate
 from tkdebug.debugger.why.tracing import Tracer
 from tkdebug.interpreter.memory.checked_access import loaded_type
@@ -70,7 +70,7 @@ class MissFinder(CountingObserver):
     Attributes:
         misses: the first few.
         reached: for each store into the tensor the lowest and the highest element that it
-            addresses, from the allocation's first.
+            addresses, from the allocation's first; None where its addresses are from memory.
     """
 
     def __init__(self, execution: Execution, until: Moment, now: int, element: Element) -> None:
@@ -78,7 +78,7 @@ class MissFinder(CountingObserver):
         self._element = element
         self._entered: dict[Evaluator, list[tuple[Operation, Tensor | None]]] = {}
         self.misses: list[Miss] = []
-        self.reached: dict[Operation, tuple[int, int]] = {}
+        self.reached: dict[Operation, tuple[int, int] | None] = {}
 
     def moments(self, op: Operation) -> Moments:
         """Everything: where programs part is known by the regions."""
@@ -103,26 +103,30 @@ class MissFinder(CountingObserver):
         if found is None:
             return
         pointer, mask, shape = found
+        if isinstance(pointer, AddressTile):
+            self.reached[op] = None
         places = self._places(run, pointer, shape)
         if places is None:
             return
-        addressed = places
-        if mask is not None and isinstance(operands[0], DescriptorTile):
-            rows = max(len(places), len(mask))
-            addressed = places.expand(rows, *shape)[mask.expand(rows, *shape)]
-        if addressed.numel():
-            low, high = int(addressed.min()), int(addressed.max())
-            least, most = self.reached.get(op, (low, high))
-            self.reached[op] = (min(low, least), max(high, most))
+        if isinstance(pointer, PointerTile):
+            addressed = places
+            if mask is not None and isinstance(operands[0], DescriptorTile):
+                rows = max(len(places), len(mask))
+                addressed = places.expand(rows, *shape)[mask.expand(rows, *shape)]
+            self._note_range(op, addressed)
         hits = places == self._element.byte // self._element.itemsize
         self._note(run, op, hits, mask)
+
+    def _note_range(self, op: Operation, addressed: Tensor) -> None:
+        if addressed.numel():
+            low, high = int(addressed.min()), int(addressed.max())
+            least, most = self.reached.get(op) or (low, high)
+            self.reached[op] = (min(low, least), max(high, most))
 
     def _places(self, run: Evaluator, pointer: TileValue, shape: tuple[int, ...]) -> Tensor | None:
         """Where the pointers lead, in elements of the allocation; None where that is another."""
         element, wide = self._element, ir.tile(shape, ir.I64) if shape else ir.I64
         if isinstance(pointer, AddressTile):
-            if all(buffer.storage_key != element.storage_key for buffer in pointer.buffers):
-                return None
             places = run.full(pointer.places, wide) - element.storage_key
             return places.div(element.itemsize, rounding_mode="floor")
         assert isinstance(pointer, PointerTile)
@@ -199,7 +203,7 @@ def why_not_written(inspection: Inspection, text: str, frame: int = 0) -> Why:
     Raises:
         UsageError: `text` names no element.
     """
-    element = parse_element(named_by_script(inspection, text, frame), inspection.launch.arguments)
+    element = find_element(inspection, text, frame)
     until, execution = inspection.moment, inspection.execution
     written = execution.execute_beside(
         lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
@@ -254,13 +258,16 @@ def _cause_text(inspection: Inspection, cause: _Cause, misses: Sequence[Miss]) -
 
 
 def _elsewhere_addressed(
-    inspection: Inspection, element: Element, reached: dict[Operation, tuple[int, int]]
+    inspection: Inspection, element: Element, reached: dict[Operation, tuple[int, int] | None]
 ) -> Iterator[str]:
     """What the stores into the tensor address instead, and which of them did not run."""
-    for op, (low, high) in reached.items():
-        line, before = op.location.primary.line, element.byte // element.itemsize
-        place = offset_of(inspection, element)
-        shift = before - place
+    for op, range_ in reached.items():
+        if range_ is None:
+            line = op.location.primary.line
+            yield f"the store at line {line}, to addresses from memory, never addresses it"
+            continue
+        (low, high), line, place = range_, op.location.primary.line, element.offset_elems
+        shift = element.byte // element.itemsize - place
         yield (
             f"the store at line {line} addresses elements {low - shift} to {high - shift} of "
             f"{element.name} in all, never this one, which is element {place}"

@@ -137,11 +137,12 @@ class Received:
     def _read(self, lent: Sequence[LentBuffer]) -> tuple[bytes, ...]:
         """What is in buffers, which go back."""
         memory = self._lent
-        if memory is None:
-            return ()
+        assert memory is not None, "it was shown before"
         found = []
         for one in lent:
-            found.append(memory[one.at : one.at + one.size_bytes])
+            end = one.at + one.size_bytes
+            found.append(memory[one.at : end])
+            memory[one.at : end] = bytes(one.size_bytes)
             memory[one.word_at] = 0
         return tuple(found)
 

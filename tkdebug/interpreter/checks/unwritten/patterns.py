@@ -2,8 +2,8 @@
 
 Fresh memory is filled with them (`compat.around_torch.marked_empties`); an element that still has
 one when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
-while every operation on one gives another, quiet NaN. Types of one byte, and int16, have too few
-patterns to spare one.
+while every operation on one gives another, quiet NaN. Integers of 8 and 16 bits have none to spare:
+`narrow_patterns` tells stretches of them. 8-bit floats have no marks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ctypes
 import torch
 
 from tkdebug.compiler.probes.marks import MARKS as BITS
+from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
 
 _C_TYPES = {2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}
 
@@ -39,7 +40,9 @@ MARKS = {dtype: _signed(BITS[name], 8 * dtype.itemsize) for dtype, name in _DTYP
 
 
 def marked(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Where a tensor has not been written; None where its type has no mark, or it is empty."""
+    """Where a tensor has not been written; None where that is not known, or it is empty."""
+    if tensor.dtype in TYPES:
+        return NARROW_PATTERNS.marked(tensor)
     mark = MARKS.get(tensor.dtype)
     if mark is None or not tensor.numel():
         return None
@@ -51,6 +54,9 @@ def put_marks(tensor: torch.Tensor, where: torch.Tensor) -> None:
 
     Autograd does not see it: a tensor of its own over the same memory is filled.
     """
+    if tensor.dtype in TYPES:
+        NARROW_PATTERNS.put(tensor, where)
+        return
     mark = MARKS.get(tensor.dtype)
     if mark is None or not tensor.numel():
         return
@@ -62,6 +68,8 @@ def put_marks(tensor: torch.Tensor, where: torch.Tensor) -> None:
 
 def is_unwritten(tensor: torch.Tensor) -> bool:
     """Whether nothing has written any element of a tensor."""
+    if tensor.dtype in TYPES:
+        return NARROW_PATTERNS.is_unwritten(tensor)
     mark = MARKS.get(tensor.dtype)
     if mark is None or not tensor.numel():
         return False

@@ -12,6 +12,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ops.table import OPS
+from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, marked
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer
@@ -36,6 +37,8 @@ class UninitialisedReads(Observer):
         # Elements that were read so far of tensors that the kernel does not write; None for those
         # that have no marks anywhere.
         self._read_elems: dict[Buffer, int | None] = {}
+        # Of narrow integers: which elements of the allocation nothing has written, if any.
+        self._narrow: dict[Buffer, Tensor | None] = {}
         # Of tensors that atomics access: whether they have no marks.
         self._unmarked: dict[Buffer, bool] = {}
 
@@ -45,6 +48,9 @@ class UninitialisedReads(Observer):
 
     def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After a load: whether it gave what nothing has written."""
+        if access.buffer.tensor.dtype in TYPES:
+            self._look_at_narrow(access)
+            return
         values, mark = access.loaded, _mark_of(access.buffer)
         if values is None or mark is None or self._has_no_marks(access.buffer, values.numel()):
             return
@@ -74,6 +80,25 @@ class UninitialisedReads(Observer):
         if unwritten.numel():
             offender = self._faults.offender(buffer, touched, int(unwritten[0]))
             self._faults.unwritten(access.op, buffer, offender, int(unwritten.numel()))
+
+    def _look_at_narrow(self, access: ObservedAccess) -> None:
+        """The same of integers without marks of their own, where the kernel writes none of them."""
+        buffer = access.buffer
+        is_cast = buffer.itemsize != buffer.tensor.element_size()
+        if is_cast or self._may_be_written(buffer) or not is_used(access.op):
+            return
+        if buffer not in self._narrow:
+            storage = buffer.tensor.untyped_storage()
+            places = NARROW_PATTERNS.marked_places(storage, buffer.itemsize)
+            self._narrow[buffer] = places if places is not None and bool(places.any()) else None
+        unwritten = self._narrow[buffer]
+        if unwritten is None or access.loaded is None:
+            return
+        touched = access.touch()
+        found = unwritten[touched.places].nonzero().reshape(-1)
+        if found.numel():
+            offender = self._faults.offender(buffer, touched, int(found[0]))
+            self._faults.unwritten(access.op, buffer, offender, int(found.numel()))
 
     def _may_be_written(self, buffer: Buffer) -> bool:
         return self._written is None or buffer.storage_key in self._written

@@ -1,0 +1,161 @@
+"""Tests of whole tiles, computed from the LLVM IR of checked kernels and compared with addresses.
+
+One predicate says for all accesses of a straight line whether their tiles lie in their tensors.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from probe_support import copy_of, launches
+from scalar_text import scalars, signed
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.compile import lower_to_llvm
+
+BLOCK = 64
+BASE = 0x7F00_0000_0000
+
+
+@tkdebug.jit
+def moved(x, y, n, B: tl.constexpr):
+    offs = tl.program_id(0) * B + tl.arange(0, B)
+    mask = offs < n
+    tl.store(y + offs, tl.load(x + offs, mask=mask), mask=mask)
+
+
+@tkdebug.jit
+def rows(x, y, stride, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, B)
+    value = tl.load(x + row * stride + cols)
+    tl.store(y + row * B + cols, value)
+
+
+@tkdebug.jit
+def behind_a_loop(x, y, n, B: tl.constexpr):
+    cols = tl.arange(0, B)
+    total = tl.load(x + cols)
+    for i in range(n):
+        total += i
+    tl.store(y + cols, total)
+
+
+def _moved() -> None:
+    x = torch.zeros(2 * BLOCK)
+    moved[(2,)](x, x.clone(), 2 * BLOCK, B=BLOCK)
+
+
+def _rows() -> None:
+    x = torch.zeros(2, BLOCK)
+    rows[(2,)](x, x.clone(), x.stride(0), B=BLOCK)
+
+
+def _behind_a_loop() -> None:
+    x = torch.zeros(BLOCK)
+    behind_a_loop[(1,)](x, x.clone(), 3, B=BLOCK)
+
+
+@cache
+def llvm_ir(run: Callable[[], object]) -> str:
+    options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)))
+    return lower_to_llvm(copy_of(launches(run)[-1]), options, TARGETS["sm_90a"]).llvm_ir
+
+
+def guards(text: str) -> list[str]:
+    """By which i1 each access of a kernel goes, in order; "" where each element is tested."""
+    found = []
+    for line in text.splitlines():
+        if "asm sideeffect" in line and ".reg .pred q" in line:
+            number = re.search(r"@!\$(\d+) bra\.uni FAR", line)
+            outputs = line.count("=&")
+            operands = re.findall(
+                r"(?:i\d+|ptr addrspace\(1\)) (%\w+|\d+)", line[line.rindex('"(') :]
+            )
+            found.append(operands[int(number[1]) - outputs] if number else "")
+    return found
+
+
+def _holds(run: Callable[[], object], parameters: dict[str, int]) -> bool:
+    text = llvm_ir(run)
+    (guard,) = set(guards(text))
+    return bool(scalars(text, parameters)[guard])
+
+
+def _lies_inside(base: int, offsets: list[int], first: int, end: int) -> bool:
+    addresses = [base + 4 * offset & (1 << 64) - 1 for offset in offsets]
+    return all(first <= at and at + 4 <= end for at in addresses)
+
+
+def test_accesses_of_a_line_go_by_one_test():
+    for run in (_moved, _rows):
+        first, second = guards(llvm_ir(run))
+        assert first == second != ""
+
+
+def test_what_follows_a_loop_has_a_test_of_its_own():
+    first, second = guards(llvm_ir(_behind_a_loop))
+    assert "" not in (first, second)
+    assert first != second
+
+
+def _tensor(random_: random.Random, begin: int) -> tuple[int, int, int]:
+    """Base, first byte and end of a tensor that lies about `begin` behind its base."""
+    first = BASE + 256 * random_.randrange(1 << 20)
+    size = 4 * random_.choice([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1 << 20])
+    base = first - begin + 4 * random_.choice([0, 0, 0, 1, -1, BLOCK, -BLOCK, 1 << 20])
+    return base, first, first + size
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_test_of_flat_tiles_holds_where_they_lie_inside(seed):
+    random_ = random.Random(seed)
+    seen = set()
+    for _ in range(300):
+        program = random_.choice([0, 1, 5, 1 << 20, (1 << 25) - 1, 1 << 25, 1 << 26, (1 << 31) - 1])
+        start = signed(program * BLOCK, 32)
+        x, x_first, x_end = _tensor(random_, 4 * start)
+        y, y_first, y_end = _tensor(random_, 4 * start)
+        offsets = [signed(start + at, 32) for at in range(BLOCK)]
+        inside = _lies_inside(x, offsets, x_first, x_end) and _lies_inside(
+            y, offsets, y_first, y_end
+        )
+        parameters = {"%arg0": x, "%arg1": y, "%arg2": 1 << 20, "%arg3": 0, "ctaid.x": program}
+        ends = {"%arg4": x_first, "%arg5": x_end, "%arg6": y_first, "%arg7": y_end}
+        found = _holds(_moved, parameters | ends)
+        assert found == inside, (program, parameters, ends)
+        seen.add(found)
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_test_of_rows_holds_where_they_lie_inside(seed):
+    random_ = random.Random(seed)
+    seen = set()
+    for _ in range(400):
+        program = random_.choice([0, 1, 2, 7, (1 << 31) - 1])
+        stride = random_.choice([BLOCK, 0, -BLOCK, 1 << 30, (1 << 31) - 1, -(1 << 31)])
+        # Some tiles begin where what is left behind them would wrap.
+        begin = 4 * program * stride + random_.choice(
+            [0, 0, 0, 4 - (1 << 63), 4 * BLOCK - (1 << 63)]
+        )
+        x, x_first, x_end = _tensor(random_, begin)
+        y, y_first, y_end = _tensor(random_, 4 * program * BLOCK)
+        inside = _lies_inside(
+            x, [program * stride + at for at in range(BLOCK)], x_first, x_end
+        ) and _lies_inside(y, [program * BLOCK + at for at in range(BLOCK)], y_first, y_end)
+        parameters = {"%arg0": x, "%arg1": y, "%arg2": stride, "%arg3": 0, "ctaid.x": program}
+        ends = {"%arg4": x_first, "%arg5": x_end, "%arg6": y_first, "%arg7": y_end}
+        found = _holds(_rows, parameters | ends)
+        assert found == inside, (program, parameters, ends)
+        seen.add(found)
+    assert seen == {False, True}
