@@ -294,7 +294,17 @@ def test_expressions_are_of_each_program_by_itself():
 
     def look(debugger):
         inspection = debugger.at_stop
-        for each in ("x[:2]", "x.sum() + pid", "x_ptr.shape", "BLOCK * 2", "[pid, 7]", "x[1] > 1"):
+        inner = "[x[i].item() for i in range(2)]"
+        texts = (
+            "x[:2]",
+            "x.sum() + pid",
+            "x_ptr.shape",
+            "BLOCK * 2",
+            "[pid, 7]",
+            "x[1] > 1",
+            inner,
+        )
+        for each in texts:
             found[each] = inspection.evaluate(each)
             text[each] = found_text(found[each], inspection.programs, inspection.launch.grid)
         with pytest.raises(EvaluationError, match=r"\(in program 1\)"):
@@ -310,6 +320,7 @@ def test_expressions_are_of_each_program_by_itself():
     assert (found["x_ptr.shape"], found["BLOCK * 2"]) == ((8,), 8)
     assert text["[pid, 7]"] == "0: [0, 7], 1: [1, 7]"
     assert text["x[1] > 1"] == "True in 1 of 2 programs: 1"
+    assert text["[x[i].item() for i in range(2)]"] == "0: [0, 1], 1: [4, 5]"
     assert found["x"].data.tolist() == [[10] * 4, [50] * 4]
 
 

@@ -1,11 +1,13 @@
 """Variables that no op needs at a line, but that Python still holds there."""
 
+import pytest
 import torch
 from fronts import Scripted, debugging
 
 import tkdebug as triton
 import tkdebug.language as tl
 from tkdebug.debugger import recall
+from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.goals import Continue
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.values import Tile, Unavailable
@@ -139,3 +141,19 @@ def test_a_variable_of_before_cannot_be_assigned():
         debugger.add_line(__file__, line("test"))
         counted[(1,)](torch.tensor([3], dtype=torch.int32), out)
     assert refused[0].startswith("`odd` cannot be assigned: ")
+
+
+def test_only_conditions_look_for_such_a_name_program_by_program():
+    found = []
+
+    def look(debugger):
+        inspection = debugger.at_stop
+        with pytest.raises(EvaluationError, match="at different times; select one"):
+            inspection.evaluate("i + 1")  # watches would execute the launch again at each line
+        found.append(inspection.programs)
+
+    with debugging(Scripted([look])) as debugger:
+        debugger.add_line(__file__, line("store"), condition="n < 3 or i == 3")
+        counts = torch.tensor([4, 2, 1, 9], dtype=torch.int32)
+        counted[(4,)](counts, torch.zeros(4, dtype=torch.int32))
+    assert found == [(0, 1, 2)]

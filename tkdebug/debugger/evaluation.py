@@ -51,6 +51,8 @@ class Scope:
         frame: 0 for the innermost.
         positions: of the programs in the batch; None where the launch has ended.
         of_ir: names of values of the IR.
+        asks_alone: whether a variable that has no value for all programs together is looked for
+            program by program, which may execute the launch again for each.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class Scope:
         frame: int,
         positions: Tensor | None,
         of_ir: Mapping[str, Value] | None = None,
+        *,
+        asks_alone: bool = False,
     ) -> None:
         self._inspection = inspection
         self._frame = frame
@@ -66,6 +70,7 @@ class Scope:
         self._count = 1 if positions is None else positions.numel()
         self._of_ir = of_ir or {}
         self._readings: dict[str, Reading] = {}
+        self._asks_alone = asks_alone
         self._differs = False
 
     def evaluate(self, code: CodeType, text: str) -> Any:
@@ -114,6 +119,8 @@ class Scope:
     def _of_program(self, name: str, reading: Reading, index: int) -> Reading:
         """What a name is for one of several programs."""
         if isinstance(reading, Constant):
+            return reading
+        if isinstance(reading, Unavailable) and not self._asks_alone:
             return reading
         if isinstance(reading, Unavailable) and name not in self._of_ir:
             # What is kept differs: a program may have bound it alone.

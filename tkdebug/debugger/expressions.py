@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -66,14 +66,17 @@ class Names(dict[str, Any]):
         return value
 
 
-def evaluate(code: CodeType, names: Mapping[str, Any], text: str) -> Any:
+def evaluate(code: CodeType, names: Names, text: str) -> Any:
     """The value of a compiled expression.
+
+    The names are its globals, so that comprehensions and lambdas in it have them, too.
 
     Raises:
         EvaluationError: it raised.
     """
+    names["__builtins__"] = builtins
     try:
-        return eval(code, {"__builtins__": builtins}, names)
+        return eval(code, names)
     except EvaluationError:
         raise
     except Exception as error:

@@ -336,7 +336,7 @@ class Inspection:
 
     def holds(self, code: Any, text: str, positions: Sequence[int], frame: int = 0) -> list[int]:
         """At which batch positions a condition holds; evaluated for each program by itself."""
-        scope = Scope(self, frame, torch.tensor(positions))
+        scope = Scope(self, frame, torch.tensor(positions), asks_alone=True)
         return [
             place
             for index, place in enumerate(positions)
