@@ -189,10 +189,10 @@ last = twice + 1
 """
 
 
-def begin_script(pane, file, text, **names):
+def begin_script(pane, file, text, is_module=False, **names):
     """Run a script in a thread of its own, under the pane's debugger."""
     file.write_text(text)
-    pane.front._given_script = pane.front.console.script = str(file)
+    pane.front._given_script = pane.front.console.script = "" if is_module else str(file)
 
     def run():
         again = True
@@ -303,6 +303,20 @@ def test_run_begins_the_script_again_with_its_breakpoints_from_stops_of_either_k
     pane.type("restart")
     while not (said := pane.answer()) or not said[0].startswith("*** restart: no kernel"):
         pass
+    pane.type("q")
+    pane.wait("ended")
+
+
+def test_a_module_whose_file_is_known_as_it_begins_stops_at_its_first_line(pane, tmp_path):
+    file = tmp_path / "module.py"
+    begin_script(pane, file, SCRIPT, is_module=True, __file__=str(file))
+    at_host(pane, 1)
+    pane.say(do="break", file=str(file), line=13)
+    assert [one["line"] for one in breakpoints(pane, 1)] == [13]
+    pane.type("c")
+    assert variables(at_host(pane, 13))["total"] == "224"
+    pane.type("run")
+    at_host(pane, 1)
     pane.type("q")
     pane.wait("ended")
 
@@ -473,6 +487,7 @@ def test_after_detach_a_breakpoint_stops_again(pane):
 def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
     pane.say(do="commands", lines=["n", "p offs", "q"])
     pane.type(f"b {line('load')}")
+    assert pane.answer()[0].startswith("breakpoint 1 at")
     thread = pane.launch(kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), BLOCK=4)
     assert pane.view().frames
     thread.join(WAIT_S)
