@@ -5,6 +5,7 @@ python docs/pictures.py          # all; `debug`: that of the Debug pane alone
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import io
 import os
@@ -132,8 +133,11 @@ def draw_debugger() -> None:
 
 def main() -> None:
     """Run, draw, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("only", nargs="?", choices=["debug"], help="the Debug pane's alone")
+    only = parser.parse_args().only
     draw_debugger()
-    if sys.argv[1:] == ["debug"]:
+    if only:
         return
     interpreted = ("run", "--mode", "interpret")
     said = tkdebug(*interpreted, FAULTY)
