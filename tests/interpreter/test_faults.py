@@ -32,6 +32,16 @@ def test_missing_mask_on_a_load(budget):
     assert torch.equal(x, out)
 
 
+def test_hint_of_a_missing_mask_names_the_shape_of_rows():
+    x = torch.arange(100.0)
+    hints = [
+        only(compare(kernels.missing_mask, (4,), of, zeros(100), 100, BLOCK=32).faults).hint
+        for of in (x, x.view(5, 20), x.view(1, 100))
+    ]
+    flat = "this tl.load has no mask: pass mask=offsets < n, with n at most 100 for `x_ptr`"
+    assert hints == [flat, f"{flat}, or that of an axis of its shape, [5, 20]", flat]
+
+
 @BUDGETS
 def test_mask_with_one_element_too_many(budget):
     x, out = torch.arange(96.0), zeros(96)

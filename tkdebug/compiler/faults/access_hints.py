@@ -129,9 +129,12 @@ def _unmasked(
         )
     if offender.is_whole_tile:
         return f"this program's tile has no element of `{tensor.name}`: check {elsewhere}"
+    # Of a tile of rows the end is the row's, which only the shape says.
+    rows = sum(size > 1 for size in tensor.shape) > 1
     return (
         f"this {call} has no mask: pass mask=offsets < n, with n at most "
         f"{tensor.hull_elems} for `{tensor.name or 'the tensor'}`"
+        + (f", or that of an axis of its shape, {list(tensor.shape)}" if rows else "")
     )
 
 
