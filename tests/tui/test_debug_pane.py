@@ -232,7 +232,7 @@ async def test_the_command_line_takes_the_consoles_commands(tmp_path):
         log, command = app.query_one(AnswerLog), app.query_one(CommandLine)
         await pilot.press("right")
         for rest, answer in (
-            ("[0, 0, 0]", "acc[0, 0, 0] = "),
+            ("[0, 0]", "acc[0, 0] = "),
             ("1 / 0", "*** 1 / 0: ZeroDivisionError"),
             ("p '\\x1b[2J'", "'\\x1b[2J' = '\\x1b[2J'"),
             ("why acc[0, 1]", "computed at, the last line first"),
