@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class LentBuffer(NamedTuple):
-    """A buffer that another process is to read, and to fill with zeros again.
+    """A buffer that another process is to read.
 
     Attributes:
-        word_at: where in the memory that process writes a 0 after that.
+        word_at: where in the memory that process writes a 0 once it has read it.
         at: where it lies.
         size_bytes: of what is in it.
     """
@@ -45,7 +45,7 @@ class LentBuffer(NamedTuple):
 
 
 class ActivityBuffers(Protocol):
-    """Memory for what CUPTI records, with functions for it that take no GIL; CUPTI gets zeros.
+    """Memory for what CUPTI records, with functions for it that take no GIL.
 
     Attributes:
         requested: address of a CUpti_BuffersCallbackRequestFunc.

@@ -17,14 +17,12 @@ static uint32_t enabled;
 static int deaf;
 static struct { const uint8_t *data; size_t size; } queue[64];
 static int queued;
-/* Whether clients hand over buffers of zeros, and whether one was not. */
-static uint8_t zeroed, dirty;
 
 void fake_reset(uint32_t new_version)
 {
     version = new_version;
     subscribe_status = register_status = enable_status = flush_status = 0;
-    dropped = enabled = queued = deaf = zeroed = dirty = 0;
+    dropped = enabled = queued = deaf = 0;
 }
 void fake_statuses(int subscribe, int reg, int enable, int flush)
 {
@@ -67,15 +65,6 @@ int cuptiActivityEnable(int kind)
     enabled |= 1u << kind;
     return 0;
 }
-int cuptiActivitySetAttribute(int attribute, size_t *size, uint8_t *value)
-{
-    if (attribute != 5 || *size != 1)
-        return 1;
-    zeroed = *value;
-    return 0;
-}
-int fake_zeroed(void) { return zeroed; }
-int fake_dirty(void) { return dirty; }
 int cuptiActivityDisable(int kind) { enabled &= ~(1u << kind); return 0; }
 int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count)
 {
@@ -107,8 +96,6 @@ int cuptiActivityFlushAll(uint32_t flag)
             dropped++;
             continue;
         }
-        for (size_t at = 0; at < size && zeroed; at++)
-            dirty |= buffer[at];
         memcpy(buffer, queue[i].data, queue[i].size);
         completed(NULL, 0, buffer, size, queue[i].size);
     }

@@ -83,9 +83,7 @@ class PlainBuffers:
     def filled(self):
         found = []
         for one in self.lend():
-            end = one.at + one.size_bytes
-            found.append(self._memory[one.at : end])
-            self._memory[one.at : end] = bytes(one.size_bytes)
+            found.append(self._memory[one.at : one.at + one.size_bytes])
             self._memory[one.word_at] = 0
         return found
 

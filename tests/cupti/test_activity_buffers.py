@@ -86,20 +86,6 @@ def test_lent_buffers_are_read_where_they_lie_and_used_again():
     assert client.take() == (first, 4096)
 
 
-@pytest.mark.parametrize("way", ["filled", "take_back"])
-def test_buffer_is_zeroed_again(way):
-    client = Client(4096, 1)
-    buffer, _ = client.take()
-    client.give(buffer, b"\xff" * 4096)
-    if way == "filled":
-        client.buffers.filled()
-    else:
-        client.buffers.lend()
-        client.buffers.take_back()
-    assert client.take() == (buffer, 4096)
-    assert ctypes.string_at(buffer, 4096) == bytes(4096)
-
-
 def test_buffers_come_back_from_a_process_that_is_gone_but_for_those_of_cupti():
     client = Client(4096, 2)
     first, second = client.take()[0], client.take()[0]

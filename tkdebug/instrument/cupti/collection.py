@@ -19,7 +19,6 @@ from tkdebug.instrument.cupti.library import Cupti
 # gave no records at all there (CUDA 13.0).
 KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
-_ZEROED_BUFFERS = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 _CLOCK_TRIES = 3
 _CLOCK_ERROR_NS = 2000
@@ -60,8 +59,6 @@ class Collection:
         # As torch's profiler has it, which would change it for us.
         self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
         self.cupti.register(self.buffers.requested, self.buffers.completed)
-        # Else CUPTI does so, in the middle of a launch of the script's.
-        self._tell_zeroed(True)
         try:
             for kind in self._kinds:
                 self.cupti.call("cuptiActivityEnable", kind)
@@ -72,18 +69,8 @@ class Collection:
 
     def stop(self) -> None:
         """Record no more; what was recorded can still be taken."""
-        if self._enabled:
-            # Another client's buffers are not.
-            self._tell_zeroed(False)
         while self._enabled:
             self.cupti.status("cuptiActivityDisable", self._enabled.pop())
-
-    def _tell_zeroed(self, are_zeroed: bool) -> None:
-        size = ctypes.c_size_t(ctypes.sizeof(ctypes.c_uint8))
-        # A version that does not know of it zeroes them.
-        self.cupti.status(
-            "cuptiActivitySetAttribute", _ZEROED_BUFFERS, size, ctypes.c_uint8(are_zeroed)
-        )
 
     def leave_alone(self) -> None:
         """Have `stop` ask nothing of a CUPTI that would crash."""

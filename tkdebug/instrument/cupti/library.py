@@ -55,11 +55,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuptiActivityEnable": (ctypes.c_int,),
     "cuptiActivityDisable": (ctypes.c_int,),
     "cuptiActivityFlushAll": (ctypes.c_uint32,),
-    "cuptiActivitySetAttribute": (
-        ctypes.c_int,
-        ctypes.POINTER(ctypes.c_size_t),
-        ctypes.POINTER(ctypes.c_uint8),
-    ),
     "cuptiActivityGetNumDroppedRecords": (
         ctypes.c_void_p,
         ctypes.c_uint32,

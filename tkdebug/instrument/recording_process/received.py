@@ -140,9 +140,7 @@ class Received:
         assert memory is not None, "it was shown before"
         found = []
         for one in lent:
-            end = one.at + one.size_bytes
-            found.append(memory[one.at : end])
-            memory[one.at : end] = bytes(one.size_bytes)
+            found.append(memory[one.at : one.at + one.size_bytes])
             memory[one.word_at] = 0
         return tuple(found)
 

@@ -10,9 +10,8 @@ Another process can read them where they lie: behind a socket they would be copi
 with the GIL held. What it has read it gives back by itself, by one store into the memory.
 
 Invariants: there are `MAX_BUFFERS`, beyond which CUPTI gets none and counts what it drops; a buffer
-is CUPTI's, filled, lent, or free, never two of them; a free one is all zeros; memory is never
-returned to the system, since CUPTI may write until the process ends; no process waits for another
-one's lock.
+is CUPTI's, filled, lent, or free, never two of them; memory is never returned to the system, since
+CUPTI may write until the process ends; no process waits for another one's lock.
 """
 
 from __future__ import annotations
@@ -238,7 +237,6 @@ class ActivityBuffers:
         return [one for one in self._lent if self._memory[one.word_at] == _LENT]
 
     def _free(self, buffer: LentBuffer) -> None:
-        ctypes.memset(self._address + buffer.at, 0, buffer.size_bytes)
         # One byte of the word; the others are 0.
         self._memory[buffer.word_at] = _FREE
 
