@@ -42,6 +42,16 @@ def rows(x, y, stride, B: tl.constexpr):
 
 
 @tkdebug.jit
+def weighted(x, w, b, y, n, B: tl.constexpr):
+    cols = tl.arange(0, B)
+    mask = cols < n
+    row = tl.program_id(0) * n
+    value = tl.load(x + row + cols, mask=mask)
+    value = value * tl.load(w + cols, mask=mask) + tl.load(b + cols, mask=mask)
+    tl.store(y + row + cols, value, mask=mask)
+
+
+@tkdebug.jit
 def behind_a_loop(x, y, n, B: tl.constexpr):
     cols = tl.arange(0, B)
     total = tl.load(x + cols)
@@ -58,6 +68,11 @@ def _moved() -> None:
 def _rows() -> None:
     x = torch.zeros(2, BLOCK)
     rows[(2,)](x, x.clone(), x.stride(0), B=BLOCK)
+
+
+def _weighted() -> None:
+    x = torch.zeros(2, BLOCK - 4)
+    weighted[(2,)](x, x[0], x[1], x.clone(), BLOCK - 4, B=BLOCK)
 
 
 def _behind_a_loop() -> None:
@@ -100,6 +115,13 @@ def test_accesses_of_a_line_go_by_one_test():
     for run in (_moved, _rows):
         first, second = guards(llvm_ir(run))
         assert first == second != ""
+
+
+def test_tiles_that_no_program_moves_have_a_test_of_their_own():
+    row, weight, bias, stored = guards(llvm_ir(_weighted))
+    assert "" not in (row, weight)
+    assert (row, weight) == (stored, bias)
+    assert row != weight
 
 
 def test_what_follows_a_loop_has_a_test_of_its_own():

@@ -2,15 +2,17 @@
 
 A test at each access waits for what the access before it branched on, in code that is spread over
 what bad elements need; launches of few microseconds feel both. In a straight line of accesses one
-predicate says whether all of their tiles lie inside, and each access goes by it.
+predicate says whether all of their tiles lie inside, and each access goes by it: one for those
+that programs move, one for the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tkdebug.compiler.analysis.data_flow import backward
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.ir import Block, Operation
+from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType
@@ -30,6 +32,9 @@ _PLACING = names_of(
     arith.SubI,
     arith.MulI,
 )
+
+# What differs between programs.
+_BY_PROGRAM = names_of(tt.GetProgramId, tt.Load, tt.Atomic)
 
 
 def lower_tested_block(ctx: Lowering, probes: Probes, block: Block) -> Operation:
@@ -68,11 +73,27 @@ def _is_lowered_early(ctx: Lowering, op: Operation) -> bool:
 
 
 def _test_together(ctx: Lowering, probes: Probes, line: Sequence[Operation]) -> None:
-    """Test the tiles of all accesses whose places are known here, if there are several."""
+    """Test the tiles of accesses whose places are known here, those that are alike together.
+
+    Tiles that are the same in all programs are a group of their own: of a weight with fewer
+    elements than the block, for one, no program has all of its tile.
+    """
     sites = ((op, probes.tested(op)) for op in line)
     # Where a loaded pointer leads is known only once it is loaded.
     tiles = [tile_of(probes, op, site) for op, site in sites if site is not None and site.tensor]
-    if len(tiles) > 1:
-        tested, inside = tiles_are_inside(ctx, tiles)
-        if inside is not None:
-            probes.tested_early = dict.fromkeys(tested, inside)
+    for moves in (True, False):
+        group = [tile for tile in tiles if _is_moved(tile.pointer) == moves]
+        if len(group) > 1:
+            tested, inside = tiles_are_inside(ctx, group)
+            if inside is not None:
+                probes.tested_early |= dict.fromkeys(tested, inside)
+
+
+def _is_moved(pointer: Value) -> bool:
+    """Whether programs have a tile at different places."""
+    made = (value.defining_op for value in backward([pointer], _operands))
+    return any(op is not None and op.name in _BY_PROGRAM for op in made)
+
+
+def _operands(value: Value) -> Sequence[Value]:
+    return () if value.defining_op is None else value.defining_op.operands
