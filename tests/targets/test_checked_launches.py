@@ -425,7 +425,7 @@ def test_threads_lose_no_fault(printer, reported, x):
 
     def launch():
         for kernel in (scale, alike) * 25:
-            kernel[(2,)](x, x, 64, BLOCK=64)
+            kernel[(2,)](x, x, 128, BLOCK=64)
 
     with knobs.scope(check_launches="all"):
         threads = [threading.Thread(target=launch) for _ in range(4)]

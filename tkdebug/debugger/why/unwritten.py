@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.vectorization import mask_of
 from tkdebug.compiler.dialects import scf, tt, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
-from tkdebug.compiler.ir import Operation, Region
+from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
@@ -23,7 +24,6 @@ from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Elsewhere, elsewhere
 from tkdebug.debugger.why.access_finders import WriteFinder, bit_mask
 from tkdebug.debugger.why.answers import Why, sliced, traced
-from tkdebug.debugger.why.slice_lines import first_coordinate
 from tkdebug.debugger.why.tracing import Tracer
 from tkdebug.interpreter.memory.checked_access import loaded_type
 from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
@@ -167,11 +167,11 @@ def _addressed(
         return operands[0], run.full(operands[place], ir.tile(shape, ir.I1)), shape
     if ttng.AsyncTmaCopyLocalToGlobal.matches(op):
         shape = ir.shape_of(loaded_type(op))
-    elif tt.DescriptorStore.matches(op) or tt.DescriptorReduce.matches(op):
-        shape = ir.shape_of(op.operands[1].type)
-    elif tt.DescriptorScatter.matches(op):
-        shape = ir.shape_of(op.operands[1].type)
-        rows = tt.DescriptorScatter(op).rows.type
+    elif (block := _stored_block(op)) is not None:
+        shape = ir.shape_of(block.value.type)
+    elif (scatter := tt.DescriptorScatter.cast(op)) is not None:
+        shape = ir.shape_of(scatter.value.type)
+        rows = scatter.rows.type
         assert isinstance(operands[0], DescriptorTile)
         pointer, kept = row_access(run, operands[0], shape, operands[2], rows, operands[3])
         return pointer, kept, shape
@@ -180,6 +180,21 @@ def _addressed(
     assert isinstance(operands[0], DescriptorTile)
     pointer, mask = descriptor_access(run, operands[0], shape, operands[2:])
     return pointer, run.full(mask, ir.tile(shape, ir.I1)), shape
+
+
+def _stored_block(op: Operation) -> tt.DescriptorStore | tt.DescriptorReduce | None:
+    return tt.DescriptorStore.cast(op) or tt.DescriptorReduce.cast(op)
+
+
+def _coordinates(op: Operation) -> Sequence[Value]:
+    """Where an access through a descriptor that writes begins."""
+    copy, scatter = ttng.AsyncTmaCopyLocalToGlobal.cast(op), tt.DescriptorScatter.cast(op)
+    if copy is not None:
+        return copy.coordinates
+    if scatter is not None:
+        return scatter.rows, scatter.column
+    block = _stored_block(op)
+    return () if block is None else block.offsets
 
 
 def _mask_operand(op: Operation) -> int | None:
@@ -321,11 +336,8 @@ def _starts(tracer: Tracer, miss: Miss) -> Iterator[tuple[int, Tensor]]:
         if number >= 0:
             yield number, scalar
         return
-    place = _mask_operand(op)
-    wanted = (
-        op.operands[first_coordinate(op) :] if place is None else op.operands[place : place + 1]
-    )
-    for value in wanted:
+    mask = mask_of(op)
+    for value in _coordinates(op) if mask is None else (mask,):
         number = tracer.current.get(value, -1)
         data = tracer.instances[number].data if number >= 0 else None
         if data is not None:

@@ -104,9 +104,11 @@ class WideValues:
 
     def _results(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[Tensor] | None:
         if op.name in _CASTS:
-            return [self.of(op.operands[0], operands[0])]
-        if tt.Dot.matches(op):
-            a, b, total = map(self._full, op.operands[:3], operands)
+            (source,) = op.operands
+            return [self.of(source, *operands)]
+        dot = tt.Dot.cast(op)
+        if dot is not None:
+            a, b, total = map(self._full, (dot.a, dot.b, dot.accumulator), operands)
             return [a @ b + total]
         if tt.ExternElementwise.matches(op):
             view = tt.ExternElementwise(op)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
+from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES
 from tkdebug.compiler.dialects import arith, tt, ttg
 from tkdebug.compiler.ir import Operation, Value
@@ -94,15 +95,18 @@ class MisalignedArguments:
             return self._of_sum(
                 (one, axis, self._needed(one, value, needed)) for one in maker.operands
             )
-        if arith.Select.matches(maker):
-            return self._of_sum((one, axis, needed) for one in maker.operands[1:])
+        select = arith.Select.cast(maker)
+        if select is not None:
+            chosen = (select.true_value, select.false_value)
+            return self._of_sum((one, axis, needed) for one in chosen)
         if maker.name in _PRODUCTS:
             factors = [self._behind(one, axis, needed) for one in maker.operands]
             named = [found for found in factors if found]
             return frozenset().union(*named) if named else None
-        if maker.name in _MOVES or arith.ShLI.matches(maker):
-            return self._behind(maker.operands[0], _axis_before(maker, axis), needed)
-        return None
+        source = source_of(value, _MOVES | arith.ShLI.names)
+        if source is None:
+            return None
+        return self._behind(source, _axis_before(maker, source, axis), needed)
 
     def _of_sum(self, terms: Iterable[tuple[Value, int | None, int]]) -> Arguments | None:
         found = _NONE
@@ -126,9 +130,9 @@ class MisalignedArguments:
         return max(1, needed // unit_of(result.type)) if is_offset else needed
 
 
-def _axis_before(op: Operation, axis: int | None) -> int | None:
+def _axis_before(op: Operation, source: Value, axis: int | None) -> int | None:
     """The axis of an op's operand that is `axis` of its result; None where that has no such one."""
-    shape = shape_of(op.operands[0].type)
+    shape = shape_of(source.type)
     if axis is None or not shape:
         return None
     if tt.ExpandDims.matches(op):
