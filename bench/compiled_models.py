@@ -13,6 +13,7 @@ graph of calls, which has no host.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -440,10 +441,9 @@ class Worker:
 
     def measured(self, name):
         """The line of one model; of a worker that has died, its error."""
-        try:
+        # Of one that has died the output ends, which is reported below.
+        with contextlib.suppress(BrokenPipeError):
             print(name, file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            pass
         for line in self._process.stdout:
             if line.startswith("{") and '"model"' in line:
                 return json.loads(line)

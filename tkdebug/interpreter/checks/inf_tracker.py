@@ -36,6 +36,7 @@ from tkdebug.interpreter.checks.shadow_values import (
     ShadowValues,
     at_touched,
     stored_value,
+    updated_by,
 )
 from tkdebug.interpreter.checks.wide_values import WideValues
 from tkdebug.interpreter.evaluator import Evaluator
@@ -216,10 +217,7 @@ class InfTracker(ShadowValues[Origin]):
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
-        value = stored_value(access.op)
-        if value is not None and value in self.shadows:
-            tile = self._ev.full(self._ev.values[value], value.type)
-            self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
+        self._stored(access, updated_by(self._ev, access))
 
     def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
         value = stored_value(access.op)

@@ -42,6 +42,7 @@ from tkdebug.interpreter.checks.shadow_values import (
     at_touched,
     element_at,
     stored_value,
+    updated_by,
 )
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
@@ -225,10 +226,7 @@ class NarrowingTracker(ShadowValues[Narrowed]):
 
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
-        value = stored_value(access.op)
-        if value is not None and value in self.shadows:
-            tile = self._ev.full(self._ev.values[value], value.type)
-            self._stored(access, lambda: at_touched(tile, access.touch(), self._ev.first))
+        self._stored(access, updated_by(self._ev, access))
 
     def _stored(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
         value = stored_value(access.op)

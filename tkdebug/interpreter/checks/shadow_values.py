@@ -7,7 +7,7 @@ subclasses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -21,6 +21,7 @@ from tkdebug.interpreter.observers import Observer
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,17 @@ def at_touched(values: Tensor, touched: Touched, first: int) -> Tensor:
     rows = touched.programs - first if values.shape[0] > 1 else 0
     found: Tensor = whole[rows, touched.lanes]
     return found
+
+
+def updated_by(ev: Evaluator, access: ObservedAccess) -> Callable[[], Tensor]:
+    """What an atomic that `stored_value` knows updates memory with, as `at_touched` gives it."""
+
+    def elements() -> Tensor:
+        value = stored_value(access.op)
+        assert value is not None
+        return at_touched(ev.full(ev.values[value], value.type), access.touch(), ev.first)
+
+    return elements
 
 
 def element_at(values: Tensor, place: tuple[int, ...]) -> Tensor:

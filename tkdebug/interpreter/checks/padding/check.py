@@ -36,7 +36,12 @@ from tkdebug.interpreter.checks.padding.flow import (
 )
 from tkdebug.interpreter.checks.padding.worlds import Worlds
 from tkdebug.interpreter.checks.shadow_flow import united
-from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, at_touched, stored_value
+from tkdebug.interpreter.checks.shadow_values import (
+    Origin,
+    ShadowValues,
+    stored_value,
+    updated_by,
+)
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
@@ -305,10 +310,7 @@ class PaddingTracker(ShadowValues[Origin]):
     def atomic(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before an atomic."""
         self._ev.follow(self, False)
-        value = stored_value(access.op)
-        if value is not None:
-            tile = self._ev.full(self._ev.values[value], value.type)
-            self._compare(access, lambda: at_touched(tile, access.touch(), self._ev.first))
+        self._compare(access, updated_by(self._ev, access))
 
     def _compare(self, access: ObservedAccess, stored: Callable[[], Tensor]) -> None:
         value = stored_value(access.op)
