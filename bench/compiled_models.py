@@ -451,7 +451,8 @@ class Worker:
 
     def close(self):
         """End it."""
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
 
 
@@ -507,6 +508,9 @@ def geometric_mean(values):
 
 
 def main(names):
+    unknown = [name for name in names if name not in MODELS]
+    if unknown:
+        raise SystemExit(f"no model {', '.join(unknown)}; there are {', '.join(MODELS)}")
     names = names or list(MODELS)
     threads = os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "as torch chooses")
     print(f"TORCHINDUCTOR_COMPILE_THREADS: {threads}", flush=True)
