@@ -120,7 +120,7 @@ def deal(x, out, BLOCK: tl.constexpr, HANDS: tl.constexpr, AT_ONCE: tl.constexpr
 
 
 def few_elements(form, size):
-    rows = 64 * size
+    rows = size * size // 8
     x, out = torch.ones((rows, 8), device=DEVICE), torch.empty(rows, device=DEVICE)
     many = 1 if form == "planted" else 64
     return lambda: largest_of_rows[(rows // many,)](x, out, rows, N=8, ROWS=many)
@@ -168,10 +168,10 @@ def permuted(form, size):
 
 
 def dealt(form, size):
-    x = torch.ones(512 * size, dtype=torch.float16, device=DEVICE)
+    x = torch.ones(4 * size * size, dtype=torch.float16, device=DEVICE)
     out = torch.empty_like(x)
     at_once = form != "planted"
-    return lambda: deal[(size // 4,)](x, out, BLOCK=2048, HANDS=64, AT_ONCE=at_once)
+    return lambda: deal[(x.numel() // 2048,)](x, out, BLOCK=2048, HANDS=64, AT_ONCE=at_once)
 
 
 CASES = {
