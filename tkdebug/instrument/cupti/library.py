@@ -60,11 +60,15 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
         ctypes.c_uint32,
         ctypes.POINTER(ctypes.c_size_t),
     ),
-    "cuptiGetTimestamp": (ctypes.POINTER(ctypes.c_uint64),),
     "cuptiSetThreadIdType": (ctypes.c_int,),
     "cuptiSubscribe": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p),
     "cuptiUnsubscribe": (ctypes.c_void_p,),
 }
+
+
+# Holds the GIL: a thread that waits for it would take it in the middle of a reading, which is right
+# to as much as that takes. The function returns at once.
+_TIMESTAMP = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))
 
 
 class CuptiError(TkError):
@@ -154,6 +158,7 @@ def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
         function = getattr(library, name)
         function.argtypes, function.restype = types, ctypes.c_int
         found[name] = function
+    found["cuptiGetTimestamp"] = _TIMESTAMP(("cuptiGetTimestamp", library))
     return found
 
 
