@@ -172,7 +172,7 @@ def local_dram_bytes(facts: KernelFacts, machine: Machine) -> float:
 
 
 def tensor_dram_bytes(facts: KernelFacts) -> float:
-    """Of tensors, from and to memory; operands of products that fit the second-level cache lie there."""
+    """Of tensors, from and to memory; operands of products that fit a cache lie there."""
     moved = facts.read_bytes + facts.written_bytes
     return 0 if facts.dots and moved < _CACHED_BYTES else moved
 
