@@ -71,5 +71,5 @@ def test_operations_of_torch_are_noted_where_asked_for(tmp_path, monkeypatch):
 
 
 def test_path_that_cannot_be_written_is_one_clear_error(tmp_path):
-    with pytest.raises(SessionError, match="not a regular file"):
+    with pytest.raises(SessionError, match="is a directory; give a file name"):
         tkdebug.record(tmp_path)

@@ -172,7 +172,7 @@ class GpuRecording:
             self._try_again(self._recording)
 
     def _hindrance(self) -> str | None:
-        """Why CUPTI is not to be asked; where nothing hinders, it is this recording's from now on."""
+        """Why CUPTI is not to be asked; where nothing hinders, this recording has it now."""
         if os.environ.get(_CORE_DUMPS) == "1":
             return _BESIDE_CORE_DUMPS
         if _Client.recording is not None and _Client.process == os.getpid():
