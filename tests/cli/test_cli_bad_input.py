@@ -233,7 +233,7 @@ COMPILING = (
     ("debug", "--target", ["-c", "c"]),
     ("passes", "--target", []),
     ("lines", "--target", []),
-    ("advise", "--arch", []),
+    ("advise", "--target", []),
 )
 NOT_COMPILED_FOR = (
     f"that this version of tkdebug compiles for ({', '.join(TARGETS)})"  # a GPU, and none of ours

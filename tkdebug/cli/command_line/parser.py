@@ -199,6 +199,7 @@ def _add_advise(add: AddCommand) -> None:
     advise.add_argument("target", metavar="script.py|run.tkd")
     advise.add_argument("-m", dest="module", action="store_true", help="the target is a module")
     advise.add_argument(
+        "--target",
         "--arch",
         dest="native_target",
         metavar="ARCH",
