@@ -104,10 +104,11 @@ class ValueWatch:
         if self._missed_grids > 0:
             return f"watch {text}: its programs are in no grid; the largest is {self._largest_grid}"
         if self.seen > self.kept:
+            room = _size(int(KNOBS.watch_buffer_bytes))
             return (
                 f"watch {text}: {self.kept:,} of {self.seen:,} values were kept, there was no room "
                 "for more; choose programs (@0) or a condition ( if iteration == 3), or have "
-                f"TKDEBUG_WATCH_BUFFER say more than {_size(int(KNOBS.watch_buffer_bytes))} a launch"
+                f"TKDEBUG_WATCH_BUFFER say more than {room} a launch"
             )
         if not self.seen:
             return f"watch {text}: its condition held for no value"
