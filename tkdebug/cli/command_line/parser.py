@@ -47,6 +47,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaints quote what was typed without letting it act on the terminal."""
 
     def error(self, message: str) -> NoReturn:
+        # Of plugins alone.
+        message = message.replace("(choose from )", "(no plugin is installed that adds one)")
         super().error(visible_line(message))
 
 
