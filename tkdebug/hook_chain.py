@@ -214,17 +214,20 @@ class HookChain:
     def renew_locks(self) -> None:
         """As a forked child has to."""
         self._lock = threading.Lock()
+        # Held while hooks are told of CUDA's first use; reentrant, as they may use it.
+        self._starting = threading.RLock()
         # CUDA is the parent's.
         self._make_buffers = None
 
     def add(self, hook: Hook) -> None:
         """Append `hook`; the same object twice is a no-op."""
-        with self._lock:
-            if any(h is hook for h in self._hooks):
-                return
-            self._set((*self._hooks, hook))
-        if self._make_buffers is not None and hook.device is not None:
-            self._guarded(hook.device, self._make_buffers)
+        with self._starting:
+            with self._lock:
+                if any(h is hook for h in self._hooks):
+                    return
+                self._set((*self._hooks, hook))
+            if self._make_buffers is not None and hook.device is not None:
+                self._guarded(hook.device, self._make_buffers)
 
     def remove(self, hook: Hook) -> None:
         """Take `hook` out; one that is not there is a no-op."""
@@ -248,14 +251,17 @@ class HookChain:
             self._set(self._hooks)
 
     def device_used(self, make_buffers: Callable[[], ActivityBuffers]) -> None:
-        """Report that CUDA is in use in this process; only the first time does anything."""
-        with self._lock:
+        """Report that CUDA is in use in this process; only the first time does anything.
+
+        Other threads wait until all hooks know, so that what they launch is recorded alike.
+        """
+        with self._starting:
             if self._make_buffers is not None:
                 return
             self._make_buffers = make_buffers
-        for hook in self._hooks:
-            if hook.device is not None:
-                self._guarded(hook.device, make_buffers)
+            for hook in self._hooks:
+                if hook.device is not None:
+                    self._guarded(hook.device, make_buffers)
 
     def profiler(self, is_taken: bool) -> None:
         """Report that torch's profiler takes CUPTI now, or has given it back."""

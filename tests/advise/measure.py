@@ -1,14 +1,18 @@
 """Times of the planted forms and of the better ones, on a GPU; a line of JSON each.
 
-python tests/advise/measure.py SIZE FILE…
+python tests/advise/measure.py [--compiler triton] SIZE FILE…
+
+Kernels are compiled by tkdebug, whose code predictions are for, or by an installed Triton.
 """
 
+import argparse
 import json
 import runpy
-import sys
 from pathlib import Path
 
 import torch
+
+import tkdebug
 
 
 def time_us(launch, repeats=20):
@@ -29,13 +33,19 @@ def time_us(launch, repeats=20):
 
 
 def main():
-    size, *files = sys.argv[1:]
-    for file in files:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--compiler", choices=("tkdebug", "triton"), default="tkdebug")
+    parser.add_argument("size", type=int)
+    parser.add_argument("files", nargs="+")
+    arguments = parser.parse_args()
+    if arguments.compiler == "tkdebug":
+        tkdebug.install(mode="native")
+    for file in arguments.files:
         for name, case in runpy.run_path(file)["CASES"].items():
-            row = {"file": Path(file).stem, "case": name}
+            row = {"file": Path(file).stem, "case": name, "compiler": arguments.compiler}
             for form in ("planted", "better"):
                 try:
-                    row[form] = round(time_us(case(form, int(size))), 1)
+                    row[form] = round(time_us(case(form, arguments.size)), 1)
                 except Exception as error:
                     row[form] = f"{type(error).__name__}: {str(error)[:120]}"
             print(json.dumps(row), flush=True)

@@ -1,4 +1,4 @@
-"""Advice on kernels of which the cause is known. `corpus.py` scores all of them."""
+"""Advice on kernels of which the cause is known. `advised_kernels.py` scores all of them."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tkdebug.cli import main
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.instrument.renderers.advice_formats import advice_text
 
-# One for each way in which facts are gathered; `corpus.py` has the others.
+# One for each way in which facts are gathered; `advised_kernels.py` has the others.
 SOME = (
     ("memory_first", "column_sum"),
     ("memory_more", "apply_weights"),
@@ -68,6 +68,14 @@ def test_more_stages_are_not_advised_where_shared_memory_does_not_hold_them(monk
 def test_tiles_that_fit_their_threads_are_not_called_small():
     remarks = corpus.run("held_out_tiles", "few_elements", form="better").remarks
     assert remarks == ()
+
+
+def test_spills_that_no_cache_holds_go_to_memory():
+    told = corpus.run("held_out_tiles", "rms_norm_of_a_warp", 16)
+    line, kind = corpus.planted_at("held_out_tiles", "rms_norm")
+    assert corpus.rank(told, line, kind) == 1
+    # Eight programs of a warp on each multiprocessor hold 3 KB of spills a thread: 100 MB.
+    assert told.cost.resources_ns["memory"] > 1.5 * told.cost.roof_ns
 
 
 def test_fp64_is_named_where_it_is_slow_and_not_where_memory_is_slower():

@@ -18,13 +18,16 @@ static uint8_t left_out[807];
 static int deaf;
 static struct { const uint8_t *data; size_t size; } queue[64];
 static int queued;
+static int timestamp_takes_ns;
 
 void fake_reset(uint32_t new_version)
 {
     version = new_version;
     subscribe_status = register_status = enable_status = flush_status = 0;
     dropped = enabled = queued = deaf = 0;
+    timestamp_takes_ns = 0;
 }
+void fake_slow_timestamps(int takes_ns) { timestamp_takes_ns = takes_ns; }
 void fake_statuses(int subscribe, int reg, int enable, int flush)
 {
     subscribe_status = subscribe;
@@ -87,7 +90,9 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *co
 /* As CUPTI's, whose clock was found to be this one. */
 int cuptiGetTimestamp(uint64_t *answer)
 {
-    struct timespec now;
+    struct timespec now, slept = {0, timestamp_takes_ns};
+    if (timestamp_takes_ns)
+        nanosleep(&slept, NULL);
     clock_gettime(CLOCK_REALTIME, &now);
     *answer = now.tv_sec * 1000000000ull + now.tv_nsec;
     return 0;

@@ -1,9 +1,10 @@
+import threading
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS, Hook, HookChain
 from tkdebug.runtime.cuda import first_use
 
 
@@ -63,3 +64,29 @@ def test_profiler_of_torch_has_the_functions():
 
     assert all(hasattr(real, name) for name in ("_prepare_profiler", "_enable_profiler"))
     assert hasattr(real, "_disable_profiler")
+
+
+def test_other_threads_launch_once_hooks_know_of_cuda():
+    chain, order = HookChain(), []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def on_device(make_buffers):
+        begun.set()
+        may_end.wait(20)
+        order.append("hook")
+
+    def second():
+        chain.device_used(list)
+        order.append("launch of another thread")
+
+    chain.add(Hook(device=on_device))
+    threads = [threading.Thread(target=chain.device_used, args=(list,))]
+    threads[0].start()
+    assert begun.wait(20)
+    threads.append(threading.Thread(target=second))
+    threads[1].start()
+    threads[1].join(0.1)
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["hook", "launch of another thread"]

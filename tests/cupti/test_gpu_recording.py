@@ -382,3 +382,16 @@ def test_chrome_trace_has_a_track_of_the_gpus_stream(session):
         ("memcpy HtoD", "other memcpy"),
         ("relu", "other kernel"),
     ]
+
+
+def test_tree_for_hatchet_has_others_under_a_type_of_their_own(session):
+    (root,) = json.loads("".join(render(session, "hatchet")))
+    found = [(*child["frame"].values(), child["metrics"]["count"]) for child in root["children"]]
+    assert sorted(found) == [
+        ("add", "kernel", 2),
+        ("captured", "kernel", 1),
+        ("memcpy HtoD", "other memcpy", 1),
+        ("relu", "other kernel", 1),
+    ]
+    (relu,) = [child for child in root["children"] if child["frame"]["name"] == "relu"]
+    assert relu["metrics"]["time (ns)"] > 0

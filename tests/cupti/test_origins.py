@@ -137,9 +137,11 @@ def test_reports_tell_what_lines_launched(gpu, tmp_path):
         with op_origins(recorder.note_operation):
             line = here() + 1
             torch.ones(4).sum()
+        step = SCOPES.enter("step 1")
         start_ns = time.time_ns()
         code = test_reports_tell_what_lines_launched.__code__
         recorder.note_operation(start_ns, start_ns + 1_000_000, code, line)
+        SCOPES.exit(step)
         call = made.runtime_call(start_ns + 500_000, 9, threading.get_native_id())
         kernel = made.kernel("sum", start=start_ns + 600_000, end=start_ns + 600_300, call=9)
         gpu.deliver(call, kernel, made.kernel("other", start=1, end=101, call=77))
@@ -155,3 +157,8 @@ def test_reports_tell_what_lines_launched(gpu, tmp_path):
         assert [one["line"] for one in data["origins"]] == [line, None]
         trace = "".join(render(session, "chrome-trace"))
         assert f"test_origins.py:{line} in" in trace
+        (root,) = json.loads("".join(render(session, "hatchet")))
+        other, scope = sorted(root["children"], key=lambda child: child["frame"]["name"])
+        assert scope["frame"] == {"name": "step 1", "type": "scope"}
+        assert [child["frame"]["name"] for child in scope["children"]] == ["sum"]
+        assert (other["frame"]["name"], other["metrics"]["time (ns)"]) == ("other", 100)

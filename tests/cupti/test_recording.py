@@ -1,3 +1,5 @@
+import itertools
+import sys
 import threading
 import time
 
@@ -8,7 +10,7 @@ from tkdebug.instrument.activities import unpacked
 from tkdebug.instrument.cupti import library
 from tkdebug.instrument.cupti.activity_join import ActivityJoin
 from tkdebug.instrument.cupti.collection import Collection, names_at
-from tkdebug.instrument.cupti.joining import Made
+from tkdebug.instrument.cupti.joining import CallJoiner, Calls, Made
 from tkdebug.instrument.cupti.layouts import LAUNCH_CALLBACK
 from tkdebug.instrument.cupti.library import Cupti, CuptiError
 from tkdebug.instrument.cupti.recording import DeviceRecording, JoinHere
@@ -272,6 +274,35 @@ def test_refusal_of_cupti_is_named(fake, buffers, statuses, name):
         Collection(Cupti(fake.path), buffers).start()
     assert name in str(caught.value)
     assert fake.enabled == set()
+
+
+def test_clock_is_read_without_other_threads_in_between(fake, buffers):
+    fake.library.fake_slow_timestamps(1_000_000)
+    done = threading.Event()
+    busy = threading.Thread(target=lambda: all(not done.is_set() for _ in itertools.count()))
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.2)
+    try:
+        busy.start()
+        clock = Collection(Cupti(fake.path), buffers).clock()
+    finally:
+        done.set()
+        sys.setswitchinterval(switch_s)
+        busy.join()
+    assert clock.error_ns < 50_000_000
+
+
+def test_launches_in_quick_succession_have_their_own_calls():
+    """The clock's error is larger than what lies between two launches."""
+    import numpy as np
+
+    joiner = CallJoiner()
+    numbers = range(100)
+    launches = [Made(n, ME, 8000 * n, 8000 * n + 7000, (n, 1, 1)) for n in numbers]
+    starts = np.array([8000 * n + 3000 for n in numbers])
+    joiner.add(reversed(launches), Calls(np.full(100, ME), starts, np.arange(100)))
+    joined = joiner.join(10_000)
+    assert {call: made.launch for call, made in joined.launches.items()} == {n: n for n in numbers}
 
 
 def test_thread_of_the_recording_makes_rounds_and_ends(fake, buffers):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from tkdebug.instrument.recording_process import client
 from tkdebug.instrument.recording_process.packing import UNLIKE
 from tkdebug.instrument.recording_process.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_file.store import SessionStore
 from tkdebug.knobs import KNOBS
 from tkdebug.scopes import SCOPES
 from tkdebug.storage import stored
@@ -262,7 +264,7 @@ def test_killed_process_is_one_line_and_the_script_goes_on(path, capfd):
     launch("last")
     recorder.stop(0)
     err = capfd.readouterr().err
-    assert "recording stopped: the recording process was killed" in err
+    assert "recording stopped: the recording process was killed; dmesg says" in err
     assert err.count("\n") == 1
     found = launches_of(path)
     assert found[0].kernel == "packed"
@@ -290,6 +292,18 @@ print("done")
     assert "recording stopped: " in done.stderr
     with Session.open(path) as session:
         assert session.run().end_ns is None
+
+
+def test_full_disk_is_reported_once_where_the_process_would_take_over(path, monkeypatch, capfd):
+    def full(self, rows):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(SessionStore, "write", full)
+    with Recorder(path, output=False) as recorder:
+        launch()
+        assert recorder._sink.move() is None
+        assert recorder._sink.process is None
+    assert capfd.readouterr().err.count("recording stopped: database or disk is full") == 1
 
 
 def test_forked_child_records_for_itself(path):

@@ -15,6 +15,7 @@ from tkdebug.advice.model import (
     grid_s,
     resource_seconds,
     steady_s,
+    tensor_dram_bytes,
 )
 from tkdebug.advice.records import LaunchCost, LineCost, Remark
 from tkdebug.advice.rules import RULES, look_at
@@ -133,7 +134,7 @@ def _time(seconds: float) -> str:
 def _cost(launch: Launch, now_s: float, launch_id: int) -> LaunchCost:
     facts, machine, work = launch.facts, launch.machine, launch.work
     bound, share = bound_of(work, machine)
-    memory_s = work.dram_bytes / machine.dram_bytes_per_s
+    memory_s = tensor_dram_bytes(facts) / machine.dram_bytes_per_s
     return LaunchCost(
         kernel=facts.kernel,
         kernel_hash=facts.kernel_hash,

@@ -32,6 +32,7 @@ class Machine:
         mma_share: what mma.sync reaches of that where warpgroup instructions reach all of it.
         warps_per_cycle: instructions of a warp that each pipe of a multiprocessor takes a cycle.
         l1_bytes: of the first-level cache and shared memory of a multiprocessor, together.
+        l2_bytes: that the second-level cache holds.
         memory_latency_s: of a load from memory.
         basis: where its figures are from, to be read behind its name.
     """
@@ -45,6 +46,7 @@ class Machine:
     mma_share: float
     warps_per_cycle: Mapping[str, float]
     l1_bytes: int
+    l2_bytes: int
     memory_latency_s: float = 600e-9
     basis: str = "by its data sheet"
 
@@ -62,18 +64,18 @@ _HOPPER = {**_AMPERE, "fp32": 4, "fp64": 2}
 MACHINES: Mapping[str, Machine] = {
     "sm_80": Machine(
         "A100 SXM 80 GB", 108, 1.41e9, 2.04e12, 9e12,
-        {8: 624e12, 16: 312e12, TF32_BITS: 156e12, 64: 19.5e12}, 1.0, _AMPERE, 192 << 10,
+        {8: 624e12, 16: 312e12, TF32_BITS: 156e12, 64: 19.5e12}, 1.0, _AMPERE, 192 << 10, 40 << 20,
     ),
     "sm_86": Machine(
         "A10", 72, 1.7e9, 0.6e12, 2.2e12,
-        {8: 250e12, 16: 125e12, TF32_BITS: 62.5e12}, 1.0, _CONSUMER, 128 << 10,
+        {8: 250e12, 16: 125e12, TF32_BITS: 62.5e12}, 1.0, _CONSUMER, 128 << 10, 6 << 20,
     ),
     "sm_89": Machine(
         "L40S", 142, 2.5e9, 0.864e12, 4.5e12,
-        {8: 733e12, 16: 362e12, TF32_BITS: 183e12}, 1.0, _CONSUMER, 128 << 10,
+        {8: 733e12, 16: 362e12, TF32_BITS: 183e12}, 1.0, _CONSUMER, 128 << 10, 96 << 20,
     ),
     "sm_90a": Machine(
         "H100 SXM", 132, 1.755e9, 3.35e12, 14e12,
-        {8: 1979e12, 16: 989e12, TF32_BITS: 494e12, 64: 67e12}, 0.62, _HOPPER, 256 << 10,
+        {8: 1979e12, 16: 989e12, TF32_BITS: 494e12, 64: 67e12}, 0.62, _HOPPER, 256 << 10, 50 << 20,
     ),
 }  # fmt: skip

@@ -45,7 +45,7 @@ class Work:
     """What a launch asks of each resource.
 
     Attributes:
-        dram_bytes: moved from and to memory, each sector once.
+        dram_bytes: moved from and to memory, each sector once, and spills that no cache holds.
         l2_bytes: moved from and to the second-level cache.
         l1_wavefronts: of 128 bytes, through the first-level cache and shared memory.
         pipes: instructions of warps by pipe; "issue" is all of them.
@@ -162,8 +162,17 @@ def local_l2_bytes(facts: KernelFacts, machine: Machine) -> float:
     return sum(facts.local_lines.values()) * LINE_BYTES * (1 - room / held)
 
 
-def _dram_bytes(facts: KernelFacts) -> float:
-    """From and to memory; operands of products that fit the second-level cache lie there."""
+def local_dram_bytes(facts: KernelFacts, machine: Machine) -> float:
+    """Of local memory, from and to memory: what the second-level cache has no room for."""
+    threads = max(1, facts.occupancy.blocks) * facts.num_warps * 32
+    held = machine.sms * threads * facts.local_bytes
+    if held <= machine.l2_bytes:
+        return 0.0
+    return local_l2_bytes(facts, machine) * (1 - machine.l2_bytes / held)
+
+
+def tensor_dram_bytes(facts: KernelFacts) -> float:
+    """Of tensors, from and to memory; operands of products that fit a cache lie there."""
     moved = facts.read_bytes + facts.written_bytes
     return 0 if facts.dots and moved < _CACHED_BYTES else moved
 
@@ -178,7 +187,7 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
     local = sum(facts.local_lines.values())
     direct = [a for a in facts.accesses if a.path != "bulk"]
     return Work(
-        dram_bytes=_dram_bytes(facts),
+        dram_bytes=tensor_dram_bytes(facts) + local_dram_bytes(facts, machine),
         l2_bytes=sum(map(l2_bytes, facts.accesses)) + local_l2_bytes(facts, machine),
         l1_wavefronts=sum(a.executions * a.lines for a in direct) + shared + local,
         pipes=pipes,

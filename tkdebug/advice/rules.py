@@ -8,7 +8,7 @@ from dataclasses import replace
 from tkdebug.advice.facts import GATHER, AccessFacts, KernelFacts, LineCode
 from tkdebug.advice.findings import Finding, Launch, Rule, accesses_by_line, of_tensors, without
 from tkdebug.advice.machines import SECTOR_BYTES, Machine
-from tkdebug.advice.model import l2_bytes, local_l2_bytes, steady_s, work_of
+from tkdebug.advice.model import l2_bytes, local_dram_bytes, local_l2_bytes, steady_s, work_of
 from tkdebug.advice.product_rules import broadcasting, small_products, tensor_cores
 from tkdebug.advice.tile_rules import small_tiles
 from tkdebug.advice.waiting_rules import atomics, pipelining
@@ -188,6 +188,7 @@ def spills(launch: Launch) -> Iterator[Finding]:
         launch.work,
         l1_wavefronts=launch.work.l1_wavefronts - total,
         l2_bytes=launch.work.l2_bytes - local_l2_bytes(facts, launch.machine),
+        dram_bytes=launch.work.dram_bytes - local_dram_bytes(facts, launch.machine),
         pipes=without(launch.work.pipes, {"lsu": total, "issue": total}),
     )
     message = (

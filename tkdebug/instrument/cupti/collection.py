@@ -29,8 +29,9 @@ KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
 _CHOOSE_CALLS = "cuptiActivityEnableDriverApi"
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
-_CLOCK_TRIES = 3
-_CLOCK_ERROR_NS = 2000
+# A launch of a loop begins some microseconds after the call of the one before.
+_CLOCK_TRIES = 20
+_CLOCK_ERROR_NS = 500
 
 
 class Collection:
@@ -148,7 +149,6 @@ class Collection:
             there = self.cupti.timestamp_ns()
             after = time.time_ns()
             found.append(Clock((before + after) // 2 - there, (after - before) // 2 + 1))
-            # Each call gives the GIL up, and the script may have to wait to get it back.
             if found[-1].error_ns <= _CLOCK_ERROR_NS:
                 break
         return min(found, key=lambda clock: clock.error_ns)

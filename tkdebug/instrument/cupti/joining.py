@@ -96,11 +96,16 @@ class CallJoiner:
             places = np.flatnonzero(calls.thread == thread)
             places = places[np.argsort(calls.start_ns[places], kind="stable")]
             starts = calls.start_ns[places]
+            own.sort(key=lambda one: one.before_ns)
             first = np.searchsorted(starts, [one.before_ns - slack_ns for one in own])
+            after_last = 0
             for one, at in zip(own, first.tolist(), strict=True):
+                # A call is of one launch: that of the one before may be in reach of the slack.
+                at = max(at, after_last)
                 if at < len(starts) and starts[at] <= one.after_ns + slack_ns:
                     found.launches[int(calls.correlation[places[at]])] = one
                     used[places[at]] = True
+                    after_last = at + 1
                 elif len(starts) and starts[-1] > one.after_ns + self.patience_ns:
                     found.lost.append(one.launch)
                 else:

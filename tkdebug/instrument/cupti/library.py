@@ -60,7 +60,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
         ctypes.c_uint32,
         ctypes.POINTER(ctypes.c_size_t),
     ),
-    "cuptiGetTimestamp": (ctypes.POINTER(ctypes.c_uint64),),
     "cuptiSetThreadIdType": (ctypes.c_int,),
     "cuptiSubscribe": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p),
     "cuptiUnsubscribe": (ctypes.c_void_p,),
@@ -69,6 +68,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 _NEWER_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuptiActivityEnableDriverApi": (ctypes.c_uint32, ctypes.c_uint8),
 }
+
+
+# Holds the GIL: a thread that waits for it would take it in the middle of a reading, which is right
+# to as much as that takes. The function returns at once.
+_TIMESTAMP = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))
 
 
 class CuptiError(TkError):
@@ -163,6 +167,7 @@ def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
         function = getattr(library, name)
         function.argtypes, function.restype = types, ctypes.c_int
         found[name] = function
+    found["cuptiGetTimestamp"] = _TIMESTAMP(("cuptiGetTimestamp", library))
     return found
 
 

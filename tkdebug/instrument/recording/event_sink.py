@@ -73,6 +73,10 @@ class EventSink:
                 return self.process
             # First, as a signal handler may come here, too.
             self._may_move = False
+            # What cannot be stored here cannot be there.
+            self._writer.rest()
+            if self._writer.error is not None:
+                return None
             # Most runs without a GPU end before they need it.
             from tkdebug.instrument.recording_process.client import CannotStart, RecordingProcess
 

@@ -40,6 +40,9 @@ from tkdebug.terminal_text import tell
 START_S = 20.0
 DRAIN_S = 60.0
 _POLL_S = 0.05
+_WAS_KILLED = "the recording process was killed"
+_AFTER_KILL = "dmesg says whether it was for want of memory"
+_AFTER_FAILURE = "check that the file is there and the disk has room"
 _PROGRAM = (
     "import os, sys; os.fork() and os._exit(0); sys.path += {path}; "
     "from tkdebug.instrument.recording_process.process import main; main()"
@@ -174,6 +177,7 @@ class RecordingProcess:
         try:
             socket.send_fds(self._descriptors, [b"m"], [descriptor])
         except OSError as error:
+            self._take_answers()  # where it was killed, that says so
             self._fail(str(error))
         self.send("memory")
 
@@ -248,7 +252,7 @@ class RecordingProcess:
                 self._answer(kind, *parts)
         except ChannelClosed:
             if not self._is_done:
-                self._fail("the recording process was killed")
+                self._fail(_WAS_KILLED)
 
     def _answer(self, kind: str, *parts: Any) -> None:
         if kind == "ready":
@@ -276,10 +280,8 @@ class RecordingProcess:
         if self.failed is not None:
             self.failed()
         if self._is_ready:
-            tell(
-                f"{self.path}: recording stopped: {reason}; "
-                "check that the file is there and the disk has room"
-            )
+            then = _AFTER_KILL if reason == _WAS_KILLED else _AFTER_FAILURE
+            tell(f"{self.path}: recording stopped: {reason}; {then}")
         with contextlib.suppress(OSError):
             self._close()
 

@@ -3,13 +3,18 @@
 The format is hatchet's literal one (`GraphFrame.from_literal`), which Proton's profiles have, too:
 a list of roots, each with `frame`, `metrics` and `children`. `time (ns)` is named as Proton names
 it. hatchet's views are of `time` where none is named, which its other readers have in microseconds.
+What others launched has a type that begins with "other", and is under the scopes of the line that
+launched it, where that was recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tkdebug.instrument.activities import recorded_activities
+from tkdebug.instrument.analyses.kernel_names import activity_name
+from tkdebug.instrument.analyses.origin_totals import recorded_origins
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.json_format import recorded_launches
@@ -18,7 +23,7 @@ from tkdebug.instrument.session import Session
 
 @dataclass(slots=True)
 class _Node:
-    """A scope or a kernel.
+    """A scope or a kernel, or a copy of others.
 
     Attributes:
         total_ns: of its own launches that were timed.
@@ -32,18 +37,36 @@ class _Node:
     def child(self, kind: str, name: str) -> _Node:
         return self.children.setdefault((kind, name), _Node(kind))
 
+    def below(self, scopes: Sequence[str]) -> _Node:
+        """The innermost of these scopes."""
+        node = self
+        for scope in scopes:
+            node = node.child("scope", scope)
+        return node
+
+    def add(self, duration_ns: int) -> None:
+        """Count a launch."""
+        self.count += 1
+        self.total_ns += duration_ns
+
 
 def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     """The tree in one piece; faults are not in it."""
     root = _Node("root")
     for launch in recorded_launches(session):
-        node = root
-        for scope in launch.scopes:
-            node = node.child("scope", scope)
-        node = node.child("kernel", launch.kernel)
-        node.count += 1
-        node.total_ns += launch.duration_ns or 0
+        root.below(launch.scopes).child("kernel", launch.kernel).add(launch.duration_ns or 0)
+    _add_others(session, root)
     yield json_text([_literal("ROOT", root)], indent=1) + "\n"
+
+
+def _add_others(session: Session, root: _Node) -> None:
+    origins = recorded_origins(session)
+    for activity in recorded_activities(session):
+        if not activity.launch:
+            origin = origins.get((activity.process, activity.origin))
+            node = root if origin is None else root.below(origin.scopes)
+            name = activity_name(activity.kind, activity.name, activity.graph > 0)
+            node.child(f"other {activity.kind}", name).add(activity.duration_ns)
 
 
 def _literal(name: str, node: _Node) -> dict[str, object]:
