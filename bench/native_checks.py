@@ -29,7 +29,7 @@ sys.argv[1:1] = ["--with", "tkdebug"]
 import native_worker  # noqa: E402
 import triton  # noqa: E402
 from kernels_native import embedding_kernel, gather_kernel  # noqa: E402
-from sections import replace_section  # noqa: E402
+from sections import check_gpu, replace_section  # noqa: E402
 
 from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
 from tkdebug.compiler.probes.table import reports, table_bytes  # noqa: E402
@@ -349,6 +349,7 @@ def main() -> None:
     parser.add_argument("--sanitizer", action="store_true", help="time compute-sanitizer, too")
     parser.add_argument("--bare", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    check_gpu()
     if arguments.bare is not None:
         print(launch_us(next(row for row in ROWS if row.name == arguments.bare)))
         return

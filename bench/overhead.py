@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
-from sections import replace_section
+from sections import check_gpu, replace_section
 
 HERE = Path(__file__).resolve().parent
 WORKER = HERE / "overhead_worker.py"
@@ -173,6 +173,7 @@ def main() -> int:
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--only", nargs="+", choices=list(WATCHES), default=list(WATCHES))
     arguments = parser.parse_args()
+    check_gpu()
     with tempfile.TemporaryDirectory() as folder:
         times, errors = measured(arguments.rounds, Path(folder), arguments.only)
     text = section(table(times), arguments.rounds)

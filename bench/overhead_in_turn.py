@@ -24,6 +24,7 @@ sys.argv[1:1] = ["--watch", "bare"]
 
 import torch  # noqa: E402
 from overhead_worker import Programs  # noqa: E402
+from sections import check_gpu  # noqa: E402
 
 from tkdebug.hook_chain import HOOKS  # noqa: E402
 from tkdebug.instrument.activities import recorded_activities  # noqa: E402
@@ -169,6 +170,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sums", action="store_true")
     arguments = parser.parse_args()
+    check_gpu()
     programs = Programs()
     for name in ("empty", "big", "training"):
         getattr(programs, name)()

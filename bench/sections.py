@@ -24,6 +24,14 @@ def replace_section(path: Path, text: str) -> None:
     path.write_text("\n".join(kept), encoding="utf-8")
 
 
+def check_gpu() -> None:
+    """End with one line where there is no GPU to measure on."""
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit(f"{Path(sys.argv[0]).name}: needs a GPU, and torch {torch.__version__} sees none")
+
+
 def machine() -> str:
     """The processor, as the system names it."""
     model = platform.processor() or platform.machine()

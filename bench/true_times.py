@@ -24,6 +24,7 @@ sys.argv[1:1] = ["--watch", "bare"]  # as the modules of the other benchmarks wa
 import torch  # noqa: E402
 from kernels_native import add_kernel, empty_kernel  # noqa: E402
 from overhead_in_turn import recorded  # noqa: E402
+from sections import check_gpu  # noqa: E402
 
 import tkdebug.language as tl  # noqa: E402
 from tkdebug import jit  # noqa: E402
@@ -120,6 +121,7 @@ def main() -> int:
     parser.add_argument("--watch")
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
+    check_gpu()
     named = kernels()
     for run in named.values():
         run()

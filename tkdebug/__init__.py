@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tkdebug import instrument, knobs, language
     from tkdebug.compat.interactive import install
+    from tkdebug.compat.recording import record
     from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
     from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
     from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor, TensorWrapper, reinterpret
@@ -52,6 +53,7 @@ _WHERE = {
     "load_ipython_extension": "tkdebug.compat.interactive",
     "mode": "tkdebug.runtime.device.modes",
     "next_power_of_2": "tkdebug.runtime.jit.constexpr_function",
+    "record": "tkdebug.compat.recording",
     "reinterpret": "tkdebug.runtime.arguments.tensor_stand_ins",
     "set_allocator": "tkdebug.runtime.launch.allocation",
     "watch": "tkdebug.watches.in_force",
@@ -92,6 +94,7 @@ __all__ = [
     "language",
     "mode",
     "next_power_of_2",
+    "record",
     "reinterpret",
     "set_allocator",
     "testing",

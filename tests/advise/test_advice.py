@@ -12,6 +12,7 @@ from tkdebug.advice import judging
 from tkdebug.advice.rules import look_at
 from tkdebug.cli import main
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
+from tkdebug.instrument.analyses.advice import Advice
 from tkdebug.instrument.renderers.advice_formats import advice_text
 
 # One for each way in which facts are gathered; `advised_kernels.py` has the others.
@@ -176,6 +177,15 @@ def test_what_bounds_a_kernel_without_a_remark_is_said():
     lines = text.splitlines()
     assert [line.partition(":")[0] for line in lines] == [told.cost.kernel, "silent"]
     assert "it is bound by int instructions, " in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("gain", "shown"), [(0.336, "  saves 34 %"), (0.002, "  saves <1 %"), (0.0, "")]
+)
+def test_a_remark_shows_the_gain_that_is_predicted_and_no_other(gain, shown):
+    remark = Advice("k.py", 3, "k", "large-block", "a plugin's", 1, gain, 1.0)
+    first, *_ = "".join(advice_text((remark,), lambda file, line: None)).splitlines()
+    assert first == f"  1. k.py:3  k  [large-block]{shown}"
 
 
 def test_an_unknown_architecture_is_one_line(script, capfd):

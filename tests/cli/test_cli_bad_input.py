@@ -233,7 +233,7 @@ COMPILING = (
     ("debug", "--target", ["-c", "c"]),
     ("passes", "--target", []),
     ("lines", "--target", []),
-    ("advise", "--arch", []),
+    ("advise", "--target", []),
 )
 NOT_COMPILED_FOR = (
     f"that this version of tkdebug compiles for ({', '.join(TARGETS)})"  # a GPU, and none of ours
@@ -305,6 +305,8 @@ RUN = ("run", "--no-tui")
         (RUN, ["--timeline", "clear"], "--timeline: kernels are interpreted; it needs kernels on"),
         (RUN, ["--stalls"], "--stalls: kernels are interpreted; it needs kernels on a GPU"),
         (RUN, ["--hang-timeout", "3"], "--hang-timeout: kernels are interpreted; it needs kernels"),
+        (RUN, ["--stacks"], "--stacks: nothing runs on a GPU here; leave it out"),
+        (RUN, ["--coredump"], "--coredump: nothing runs on a GPU here; leave it out"),
         (("debug",), ["--stage", "nope"], "stage nope: expected tile-ir, gpu-ir, or one of them"),
     ],
 )
@@ -379,6 +381,13 @@ def test_advice_for_blackwell_names_each_dot_and_predicts_nothing(run_main, tmp_
     assert (status, out) == (0, "")
     assert "no advice for product: no GPU's figures are known for sm_100a" in err
     assert f"{script}:8: dot: computed by mma.sync and not by tcgen05, because" in err
+
+
+def test_instrumentation_where_no_plugin_has_one(run_main, tmp_path, monkeypatch):
+    monkeypatch.setattr("tkdebug.plugins.names", lambda group: ())
+    status, _, err = run_main("run", "--instrument", "sectors", tmp_path / "script.py")
+    assert status == 2
+    assert "'sectors' (no plugin is installed that adds one)" in err
 
 
 @pytest.mark.parametrize("option", ["--stacks", "--stalls"])

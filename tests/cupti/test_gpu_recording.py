@@ -187,6 +187,23 @@ def test_missing_memory_is_one_line(gpu, path, capsys):
     assert capsys.readouterr().err.startswith("tkdebug: GPU times: no room; launches are timed")
 
 
+def test_second_recording_at_once_takes_no_records_of_the_first(gpu, path, tmp_path, capsys):
+    later = tmp_path / "later.tkd"
+    with Recorder(path, output=False) as recorder:
+        gpu.use()
+        with Recorder(later, output=False) as second:
+            launch = native_launch("add", 1500)
+            deliver_kernel(gpu, launch, 5)
+            second._gpu.wait()
+            recorder._gpu.wait()
+        assert "another recording in this process has CUPTI; launches" in capsys.readouterr().err
+    assert [one.time_source for one in launches_of(path)] == ["cupti"]
+    assert [one.time_source for one in launches_of(later)] == ["events"]
+    with Recorder(path, output=False):
+        deliver_kernel(gpu, native_launch("add"), 6)
+    assert [one.time_source for one in launches_of(path)] == ["cupti"]
+
+
 def test_core_dumps_of_crashes_go_before_cupti(gpu, path, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "1")
     with Recorder(path, output=False):

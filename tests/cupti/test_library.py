@@ -1,7 +1,9 @@
 import pytest
 
+from tkdebug.cli import doctor
 from tkdebug.instrument.cupti import library
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti, result_text
+from tkdebug.runtime.device.platform import platform_in_force
 
 
 def test_library_that_is_loaded_is_taken_first(fake, tmp_path, monkeypatch):
@@ -54,3 +56,17 @@ def test_version_that_is_not_known_is_refused_by_its_number(fake, version):
 
 def test_result_that_is_not_known_has_its_number():
     assert result_text(123) == "CUPTI error (123)"
+
+
+@pytest.mark.parametrize(
+    ("version", "found", "said"),
+    [(130001, True, "CUDA 13.0"), (80, False, "CUPTI version 80 is not known")],
+)
+def test_doctor_says_which_cupti_times_kernels(fake, monkeypatch, version, found, said):
+    fake.reset(version)
+    monkeypatch.setattr(library, "find_cupti", lambda: fake.path)
+    monkeypatch.setattr(type(platform_in_force()), "obstacle", lambda self: None)
+    part = doctor.parts()["CUPTI"]()
+    assert part.found == found
+    assert said in part.detail
+    assert found or not part.needed

@@ -10,6 +10,7 @@ import torch
 from watch_support import last_launch, recorded, spot, watched
 from watched_kernels import branches, elementwise, loops, matmul, waiting
 
+from tkdebug import knobs
 from tkdebug.errors import UnsupportedError
 from tkdebug.watches.records import WatchedValue
 
@@ -206,6 +207,17 @@ def test_what_does_not_fit_is_counted() -> None:
     assert (found.seen, found.kept) == (6, 6)
     (count,) = seen.counts
     assert (count.seen, count.kept, len(seen.values)) == (6, 2, 2)
+
+
+def test_what_does_not_fit_is_one_line_with_the_room_that_there_was(capsys) -> None:
+    x = torch.ones(300)
+    loaded = lambda: spot(elementwise, "x = tl.load", "x")  # noqa: E731
+    with knobs.scope(watch_buffer_bytes=700), watched(loaded):
+        elementwise[(3,)](x, torch.zeros(300), 300, BLOCK=128)
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "1 of 3 values were kept, there was no room for more; choose programs (@0)" in line
+    assert line.endswith("or have TKDEBUG_WATCH_BUFFER say more than 700 bytes a launch\n")
 
 
 def test_loops_that_wait_for_memory_are_not_watched_natively() -> None:

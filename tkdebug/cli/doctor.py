@@ -108,6 +108,21 @@ def _upstream() -> MachinePart:
     return MachinePart("triton", True, f"{version}; `tkdebug run` uses its own", needed=False)
 
 
+def _cupti() -> MachinePart:
+    from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    name = "CUPTI"
+    if platform_in_force().obstacle() is not None:
+        return MachinePart(name, False, "not looked for: it times kernels on a GPU", needed=False)
+    try:
+        found = Cupti(find_cupti())
+    except CuptiError as error:
+        without = "without it kernels are timed by CUDA events, and torch's are not recorded"
+        return MachinePart(name, False, str(error), without, needed=False)
+    return MachinePart(name, True, f"of CUDA {found.layout.cuda} at {found.path}")
+
+
 def _knobs() -> MachinePart:
     from tkdebug.errors import UsageError
     from tkdebug.knobs import KNOB_TABLE, KNOBS
@@ -190,5 +205,6 @@ def parts() -> dict[str, Callable[[], MachinePart]]:
     }
     for backend in backends():
         asked.update(backend.machine_parts)
+    asked["CUPTI"] = _cupti
     asked["textual"] = lambda: package("textual", "the TUI")
     return asked | {"triton": _upstream, "knobs": _knobs}

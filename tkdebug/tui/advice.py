@@ -98,8 +98,8 @@ def _cells(one: Advice) -> tuple[Cell, ...]:
     style = palette.MUTED if is_well else ""
     return (
         Cell(str(one.rank), style),
-        Cell("-" if is_well else f"{100 * one.predicted_gain:.0f} %", style or palette.STRONG),
-        Cell("-" if is_well else f"{one.speedup:.3g}x", style),
+        Cell(one.saved or "-", style or palette.STRONG),
+        Cell(f"{one.speedup:.3g}x" if one.saved else "-", style),
         Cell(display.shown(one.kind, 60), style or palette.WARNING),
         Cell(display.place(Frame(one.file, one.line, one.kernel), 22), style),
         Cell(display.shown(one.kernel, 200), style),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # What a script's watch keeps.
 MOST_VALUES = 100_000
+_MIB = 1 << 20
 
 
 class ValueWatch:
@@ -103,15 +104,19 @@ class ValueWatch:
         if self._missed_grids > 0:
             return f"watch {text}: its programs are in no grid; the largest is {self._largest_grid}"
         if self.seen > self.kept:
+            room = _size(int(KNOBS.watch_buffer_bytes))
             return (
                 f"watch {text}: {self.kept:,} of {self.seen:,} values were kept, there was no room "
                 "for more; choose programs (@0) or a condition ( if iteration == 3), or have "
-                "TKDEBUG_WATCH_BUFFER say more than "
-                f"{int(KNOBS.watch_buffer_bytes) >> 20} MiB a launch"
+                f"TKDEBUG_WATCH_BUFFER say more than {room} a launch"
             )
         if not self.seen:
             return f"watch {text}: its condition held for no value"
         return None
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes:,} bytes" if size_bytes % _MIB else f"{size_bytes // _MIB} MiB"
 
 
 class WatchesInForce:

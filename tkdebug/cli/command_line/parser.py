@@ -47,6 +47,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaints quote what was typed without letting it act on the terminal."""
 
     def error(self, message: str) -> NoReturn:
+        # Of plugins alone.
+        message = message.replace("(choose from )", "(no plugin is installed that adds one)")
         super().error(visible_line(message))
 
 
@@ -197,6 +199,7 @@ def _add_advise(add: AddCommand) -> None:
     advise.add_argument("target", metavar="script.py|run.tkd")
     advise.add_argument("-m", dest="module", action="store_true", help="the target is a module")
     advise.add_argument(
+        "--target",
         "--arch",
         dest="native_target",
         metavar="ARCH",

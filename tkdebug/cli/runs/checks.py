@@ -134,6 +134,7 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
         if is_asked and not _runs_natively(mode):
             raise UsageError(f"{option}: kernels are interpreted; it needs kernels on a GPU")
     if mode != "native":
+        _check_gpu(arguments)
         return
     asked = [name for name in arguments.checks if name != NO_CHECKS]
     for name in asked:
@@ -151,6 +152,15 @@ def _check_mode(arguments: Arguments, mode: ModeName) -> None:
     reason = platform_in_force().obstacle()
     if reason is not None:
         raise UsageError(f"--mode native: {reason}")
+
+
+def _check_gpu(arguments: Arguments) -> None:
+    """What is about all kernels on a GPU, torch's too, needs one, though ours be interpreted."""
+    from tkdebug.runtime.device.platform import platform_in_force
+
+    for option, is_asked in (("--stacks", arguments.stacks), ("--coredump", arguments.coredump)):
+        if is_asked and platform_in_force().obstacle() is not None:
+            raise UsageError(f"{option}: nothing runs on a GPU here; leave it out")
 
 
 def _core_dumps_by(arguments: Arguments) -> str | None:

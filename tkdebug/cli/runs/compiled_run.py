@@ -111,8 +111,7 @@ def refuse_options_of_scripts(arguments: Arguments, what: str) -> None:
         UsageError: there is such an option.
     """
     if arguments.native_target is not None:
-        option = "--arch" if arguments.command == "advise" else "--target"
-        asked = f"{option} {arguments.native_target}"
+        asked = f"--target {arguments.native_target}"
     elif arguments.target_argv:
         asked = f"-- {' '.join(arguments.target_argv)}"
     else:
@@ -170,14 +169,14 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
     if asked == "none" and not needs_code:
         return None
     if asked is not None:
-        check_known("--arch" if advises else "--target", asked, "" if needs_code else " or none")
+        check_known("--target", asked, "" if needs_code else " or none")
     elif not advises and platform_in_force().obstacle() is None:
         return None  # kernels are compiled for the device that is there
     reason = obstacle(asked or USUAL_TARGET)
     if reason is None:
         return asked or USUAL_TARGET
     if asked is not None:
-        raise UsageError(f"{'--arch' if advises else '--target'} {asked}: {reason}")
+        raise UsageError(f"--target {asked}: {reason}")
     tell(f"Tile IR only: {reason}")
     return None
 

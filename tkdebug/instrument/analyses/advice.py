@@ -43,6 +43,12 @@ class Advice:
     predicted_gain: float
     speedup: float
 
+    @property
+    def saved(self) -> str:
+        """The predicted gain as people read it; "" where nothing is predicted."""
+        percent = round(100 * self.predicted_gain)
+        return f"{percent or '<1'} %" if self.predicted_gain > 0 else ""
+
 
 @dataclass(frozen=True, slots=True)
 class _Weight:

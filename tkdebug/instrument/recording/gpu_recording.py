@@ -38,6 +38,7 @@ _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
 # synchronisation wait for each other forever, and no dump is written.
 _BESIDE_CORE_DUMPS = "CUPTI cannot record beside core dumps of crashes (--coredump, --hang-timeout)"
+_TWO_RECORDINGS = "another recording in this process has CUPTI"
 _EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
 
 
@@ -68,6 +69,13 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         self.native_id = threading.get_native_id()
+
+
+class _Client:
+    """Which recording of this process has CUPTI: records go to whoever takes them first."""
+
+    recording: GpuRecording | None = None
+    process = 0
 
 
 class GpuRecording:
@@ -135,9 +143,10 @@ class GpuRecording:
         self._open_nvml()
         if not KNOBS.cupti:
             return
-        if os.environ.get(_CORE_DUMPS) == "1":
-            self._on_record(LostActivities(0, _BESIDE_CORE_DUMPS))
-            tell(f"GPU times: {_BESIDE_CORE_DUMPS}; {_EVENTS_INSTEAD}")
+        hindrance = self._hindrance()
+        if hindrance is not None:
+            self._on_record(LostActivities(0, hindrance))
+            tell(f"GPU times: {hindrance}; {_EVENTS_INSTEAD}")
             return
         try:
             self._recording = self._make_recording(make_buffers(), process)
@@ -146,6 +155,7 @@ class GpuRecording:
         except (CuptiError, OSError) as error:
             # There may be no shared memory, as under `ulimit -f`.
             self._recording = None
+            self._release()
             self._on_record(LostActivities(0, str(error)))
             tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
             return
@@ -160,6 +170,19 @@ class GpuRecording:
                 LostActivities(0, "torch.profiler was used before; kernels may be missing")
             )
             self._try_again(self._recording)
+
+    def _hindrance(self) -> str | None:
+        """Why CUPTI is not to be asked; where nothing hinders, this recording has it now."""
+        if os.environ.get(_CORE_DUMPS) == "1":
+            return _BESIDE_CORE_DUMPS
+        if _Client.recording is not None and _Client.process == os.getpid():
+            return _TWO_RECORDINGS
+        _Client.recording, _Client.process = self, os.getpid()
+        return None
+
+    def _release(self) -> None:
+        if _Client.recording is self:
+            _Client.recording = None
 
     def _tell_of_profiler(self) -> None:
         tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
@@ -279,6 +302,7 @@ class GpuRecording:
             if self._stalls.is_broken:
                 self._recording.leave_alone()
         self._recording.stop()
+        self._release()
         self.is_on = False
         self.flags = 0
         self._times.clear()
@@ -293,6 +317,7 @@ class GpuRecording:
         if os.getpid() != self._owner or self._recording is None:
             return
         self._recording.abandon(limit_s)
+        self._release()
         self.is_on = False
         self.flags = 0
 

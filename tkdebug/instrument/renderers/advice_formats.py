@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tkdebug.advice.records import LaunchCost
-from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice
+from tkdebug.instrument.analyses.advice import Advice
 from tkdebug.instrument.json_text import json_text
 
 SCHEMA = 1
@@ -39,7 +39,7 @@ def advice_text(
 ) -> Iterator[str]:
     """A paragraph for each remark, and a line for each kernel that was looked at and has none."""
     for one in advice:
-        gain = "" if one.kind == AT_THE_ROOF else f"  saves {100 * one.predicted_gain:.0f} %"
+        gain = f"  saves {one.saved}" if one.saved else ""
         yield f"{one.rank:3}. {one.file}:{one.line}  {one.kernel}  [{one.kind}]{gain}\n"
         text = source_line(one.file, one.line)
         if text is not None:
