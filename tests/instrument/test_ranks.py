@@ -74,6 +74,14 @@ def test_a_rank_that_has_not_ended_is_reported(tmp_path, capfd):
     assert "did not end: killed, or still running" in capfd.readouterr().out
 
 
+def test_runs_that_have_the_same_rank_are_not_added_up(folder, capfd):
+    (folder / "another.tkd").write_bytes((folder / "rank1.tkd").read_bytes())
+    assert main(["report", str(folder)]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert f"{folder}/rank1.tkd: has launches of rank 1, as another.tkd has" in err
+
+
 def test_a_folder_without_runs_is_one_line(tmp_path, capfd):
     assert main(["report", str(tmp_path)]) == 2
     assert "a folder without recorded runs" in capfd.readouterr().err

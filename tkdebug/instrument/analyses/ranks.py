@@ -91,14 +91,25 @@ def sessions_in(folder: Path) -> tuple[Path, ...]:
 
 
 def compare_ranks(sessions: Sequence[Session]) -> Ranks:
-    """Put the ranks of some sessions side by side."""
+    """Put the ranks of some sessions side by side.
+
+    Raises:
+        UsageError: two of them have the same rank, so they are of different runs.
+    """
     times: dict[int, dict[str, _Times]] = {}
     hosts: dict[int, str] = {}
     ended: dict[int, bool] = {}
+    files: dict[int, Path] = {}
     for session in sessions:
         run = session.run()
         for rank in _read(session, times):
-            hosts.setdefault(rank, run.host)
+            other = files.setdefault(rank, session.path)
+            if other != session.path:
+                raise UsageError(
+                    f"{session.path}: has launches of rank {rank}, as {other.name} has; put the "
+                    "ranks of one run alone into a folder"
+                )
+            hosts[rank] = run.host
             ended[rank] = run.end_ns is not None
     one_clock = len(set(hosts.values())) == 1
     totals = tuple(
