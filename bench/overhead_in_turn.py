@@ -2,7 +2,8 @@
 
 Processes differ by more than recording takes, by the GPU's clocks and where they run; rounds of one
 process do not. CUPTI alone is asked for the same records, which nobody reads. Prints medians of the
-rounds' ratios to their own bare time. Needs a GPU and a torch for it.
+rounds' ratios to their own bare time; a recording is measured once its process has
+started. Needs a GPU and a torch for it.
 
     python bench/overhead_in_turn.py [--rounds 7] [--sums]
 """
@@ -28,7 +29,7 @@ from sections import check_gpu  # noqa: E402
 from tkdebug.hook_chain import HOOKS  # noqa: E402
 from tkdebug.instrument.activities import recorded_activities  # noqa: E402
 from tkdebug.instrument.cupti.collection import KINDS, Collection  # noqa: E402
-from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER  # noqa: E402
+from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL  # noqa: E402
 from tkdebug.instrument.cupti.library import Cupti, find_cupti  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.session import Session  # noqa: E402
@@ -37,11 +38,17 @@ from tkdebug.runtime.cuda.activity_buffers import activity_buffers  # noqa: E402
 STEPS = 20
 
 
+# So long until the recording process has started and read its modules.
+SETTLED_S = 0.8
+
+
 @contextmanager
-def cupti_alone(kinds: tuple[int, ...]) -> Iterator[None]:
+def cupti_alone(kinds: tuple[int, ...] = KINDS, all_calls: bool = False) -> Iterator[None]:
     """CUPTI records activities of these kinds, and what it records is thrown away."""
     collection = Collection(Cupti(find_cupti()), activity_buffers())
     collection._kinds = kinds  # noqa: SLF001
+    if all_calls:
+        collection._leave_calls_out = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
     collection.start()
     try:
         yield
@@ -63,8 +70,8 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
     ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
         "bare": nullcontext,
         "CUPTI, kernels": lambda: cupti_alone((CONCURRENT_KERNEL,)),
-        "CUPTI, no calls": lambda: cupti_alone(tuple(one for one in KINDS if one != DRIVER)),
-        "CUPTI alone": lambda: cupti_alone(KINDS),
+        "CUPTI, all calls": lambda: cupti_alone(all_calls=True),
+        "CUPTI alone": cupti_alone,
         "recorded": lambda: recorded(folder),
     }
     for name in ("empty", "big", "training"):
@@ -74,8 +81,7 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
         for _ in range(rounds):
             for way, watch in ways.items():
                 with watch():
-                    run()  # what is done once for a recording
-                    torch.cuda.synchronize()
+                    settle(run, SETTLED_S if way == "recorded" else 0)
                     times[way].append(run())
                     steps[way] += programs.steps
                     torch.cuda.synchronize()
@@ -91,6 +97,16 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
             )
         if name == "training":
             print_steps(steps)
+
+
+def settle(run: Callable[[], object], seconds: float) -> None:
+    """Run what is done once for a recording, and go on until `seconds` are over."""
+    ends_s = time.monotonic() + seconds
+    while True:
+        run()
+        torch.cuda.synchronize()
+        if time.monotonic() >= ends_s:
+            return
 
 
 def print_steps(steps: dict[str, list[float]]) -> None:

@@ -192,10 +192,10 @@ def pytest_runtest_makereport(
         text += f"\n\nand {len(faults) - _SHOWN} more"
     report.sections.append((_SECTION, text))
     # An error that reached the test as an exception is the test's to judge.
-    wrong = any(f.fails and f.kind not in RAISED_KINDS for f in faults)
+    wrong = next((f for f in faults if f.fails and f.kind not in RAISED_KINDS), None)
     if collector.fails and wrong and report.outcome == "passed" and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = (
-            f"{describe(faults[0]).splitlines()[0]}\n(a fault in a kernel fails its test; "
+            f"{describe(wrong).splitlines()[0]}\n(a fault in a kernel fails its test; "
             "--tkdebug-faults=report only shows it)"
         )

@@ -7,9 +7,11 @@ import activity_records as made
 import pytest
 
 from tkdebug.instrument.activities import unpacked
+from tkdebug.instrument.cupti import library
 from tkdebug.instrument.cupti.activity_join import ActivityJoin
 from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.cupti.joining import CallJoiner, Calls, Made
+from tkdebug.instrument.cupti.layouts import LAUNCH_CALLBACK
 from tkdebug.instrument.cupti.library import Cupti, CuptiError
 from tkdebug.instrument.cupti.recording import DeviceRecording, JoinHere
 from tkdebug.instrument.device_records import ActivityBatch, LostActivities
@@ -234,6 +236,18 @@ def test_dropped_records_are_reported(recording, fake):
     fake.dropped(12)
     recording.round()
     assert [t.count for t in recording.reported if isinstance(t, LostActivities)] == [12]
+
+
+def test_only_calls_that_may_be_launches_are_recorded(fake, buffers, monkeypatch):
+    left_out = fake.library.fake_left_out
+    Collection(Cupti(fake.path), buffers).start()
+    assert [left_out(number) for number in (1, LAUNCH_CALLBACK, 806)] == [1, 0, 1]
+    # Where it is asked what launches others' kernels, any call may be the one.
+    Collection(Cupti(fake.path), buffers, has_origins=True).start()
+    assert [left_out(number) for number in (1, 806)] == [0, 0]
+    monkeypatch.setattr(library, "_NEWER_FUNCTIONS", {})
+    Collection(Cupti(fake.path), buffers).start()
+    assert [left_out(number) for number in (1, 806)] == [0, 0]
 
 
 def test_kinds_are_enabled_while_it_is_on(recording, fake):

@@ -335,3 +335,21 @@ def torch_tensor(p):
 @jit
 def tile_through_a_scalar_pointer(p):
     tl.store(p, tl.zeros((16,), tl.float32))
+
+
+@jit
+def column_stored_to_a_row(p):
+    at = tl.arange(0, 8)
+    tl.store(p + at, (at * 1.0)[:, None])
+
+
+@jit
+def mask_of_more_rows(p):
+    at = tl.arange(0, 8)
+    tl.store(p + at[None, :], 1.0, mask=(at < 4)[:, None])
+
+
+@jit
+def column_added_to_a_row(p):
+    at = tl.arange(0, 8)
+    tl.atomic_add(p + at, (at * 1.0)[:, None])

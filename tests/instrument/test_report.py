@@ -325,6 +325,10 @@ def test_checked_launches_of_all_processes_are_counted(tmp_path, capsys):
         "captured": 2,
         "accesses": {"proven": 1, "before_loops": 1, "by_tile": 3, "by_element": 1},
     }
+    assert (
+        "\n1 launch, 4 of them checked; 2 became part of CUDA graphs and were not; 6 accesses: "
+        "1 proven, 1 tested before loops, 3 by tile, 1 by element\n"
+    ) in report(path, "text")
     with Session.open(path) as session:
         print_summary(session, (), None, lambda fault: True, ())
     assert (

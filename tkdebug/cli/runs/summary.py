@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted, counted_line, names_of
-from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
+from tkdebug.instrument.analyses.checked_launches import checked_text
 from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.analyses.watched_values import watched_lines
@@ -77,19 +77,9 @@ def print_summary(
     if missing and _is_interpreted(session):
         where = f"; not looked for: {', '.join(missing)} (--check all){where}"
     kernels = counted(len(session.kernel_summaries()), "kernel")
-    tell(f"{counted(launches, 'launch')} of {kernels}{_checked(session)}, {number}{where}")
-
-
-def _checked(session: Session) -> str:
-    """How many native launches were checked, where some were to be."""
-    counts = total_counts(recorded.event for recorded in session.records(LaunchCounts))
-    if counts is None:
-        return ""
-    captured = counts.captured
-    besides = f"; {captured:,} became part of CUDA graphs and were not" if captured else ""
-    tests = sum((one.event for one in session.records(AccessTests)), AccessTests()).text
-    of = f"; {tests}" if tests else ""
-    return f" ({counts.checked:,} of them checked{besides}{of})"
+    checked = checked_text(session)
+    checked = checked and f" ({checked})"
+    tell(f"{counted(launches, 'launch')} of {kernels}{checked}, {number}{where}")
 
 
 def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:

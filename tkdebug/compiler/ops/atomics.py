@@ -83,14 +83,9 @@ def _rmw(name: str, doc: str) -> Builtin:
         _check_element(name, pointers, element)
         assert isinstance(element, dt.dtype)
         value = conversion.cast(emit, conversion.to_tensor(emit, val), element)
-        shape = pointers.shape
-        if pointers.type.is_block():
-            shape = conversion.broadcast_shape(shape, value.shape)
-            if isinstance(mask, tensor):
-                shape = conversion.broadcast_shape(shape, mask.shape)
-            pointers = conversion.broadcast_to(emit, pointers, shape)
-        elif value.type.is_block():
+        if value.type.is_block() and not pointers.type.is_block():
             raise SemanticError(f"atomic_{name}: the value is a tile but the pointer a scalar")
+        shape = conversion.shape_of_pointers(f"atomic_{name}", pointers, value=value, mask=mask)
         operands = [pointers, conversion.broadcast_to(emit, value, shape)]
         if mask is not None:
             limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)

@@ -124,6 +124,30 @@ def broadcast_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int,
     return tuple(out)
 
 
+def shape_of_pointers(what: str, pointers: tensor, **tiles: object) -> tuple[int, ...]:
+    """The pointers' shape, which what is stored through them has to broadcast to.
+
+    Args:
+        what: the op.
+        pointers: a tile of pointers, or one.
+        tiles: by their names; those that are no tiles have no shape of their own.
+
+    Raises:
+        SemanticError: the pointers would have to broadcast, too.
+    """
+    shape = pointers.shape
+    for name, tile in tiles.items():
+        if isinstance(tile, tensor) and tile.type.is_block() and pointers.type.is_block():
+            shared = broadcast_shape(shape, tile.shape)
+            if shared != shape:
+                raise SemanticError(
+                    f"{what}: the {name} {list(tile.shape)} does not broadcast to the pointers' "
+                    f"shape {list(shape)}, but both to {list(shared)}; give the pointers the "
+                    "shape that is meant, as by offsets[:, None]"
+                )
+    return shape
+
+
 def broadcast_all(emit: Emitter, *values: tensor) -> tuple[tensor, ...]:
     """All operands at their common shape."""
     shape: tuple[int, ...] = ()

@@ -114,7 +114,7 @@ def _mask_for(emit: Emitter, mask: object, shape: tuple[int, ...], what: str) ->
 def _shaped_access(
     emit: Emitter, pointer: tensor, values: Sequence[object]
 ) -> tuple[tensor, tuple[int, ...]]:
-    """The pointer broadcast to the shape that it, the mask and the value share."""
+    """The pointer broadcast to the shape that it, the mask and the other value share."""
     shape = pointer.shape
     for value in values:
         if isinstance(value, tensor) and value.type.is_block() and pointer.type.is_block():
@@ -238,7 +238,7 @@ def _emit_store(
             f"store: the value is a tile {list(source.shape)} but the pointer a scalar; "
             "add an offset for each element to it, as in out_ptr + tl.arange(0, BLOCK)"
         )
-    pointers, shape = _shaped_access(emit, pointers, (mask, value))
+    shape = conversion.shape_of_pointers("store", pointers, value=value, mask=mask)
     element = operators.pointee(pointers)
     if element == dt.int1:
         element = dt.int8

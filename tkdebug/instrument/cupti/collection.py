@@ -11,14 +11,23 @@ import time
 
 from tkdebug.hook_chain import ActivityBuffers, LentBuffer
 from tkdebug.instrument.cupti.activity_join import Clock
-from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, MEMSET, RUNTIME
+from tkdebug.instrument.cupti.layouts import (
+    CONCURRENT_KERNEL,
+    DRIVER,
+    LAUNCH_CALLBACK,
+    MEMCPY,
+    MEMSET,
+    MOST_CALLBACKS,
+    RUNTIME,
+)
 from tkdebug.instrument.cupti.library import Cupti
 
-# Calls of the driver cost nothing that could be measured (H200: 7.8 us a launch with and without,
-# 7.2 without CUPTI), and torch calls the runtime. `cuptiActivityEnableDriverApi` for one function
-# gave no records at all there (CUDA 13.0).
+# Torch calls the runtime, which makes some three calls of the driver for each of its kernels: a
+# record of each took a training step 3 % (H200, CUDA 13.0). There `cuptiActivityEnableDriverApi`
+# for one function alone gave no records at all; all but one can be left out.
 KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
+_CHOOSE_CALLS = "cuptiActivityEnableDriverApi"
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 # A launch of a loop begins some microseconds after the call of the one before.
 _CLOCK_TRIES = 20
@@ -64,9 +73,23 @@ class Collection:
             for kind in self._kinds:
                 self.cupti.call("cuptiActivityEnable", kind)
                 self._enabled.append(kind)
+            if RUNTIME not in self._kinds:
+                self._leave_calls_out()
         except BaseException:
             self.stop()
             raise
+
+    def _leave_calls_out(self) -> None:
+        """Have calls of the driver recorded only where they may be launches of ours.
+
+        To enable the kind does away with this.
+        """
+        if DRIVER not in self._kinds or not self.cupti.has(_CHOOSE_CALLS):
+            return
+        for function in range(1, MOST_CALLBACKS):
+            if function != LAUNCH_CALLBACK:
+                # Numbers that this version does not have are refused.
+                self.cupti.status(_CHOOSE_CALLS, function, 0)
 
     def stop(self) -> None:
         """Record no more; what was recorded can still be taken."""

@@ -64,6 +64,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuptiSubscribe": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p),
     "cuptiUnsubscribe": (ctypes.c_void_p,),
 }
+# Of CUDA 12.5 on.
+_NEWER_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuptiActivityEnableDriverApi": (ctypes.c_uint32, ctypes.c_uint8),
+}
 
 
 # Holds the GIL: a thread that waits for it would take it in the middle of a reading, which is right
@@ -117,6 +121,10 @@ class Cupti:
         """What the function `name` answers."""
         return self._calls[name](*arguments)
 
+    def has(self, name: str) -> bool:
+        """Whether this version has the function `name`."""
+        return name in self._calls
+
     def call(self, name: str, *arguments: Any) -> None:
         """Call the function `name`.
 
@@ -154,7 +162,8 @@ class Cupti:
 
 def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
     found: dict[str, Callable[..., int]] = {}
-    for name, types in _FUNCTIONS.items():
+    newer = {name: types for name, types in _NEWER_FUNCTIONS.items() if hasattr(library, name)}
+    for name, types in (_FUNCTIONS | newer).items():
         function = getattr(library, name)
         function.argtypes, function.restype = types, ctypes.c_int
         found[name] = function

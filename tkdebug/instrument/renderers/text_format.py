@@ -13,6 +13,7 @@ from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.analyses import gpu_health
+from tkdebug.instrument.analyses.checked_launches import checked_text
 from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.kernel_names import activity_name
 from tkdebug.instrument.analyses.model_lines import model_text
@@ -52,6 +53,9 @@ def render(
             yield visible(line) + "\n"
         if "interpret" in session.run().mode:
             yield "times of interpreted kernels are the CPU's and say nothing about a GPU's\n"
+        checked = checked_text(session)
+        if checked:
+            yield f"{counted(session.launch_count(), 'launch')}, {checked}\n"
         for line in _source_lines(session):
             yield line + "\n"
     else:
