@@ -67,9 +67,7 @@ def test_kernel_that_needs_too_much_names_its_line_and_what_to_lower(stages):
     required, _, rest = rest.partition(", Hardware limit: 166912; ")
     # Loops get buffers for as many stages as fit, so fewer stages would not help.
     assert int(required) == 1 << 20
-    assert rest == (
-        "lower the blocks (SIZE=512)\n    def multiply(x_ptr, n, SIZE: tl.constexpr):"
-    )
+    assert rest == "lower the blocks (SIZE=512)\n    def multiply(x_ptr, n, SIZE: tl.constexpr):"
 
 
 def test_figures_are_real():
