@@ -1,8 +1,11 @@
-"""Explains a kernel that needs more than the device has: its line, and which number to lower."""
+"""Explains a kernel that needs more than the device has: its line, and which number to lower.
+
+`num_stages` is never among them: loops get no more buffers than there is room for, so what does
+not fit is needed with one stage, too.
+"""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from tkdebug.errors import shown_path
@@ -27,8 +30,6 @@ def locate(error: OutOfResources, src: Specialization) -> None:
 
 def _lowerable(resource: str, src: Specialization) -> Iterator[str]:
     options = src.options
-    if resource == "shared memory" and options.num_stages > 1 and _has_loop(src):
-        yield f"num_stages={options.num_stages}"
     if resource in ("threads", "registers") and options.num_warps > 1:
         yield f"num_warps={options.num_warps}"
     if resource == "threads":
@@ -41,9 +42,3 @@ def _lowerable(resource: str, src: Specialization) -> Iterator[str]:
         if type(value) is int and value >= _LEAST_BLOCK and value & (value - 1) == 0
     ]
     yield f"the blocks ({', '.join(blocks[:_MAX_BLOCKS])})" if blocks else "the blocks"
-
-
-def _has_loop(src: Specialization) -> bool:
-    """Whether there is anything to pipeline; a loop of a called function counts for none."""
-    definition = src.fn.kernel_source.definition
-    return any(isinstance(node, ast.For | ast.While) for node in ast.walk(definition))
