@@ -20,8 +20,8 @@ SECTIONS = (
 )
 HEAD = """# What it costs
 
-What it costs to record a script, and to check its kernels, natively and interpreted. This page is made by
-`python docs/costs_page.py` from `bench/RESULTS.md`, which the benchmarks write.
+What it costs to record a script, and to check its kernels, natively and interpreted. This page is
+made by `python docs/costs_page.py` from `bench/RESULTS.md`, which the benchmarks write.
 """
 
 
