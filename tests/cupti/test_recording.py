@@ -165,6 +165,19 @@ def test_records_may_come_in_different_rounds(recording, fake, first):
     assert [a.launch for a in recording.activities()] == [1]
 
 
+def test_launch_that_is_noted_after_its_kernel_was_asked_for_has_its_time(recording, fake):
+    """Another thread asks for times between the driver's call and the note."""
+    now = time.time_ns()
+    fake.deliver(
+        made.driver_call(now + 1000, 10, ME), made.kernel(start=now, end=now + 800, call=10)
+    )
+    recording.round(forced=True)
+    launch(recording, 1, now)
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 800)]
+    assert [a.launch for a in recording.activities()] == [1]
+
+
 def test_launch_whose_call_never_comes_is_given_up_later(recording, fake):
     now = time.time_ns()
     recording.join._joiner.patience_ns = 1_000_000
