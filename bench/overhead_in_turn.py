@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -35,9 +35,7 @@ from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.session import Session  # noqa: E402
 from tkdebug.runtime.cuda.activity_buffers import activity_buffers  # noqa: E402
 
-STEPS = 20
-
-
+NAMES = ("empty", "big", "training")
 # So long until the recording process has started and read its modules.
 SETTLED_S = 0.8
 
@@ -65,8 +63,8 @@ def recorded(folder: Path) -> Iterator[Path]:
         yield path
 
 
-def overheads(programs: Programs, rounds: int, folder: Path) -> None:
-    """Print what each program takes in each way."""
+def overheads(programs: Programs, names: Sequence[str], rounds: int, folder: Path) -> None:
+    """Print what each of these programs takes in each way."""
     ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
         "bare": nullcontext,
         "CUPTI, kernels": lambda: cupti_alone((CONCURRENT_KERNEL,)),
@@ -74,7 +72,7 @@ def overheads(programs: Programs, rounds: int, folder: Path) -> None:
         "CUPTI alone": cupti_alone,
         "recorded": lambda: recorded(folder),
     }
-    for name in ("empty", "big", "training"):
+    for name in names:
         run = getattr(programs, name)
         times: dict[str, list[float]] = {way: [] for way in ways}
         steps: dict[str, list[float]] = {way: [] for way in ways}
@@ -168,15 +166,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--watch")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--sums", action="store_true")
+    parser.add_argument("--sums", action="store_true", help="also kernels, beside torch.profiler")
+    parser.add_argument("--only", action="append", choices=NAMES, help="of the programs")
     arguments = parser.parse_args()
     check_gpu()
     programs = Programs()
-    for name in ("empty", "big", "training"):
+    for name in NAMES:
         getattr(programs, name)()
     torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
-        overheads(programs, arguments.rounds, Path(folder))
+        overheads(programs, arguments.only or NAMES, arguments.rounds, Path(folder))
         if arguments.sums:
             # Last: torch's profiler stays a client of CUPTI for ever.
             sums(programs, 2, Path(folder))

@@ -53,6 +53,16 @@ int cuptiSubscribe(void **handle, void *callback, void *data)
 }
 int cuptiUnsubscribe(void *handle) { return handle == &version ? 0 : 1; }
 int cuptiSetThreadIdType(int type) { return type == 1 ? 0 : 1; }
+/* Whether threads have buffers of their own (attribute 9), and as it was when callbacks came. */
+static uint8_t per_thread = 1, registered_per_thread;
+int cuptiActivitySetAttribute(int attribute, const size_t *size, const uint8_t *value)
+{
+    if (attribute != 9 || *size != 1)
+        return 1;
+    per_thread = *value;
+    return 0;
+}
+int fake_registered_per_thread(void) { return registered_per_thread; }
 int cuptiActivityRegisterCallbacks(requested_t request, completed_t complete)
 {
     if (register_status)
@@ -60,6 +70,7 @@ int cuptiActivityRegisterCallbacks(requested_t request, completed_t complete)
     deaf -= deaf > 0;
     requested = request;
     completed = complete;
+    registered_per_thread = per_thread;
     return 0;
 }
 int cuptiActivityEnable(int kind)

@@ -1,3 +1,4 @@
+import ctypes
 import itertools
 import sys
 import threading
@@ -164,6 +165,19 @@ def test_records_may_come_in_different_rounds(recording, fake, first):
     assert [a.launch for a in recording.activities()] == [1]
 
 
+def test_launch_that_is_noted_after_its_kernel_was_asked_for_has_its_time(recording, fake):
+    """Another thread asks for times between the driver's call and the note."""
+    now = time.time_ns()
+    fake.deliver(
+        made.driver_call(now + 1000, 10, ME), made.kernel(start=now, end=now + 800, call=10)
+    )
+    recording.round(forced=True)
+    launch(recording, 1, now)
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 800)]
+    assert [a.launch for a in recording.activities()] == [1]
+
+
 def test_launch_whose_call_never_comes_is_given_up_later(recording, fake):
     now = time.time_ns()
     recording.join._joiner.patience_ns = 1_000_000
@@ -248,6 +262,13 @@ def test_only_calls_that_may_be_launches_are_recorded(fake, buffers, monkeypatch
     monkeypatch.setattr(library, "_NEWER_FUNCTIONS", {})
     Collection(Cupti(fake.path), buffers).start()
     assert [left_out(number) for number in (1, 806)] == [0, 0]
+
+
+def test_threads_have_buffers_of_their_own_behind_torchs_profiler(fake, buffers):
+    cupti = Cupti(fake.path)
+    cupti.set_attribute(9, ctypes.c_uint8(0))  # as Kineto leaves it
+    Collection(cupti, buffers).start(is_ours=True)
+    assert fake.library.fake_registered_per_thread() == 1
 
 
 def test_kinds_are_enabled_while_it_is_on(recording, fake):

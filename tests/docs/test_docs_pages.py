@@ -8,6 +8,7 @@ names of files, commands and options.
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -51,6 +52,11 @@ def test_links_and_images_lead_to_files_and_headings(page):
         assert file.exists(), target
         assert page.parent != DOCS or file.parent == DOCS, f"{target} is no part of the site"
         assert not anchor or anchor in headings(file), target
+
+
+def test_page_of_costs_has_the_results_of_the_benchmarks():
+    made = runpy.run_path(str(DOCS / "costs_page.py"))["page"]()
+    assert (DOCS / "costs.md").read_text("utf-8") == made, "run python docs/costs_page.py"
 
 
 def test_navigation_has_every_page_once():

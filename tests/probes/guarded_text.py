@@ -28,6 +28,8 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "shr.u16": lambda a, b: a >> b,
     "and.pred": lambda a, b: a & b,
     "or.pred": lambda a, b: a | b,
+    "xor.pred": lambda a, b: a ^ b,
+    "not.pred": lambda a: a ^ 1,
     "bmsk.clamp.b32": lambda a, b: ((1 << min(b, 32)) - 1) << a,
     "selp.b32": lambda a, b, c: a if c else b,
 }
@@ -105,7 +107,9 @@ class Thread:
     def _compare(self, name: str, targets: str, operands: list[str]) -> None:
         _, relation, *kinds = name.split(".")
         a, b = (self._value(one) & (1 << 64) - 1 for one in operands[:2])
-        holds = {"lt": a < b, "ne": a != b}[relation]
+        if kinds[-1] == "s64":
+            a, b = _signed(a, 64), _signed(b, 64)
+        holds = {"lt": a < b, "ge": a >= b, "ne": a != b}[relation]
         also = self._value(operands[2]) if kinds[0] == "and" else 1
         for target, found in zip(targets.split("|"), (holds, not holds), strict=False):
             self.registers[target] = int(found and also)

@@ -74,7 +74,9 @@ class Access:
                 self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
         suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", text)
         self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16
-        (self.ends,) = re.findall(r"sub\.s64 size, (\S+), (\S+);", text)
+        (first,) = {*re.findall(r"sub\.s64 base, \S+, (\S+);", text)}
+        (end,) = {*re.findall(r"sub\.s64 (?:size|left), (\S+), \S+;", text)}
+        self.ends = end, first
 
     def run(self, begins: int, size: int, masked_off: int) -> Thread:
         """With a tensor that begins so far behind `BASE` and has so many bytes."""
@@ -132,6 +134,8 @@ def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int) 
             words = b"".join(thread.registers[name].to_bytes(size, "little") for name in names)
             wanted = bytes(memory(at) if at in some else 0 for at in group)
             assert words[: len(wanted)] == wanted, case
+        vectors = [group for group, some in zip(groups, good, strict=True) if some]
+        assert thread.read == {at for vector in vectors for at in vector}, case
         assert thread.flagged == any(map(_differ, groups, good)), case
 
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _KERNEL_PATIENCE_NS = 2_000_000_000
 _KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET)  # in the order of `ACTIVITY_KINDS`
 
-# A buffer's records by kind, and the names that they point to.
-Part = tuple["dict[int, Records]", Mapping[int, str]]
+# A buffer's records by kind, the names that they point to, and what to add to their times.
+Part = tuple["dict[int, Records]", Mapping[int, str], int]
 
 
 class Clock(NamedTuple):
@@ -63,13 +63,11 @@ class Round(NamedTuple):
         clock: before that.
         buffers: that were filled, as bytes.
         dropped: how many records CUPTI had no room for since the round before.
-        is_forced: whether all records are there of what has ended.
     """
 
     clock: Clock
     buffers: tuple[bytes, ...]
     dropped: int
-    is_forced: bool
 
 
 class Measured(NamedTuple):
@@ -144,11 +142,13 @@ class ActivityJoin:
         joined = self._joiner.join(clock.error_ns)
         now_ns = time.time_ns()
         self._called.update((call, (made, now_ns)) for call, made in joined.launches.items())
-        # A kernel's record may be delivered before that of its call: others' kernels are held for
-        # a round, until it is known that they are others'.
-        fresh = [(records, self._names_in(records)) for records in read]
-        self._emit(self._held, clock, is_last=True)
-        self._held = self._emit(fresh, clock, is_last=taken.is_forced)
+        self.end_held()
+        # A kernel's record may be delivered before that of its call, or while its launch is still
+        # being noted: others' kernels are held for a round, until it is known that they are.
+        self._held = self._emit(
+            [(records, self._names_in(records), clock.offset_ns) for records in read],
+            is_last=False,
+        )
         for launch in joined.lost:
             self._measured(Measured(launch, None))
         self._drop_captured(now_ns)
@@ -178,9 +178,15 @@ class ActivityJoin:
                 found.update(np.unique(kernels["name"]).tolist())
         return found
 
+    def end_held(self) -> None:
+        """What was held in the round before and is no launch's is others'."""
+        held, self._held = self._held, []
+        self._emit(held, is_last=True)
+
     def give_up(self) -> None:
         """No record comes any more."""
         self.note_launches()
+        self.end_held()
         called = [made.launch for made, _ in self._called.values()]
         for launch in (*self._joiner.give_up(), *called):
             self._measured(Measured(launch, None))
@@ -192,18 +198,13 @@ class ActivityJoin:
         kernels = records.get(CONCURRENT_KERNEL)
         return {} if kernels is None else self._names(np.unique(kernels["name"]).tolist())
 
-    def _emit(
-        self,
-        parts: list[Part],
-        clock: Clock,
-        is_last: bool,
-    ) -> list[Part]:
+    def _emit(self, parts: list[Part], is_last: bool) -> list[Part]:
         """Report what is known to be ours or others'; the result is what may still be ours."""
         import numpy as np
 
         left: list[Part] = []
-        for records, names in parts:
-            packed, texts, calls = _packed(records, names, clock.offset_ns)
+        for records, names, offset_ns in parts:
+            packed, texts, calls = _packed(records, names, offset_ns)
             is_ours = self._settle(packed, calls)
             kept = np.ones(len(packed), bool) if is_last else is_ours | (packed["kind"] > 0)
             if self._spans is not None:
@@ -214,7 +215,7 @@ class ActivityJoin:
             if not kept.all():
                 kernels = records[CONCURRENT_KERNEL]
                 is_left = np.isin(kernels["correlationId"], calls[~kept])
-                left.append(({CONCURRENT_KERNEL: kernels[is_left]}, names))
+                left.append(({CONCURRENT_KERNEL: kernels[is_left]}, names, offset_ns))
         return left
 
     def _settle(self, packed: Packed, calls: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

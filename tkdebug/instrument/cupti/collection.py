@@ -27,6 +27,7 @@ from tkdebug.instrument.cupti.library import Cupti
 # for one function alone gave no records at all; all but one can be left out.
 KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
+_PER_THREAD_BUFFERS = 9  # CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER
 _CHOOSE_CALLS = "cuptiActivityEnableDriverApi"
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 # A launch of a loop begins some microseconds after the call of the one before.
@@ -68,6 +69,9 @@ class Collection:
             self.cupti.check_free()
         # As torch's profiler has it, which would change it for us.
         self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
+        # CUPTI's default; torch's profiler leaves the other value behind. Before CUDA 12.3 there is
+        # no such attribute.
+        self.cupti.set_attribute(_PER_THREAD_BUFFERS, ctypes.c_uint8(1))
         self.cupti.register(self.buffers.requested, self.buffers.completed)
         try:
             for kind in self._kinds:

@@ -53,7 +53,7 @@ class JoinHere:
         self._join.note_launches()
         clock = collection.clock()
         buffers = tuple(collection.take(is_forced))
-        return self._join.join(Round(clock, buffers, collection.dropped(), is_forced))
+        return self._join.join(Round(clock, buffers, collection.dropped()))
 
     def give_up(self) -> None:
         """No record comes any more."""

@@ -286,6 +286,8 @@ class Received:
             self._activity_join().note_launches()
             self._activity_join().join(taken)
         self._rounds = []
+        if self._join is not None:
+            self._join.end_held()
         if self._join is not None and not is_killed:
             self._join.give_up()
         return self._taken()

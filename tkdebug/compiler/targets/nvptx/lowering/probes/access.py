@@ -262,8 +262,10 @@ def report_bits(
             )
             masked = emit.binary("add", masked, left_out)
     least = emit.select(emit.icmp("ne", count, 0), place, integer("i32", -1))
-    found = emit.binary("or", count, masked) if is_complete else count
-    reports = emit.bit_and(outside, emit.icmp("ne", found, 0))
+    # Whoever is here for bits of its own has one.
+    reports = outside if whole is not None else integer("i1", 1)
+    if is_complete:
+        reports = emit.bit_and(outside, emit.icmp("ne", emit.binary("or", count, masked), 0))
     acting = acting_thread(ctx, pointer)
     if acting is not None:
         reports = emit.bit_and(reports, acting)

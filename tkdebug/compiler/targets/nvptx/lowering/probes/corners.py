@@ -32,16 +32,16 @@ _INT32 = 32
 _PRODUCT_BITS = 44
 _MOST_OPS = 40
 _ZERO = integer("i64", 0)
-# Make $0 negative where one of them is. What begins 2**62 bytes behind the tensor counts as
-# negative, too: from there `left` may wrap.
-_EITHER_SIGN = (
+# Of one tile, by the signs of its distances from the ends of its tensor.
+_SIGNS = (
     "mov.b64 {t, h}, begin;",
-    "or.b32 $0, $0, h;",
-    "shl.b32 h, h, 1;",
-    "or.b32 $0, $0, h;",
+    "or.b32 before, before, h;",
     "mov.b64 {t, h}, left;",
     "or.b32 $0, $0, h;",
 )
+# Make $0 negative where one of them is. What begins 2**62 bytes behind its tensor counts as
+# negative, too: from there `left` may wrap.
+_EITHER_SIGN = ("shl.b32 h, before, 1;", "or.b32 before, before, h;", "or.b32 $0, $0, before;")
 
 
 class _UnknownReachError(Exception):
@@ -117,7 +117,8 @@ def tiles_are_inside(
     corners, tested = _Corners(ctx), []
     # One number for all: negative where a tile begins before its tensor or ends behind it.
     text = InlinePTX(("i32",))
-    text.put("{", ".reg .b64 begin, left;", ".reg .b32 h, t;", "mov.b32 $0, 0;")
+    text.put("{", ".reg .b64 begin, left;", ".reg .b32 before, h, t;")
+    text.put("mov.b32 $0, 0;", "mov.b32 before, 0;")
     for tile in tiles:
         reach = corners.of_tile(tile)
         if reach is not None:
@@ -129,9 +130,9 @@ def tiles_are_inside(
                 f"sub.s64 begin, {low}, {first};",
                 f"sub.s64 left, {end}, {low};",
                 f"sub.s64 left, left, {taken};",
-                *_EITHER_SIGN,
+                *_SIGNS,
             )
-    text.put("}")
+    text.put(*_EITHER_SIGN, "}")
     if not tested:
         return tested, None
     # LLVM would think about it for as long as about the rest of a small kernel.

@@ -79,8 +79,8 @@ def guarded_load(
 ) -> Registers:
     """ld.global of a tile: all its words.
 
-    A vector of packed elements that crosses the end of its tensor is read whole: it lies at a
-    multiple of its size, so that all of it is memory of one allocation.
+    A vector that crosses the end of its tensor is read whole, but where its elements have a bit
+    each: it lies at a multiple of its size, so that all of it is memory of one allocation.
 
     Args:
         ctx: the kernel.
@@ -102,7 +102,8 @@ def guarded_load(
         f"mov.b{max(16, vector.bits)} {name}, {source};"
         for name, source in zip(names, sources, strict=True)
     ]
-    ways = TwoWays(ctx, access, text)
+    by_distances = _goes_by_distances(access, vector)
+    ways = TwoWays(ctx, access, text, by_distances=by_distances)
 
     policy = modifiers.last_operand(text.use)
 
@@ -116,6 +117,14 @@ def guarded_load(
 
     def far(group: int) -> None:
         begin = group * vector.words
+        if by_distances:
+            there = f"{target(group)}, [{ways.place(group)}]{policy}"
+            text.put(*ways.distant_vector(group), ways.reached(group, 0))
+            text.put(f"@b ld{modifiers.text}{vector.suffix} {there};")
+            for word in range(1, vector.words):
+                name, fill = names[begin + word], sources[begin + word]
+                text.put(ways.unreached(group, word), f"@b mov.b{vector.bits} {name}, {fill};")
+            return
         if vector.is_packed:
             text.put(*ways.compared_vector(group), ways.compared(group, "o", ways.limit))
             there = f"{target(group)}, [{ways.place(group)}]{policy}"
@@ -174,7 +183,8 @@ def guarded_store(
 ) -> None:
     """st.global of a tile.
 
-    Of the vectors that cross the end of the tensor, all at one address, one is stored by elements.
+    Of the vectors that cross the end of the tensor, all at one address, one is stored by elements,
+    unless this goes by distances.
 
     Args:
         ctx: the kernel.
@@ -185,7 +195,9 @@ def guarded_store(
         owner: i1: whether this thread stores its elements; None where all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
-    ways = TwoWays(ctx, access, text, owner)
+    by_distances = _goes_by_distances(access, vector)
+    ways = TwoWays(ctx, access, text, owner, by_distances=by_distances)
+    is_gathered = vector.elements > 1 and not by_distances
     acting = "" if owner is None else text.use(owner)
     names = [
         [text.use(ctx.emit.cast("zext", word, vector.register)) for word in words]
@@ -205,8 +217,17 @@ def guarded_store(
 
     def far(group: int) -> None:
         place = ways.place(group)
-        text.put(*ways.compared_vector(group))
-        if vector.elements > 1:
+        if by_distances:
+            text.put(*ways.distant_vector(group), "xor.pred some, some, q;")
+            text.put(*((f"and.pred some, some, {acting};",) if acting else ()))
+            for word in range(vector.words - 1):
+                there = ways.place(group, word * vector.element_bytes)
+                text.put(ways.reached(group, word))
+                what = f"[{there}], {names[group][word]}{policy}"
+                text.put(f"@b st{modifiers.text}.b{vector.bits} {what};")
+        else:
+            text.put(*ways.compared_vector(group))
+        if is_gathered:
             text.put(f"setp.lt.and.u64 b, o, {ways.limit}, b;", "or.pred part, part, b;")
             pointer, offset = ways.pointer(group)
             text.put("@b mov.b64 at, o;", f"@b add.s64 to, {pointer}, {offset};")
@@ -218,13 +239,13 @@ def guarded_store(
 
     text.put("{", *REGISTERS)
     begin: tuple[str, ...] = ()
-    if vector.elements > 1:
+    end: list[str] = []
+    if is_gathered:
         text.put(".reg .pred part;", ".reg .b64 at, to;", f".reg .b{bits} {', '.join(parts)};")
         zeros = (f"mov.b{bits} {part}, 0;" for part in parts)
         begin = ("setp.ne.u32 part, 0, 0;", "mov.b64 at, 0;", "mov.b64 to, 0;", *zeros)
-    ways.write(
-        near, far, begin, _stored_part(ways, f"st{modifiers.text}", policy, vector, parts, acting)
-    )
+        end = _stored_part(ways, f"st{modifiers.text}", policy, vector, parts, acting)
+    ways.write(near, far, begin, end)
     text.put("}")
     ways.emit()
 
@@ -233,7 +254,7 @@ def _stored_part(
     ways: TwoWays, store: str, policy: str, vector: Vector, parts: Sequence[str], acting: str
 ) -> list[str]:
     """Instructions that store the good elements of the vector at `to`, `at` in the tensor."""
-    lines = [f"and.pred part, part, {acting};"] if acting and vector.elements > 1 else []
+    lines = [f"and.pred part, part, {acting};"] if acting else []
     per_word = vector.bits // vector.element_bits
     for element in range(vector.elements - 1):
         moved, part = element * vector.element_bytes, parts[element // per_word]
@@ -250,6 +271,11 @@ def _stored_part(
             f"@q {store}.b{vector.element_bits} [to+{moved}], {value}{policy};",
         ]
     return lines
+
+
+def _goes_by_distances(access: TestedAccess, vector: Vector) -> bool:
+    """Whether the second way of an access is written by how far the ends of its tensor are."""
+    return access.site.is_recomputed and vector.elements > 1 and not vector.is_packed
 
 
 def guarded_copy(

@@ -20,14 +20,15 @@ from tkdebug.compiler.targets.target import BF16_ARITHMETIC
 
 
 def any_nan(
-    ctx: Lowering, groups: Sequence[Registers], masks: Sequence[LLVMValue] | None
+    ctx: Lowering, groups: Sequence[Registers], masks: Sequence[LLVMValue] | None, bit: int
 ) -> LLVMValue:
-    """i1: whether this thread has a NaN.
+    """i32: `bit` where this thread has a NaN, else 0.
 
     Args:
         ctx: the kernel.
         groups: registers of half, bfloat, float or double.
         masks: i1 of each group: whether it counts; None where all do.
+        bit: what is given.
     """
     text = InlinePTX(["i32"])
     type_ = groups[0][0].type
@@ -55,9 +56,9 @@ def any_nan(
             text.put("setp.ne.u32 here, 0, 0;")
             compare(group, "here")
             text.put(f"and.pred here, here, {text.use(mask)};", "or.pred any, any, here;")
-    text.put("selp.u32 $0, 1, 0, any;", "}")
-    (found_any,) = text.emit(ctx, side_effects=False)
-    return ctx.emit.icmp("ne", found_any, 0)
+    text.put(f"selp.u32 $0, {bit}, 0, any;", "}")
+    (found,) = text.emit(ctx, side_effects=False)
+    return found
 
 
 def _operand(ctx: Lowering, value: LLVMValue) -> LLVMValue:

@@ -86,8 +86,13 @@ def any_bit(ctx: Lowering, words: Registers) -> LLVMValue:
 
 
 def count_bits(ctx: Lowering, words: Registers) -> tuple[LLVMValue, LLVMValue]:
-    """How many bits are set, and the position of the first of these, i32."""
+    """How many bits are set, and the position of the first of these, any without one; i32."""
     text = InlinePTX(("i32", "i32"))
+    if len(words) == 1:
+        (name,) = map(text.use, words)
+        text.put(f"popc.b32 $0, {name};", f"brev.b32 $1, {name};", "clz.b32 $1, $1;")
+        count, position = text.emit(ctx, side_effects=False)
+        return count, position
     text.put("{", ".reg .pred q;", ".reg .b32 n, t;", "mov.b32 $0, 0;", "mov.b32 $1, 0;")
     for place, word in reversed(list(enumerate(words))):
         name = text.use(word)
@@ -104,10 +109,13 @@ def address_of(
 ) -> LLVMValue:
     """Of a register's element, i64: those of a group follow each other in memory."""
     emit = ctx.emit
-    number = emit.lshr(register, group.bit_length() - 1)
-    address = ctx.to_bits(pointers[0])
-    for index, first in enumerate(range(group, len(pointers), group), 1):
-        is_here = emit.icmp("eq", number, index)
-        address = emit.select(is_here, ctx.to_bits(pointers[first]), address)
+    addresses = [ctx.to_bits(pointers[first]) for first in range(0, len(pointers), group)]
+    bit = group
+    while len(addresses) > 1:
+        # Of each two one, by the next bit of the number.
+        is_second = emit.icmp("ne", emit.bit_and(register, bit), 0)
+        pairs = zip(addresses[::2], addresses[1::2], strict=True)
+        addresses = [emit.select(is_second, second, first) for first, second in pairs]
+        bit <<= 1
     within = emit.bit_and(register, group - 1)
-    return emit.add(address, emit.cast("zext", emit.mul(within, element_bytes), "i64"))
+    return emit.add(addresses[0], emit.cast("zext", emit.mul(within, element_bytes), "i64"))

@@ -97,14 +97,12 @@ class Symptoms:
         """Report at the kernel's end."""
         if self._word is None:
             return
-        emit = self._ctx.emit
-        word = emit.load("i32", self._word, 4)
-        far, after = emit.new_block("probe.symptoms"), emit.new_block("probe.end")
-        emit.branch_rarely(emit.icmp("ne", word, 0), far, after)
-        emit.start(far)
+        word = self._ctx.emit.load("i32", self._word, 4)
         text = InlinePTX(())
         slot, bits = text.use(self._slot), text.use(word)
         text.put("{", ".reg .pred there;", ".reg .b64 p, t;", ".reg .b32 l, e;")
+        # A branch of LLVM's would take it as long as a tenth of a small kernel.
+        text.put(f"setp.eq.u32 there, {bits}, 0;", "@there bra WITHOUT;")
         text.put(
             f"cvt.u64.u32 p, {bits};", f"red.relaxed.gpu.global.or.b64 [{slot}+{table.COUNT}], p;"
         )
@@ -118,10 +116,8 @@ class Symptoms:
                     "setp.ne.u32 there, l, 0;",
                     f"@there red.relaxed.gpu.global.max.u64 {place}, p;",
                 )
-        text.put("}")
+        text.put("WITHOUT:", "}")
         text.emit(self._ctx)
-        emit.branch(after)
-        emit.start(after)
 
     def _note(self, kind: str, found: Iterable[LLVMValue]) -> None:
         """Set the bit of a kind where any of these i1 holds."""
@@ -132,13 +128,15 @@ class Symptoms:
             self._set(kind, any_found)
 
     def _set(self, kind: str, found: LLVMValue) -> None:
-        """Set the bit of a kind where this i1 holds."""
+        """Set the bit of a kind where this i1 holds; as an i32, it is the bit."""
         emit = self._ctx.emit
         if self._word is None:
             with emit.in_entry():
                 self._word = emit.raw("ptr", "alloca i32, align 4")
                 emit.store(integer("i32", 0), self._word, 4)
-        bit = emit.select(found, integer("i32", 1 << bit_of(kind)), integer("i32", 0))
+        bit = found
+        if found.type == "i1":
+            bit = emit.select(found, integer("i32", 1 << bit_of(kind)), integer("i32", 0))
         emit.store(emit.binary("or", emit.load("i32", self._word, 4), bit), self._word, 4)
         self._noted.add(kind)
 
@@ -154,7 +152,7 @@ class Symptoms:
         groups = [registers[first : first + group] for first in firsts]
         masks = None if mask is None else [mask[first] for first in firsts]
         if "nan" in self._kinds:
-            self._set("nan", any_nan(self._ctx, groups, masks))
+            self._set("nan", any_nan(self._ctx, groups, masks, 1 << bit_of("nan")))
         if "inf" in self._kinds:
             emit, found = self._ctx.emit, [self._any_infinite(group) for group in groups]
             if masks is not None:

@@ -24,8 +24,8 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 _WORD_BITS = 32
 # What the text of both ways is written with.
 REGISTERS = (
-    ".reg .pred q, b, bad;",
-    ".reg .b64 base, o, l, size, lim, vlim;",
+    ".reg .pred q, b, bad, some;",
+    ".reg .b64 base, left, o, l, size, lim, vlim;",
     ".reg .b32 n, n2, t;",
     ".reg .b16 h;",
 )
@@ -41,6 +41,9 @@ class TwoWays:
         access: what is tested.
         text: where it is written.
         owner: i1: whether this thread acts for its elements; None where all do.
+        by_distances: whether the second way goes by how far the tensor's ends are from a thread's
+            first element, `base` and `left`, and not by an offset and limits. It is half the
+            instructions, where bad elements are only flagged and no word has several elements.
 
     Attributes:
         whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
@@ -48,7 +51,13 @@ class TwoWays:
     """
 
     def __init__(
-        self, ctx: Lowering, access: TestedAccess, text: InlinePTX, owner: LLVMValue | None = None
+        self,
+        ctx: Lowering,
+        access: TestedAccess,
+        text: InlinePTX,
+        owner: LLVMValue | None = None,
+        *,
+        by_distances: bool = False,
     ) -> None:
         self.whole = tile_is_whole(ctx, access)
         self._places = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
@@ -57,6 +66,7 @@ class TwoWays:
         self._access = access
         self._text = text
         self._owner = owner
+        self._by_distances = by_distances
         assert ctx.probes is not None
         self._probes = ctx.probes
         # Of the tensor: its size, and below which offset an element or a vector may begin.
@@ -83,7 +93,7 @@ class TwoWays:
         Args:
             near: the access of a group as it is without probes.
             far: that of its good elements; notes the bad ones. `o` is how far its first byte is
-                behind the tensor's.
+                behind the tensor's, where it does not go by distances.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
         """
@@ -96,17 +106,19 @@ class TwoWays:
             text.put("bra DONE;", "FAR:")
         text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
-        text.put(f"sub.s64 size, {end_of_tensor}, {first};")
-        text.put(*self._limited("lim", 1))
-        if access.group > 1:
-            text.put(*self._limited("vlim", access.group))
+        if not self._by_distances:
+            text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
+            text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
         before = ""
         for group in range(len(access.firsts)):
             pointer, offset = self.pointer(group)
             if pointer != before:
                 text.put(f"sub.s64 base, {pointer}, {first};")
+                if self._by_distances:
+                    text.put(f"sub.s64 left, {end_of_tensor}, {pointer};")
             before = pointer
-            text.put(f"add.s64 o, base, {offset};")
+            if not self._by_distances:
+                text.put(f"add.s64 o, base, {offset};")
             far(group)
         text.put(*end)
         if access.site.is_recomputed:
@@ -157,6 +169,34 @@ class TwoWays:
                 lines.append(f"add.s64 l, o, {element * size_bytes};")
                 lines += [self.compared(group, "l", self.limit), *noted]
         return [*lines, compared]
+
+    def distant_vector(self, group: int) -> list[str]:
+        """Instructions that look where a group is, by distances, and note it if it is bad.
+
+        `some` says whether it is masked on and begins behind the tensor's first byte, `q` whether
+        it is masked on and lies inside. It lies at a multiple of its size, and so does the tensor:
+        one that begins before the tensor has no good element.
+        """
+        mask = self._mask(group)
+        operand = None if mask is None else self._text.use(mask)
+        offset, size_bytes = self.pointer(group)[1], self._access.group * self.element_bytes
+        begins = f"setp.ge.s64 some, base, {-offset};"
+        if operand is not None:
+            begins = f"setp.ge.and.s64 some, base, {-offset}, {operand};"
+        ends = f"setp.ge.and.s64 q, left, {offset + size_bytes}, some;"
+        bad = "not.pred b, q;" if operand is None else f"xor.pred b, {operand}, q;"
+        return [begins, ends, bad, "or.pred bad, bad, b;"]
+
+    def reached(self, group: int, element: int) -> str:
+        """The instruction that says whether `some`, and whether an element ends in the tensor."""
+        return f"setp.ge.and.s64 b, left, {self._end(group, element)}, some;"
+
+    def unreached(self, group: int, element: int) -> str:
+        """The instruction that says whether an element ends behind the tensor."""
+        return f"setp.lt.s64 b, left, {self._end(group, element)};"
+
+    def _end(self, group: int, element: int) -> int:
+        return self.pointer(group)[1] + (element + 1) * self.element_bytes
 
     def _limited(self, name: str, elements: int) -> tuple[str, str]:
         """Below which offset so many elements may begin; computed here, to stay in no register."""

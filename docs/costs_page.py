@@ -1,0 +1,36 @@
+"""Makes docs/costs.md: what watching and checking cost, by the sections of bench/RESULTS.md.
+
+python docs/costs_page.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).with_name("costs.md")
+RESULTS = Path(__file__).parents[1] / "bench" / "RESULTS.md"
+SECTIONS = (
+    "Overhead benchmark",
+    "Host time of launches, by a silent driver",
+    "A million launches",
+    "Killed runs",
+    "Costs of native checks",
+    "Costs of checks",
+)
+HEAD = """# What it costs
+
+What it costs to record a script, and to check its kernels, natively and interpreted. This page is
+made by `python docs/costs_page.py` from `bench/RESULTS.md`, which the benchmarks write.
+"""
+
+
+def page() -> str:
+    """The page as it has to be."""
+    parts = re.split(r"(?m)^# ", RESULTS.read_text(encoding="utf-8"))
+    by_title = {part.partition("\n")[0]: part for part in parts}
+    return "\n".join([HEAD, *(f"## {by_title[title].rstrip()}\n" for title in SECTIONS)])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
