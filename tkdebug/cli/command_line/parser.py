@@ -15,10 +15,10 @@ from tkdebug.cli.command_line.script_parsers import (
     REPORT_FORMATS_TEXT,
     AddCommand,
     add_compiler,
-    add_triton,
     add_dap,
     add_debug,
     add_run,
+    add_triton,
 )
 from tkdebug.instrument.renderers.formats import PASSES
 from tkdebug.plugins import WithPlugins
