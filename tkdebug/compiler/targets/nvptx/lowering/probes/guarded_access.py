@@ -119,13 +119,11 @@ def guarded_load(
         begin = group * vector.words
         if by_distances:
             there = f"{target(group)}, [{ways.place(group)}]{policy}"
-            text.put(*ways.distant_vector(group), ways.reached(group, 0, "some"))
-            text.put(f"@some ld{modifiers.text}{vector.suffix} {there};")
+            text.put(*ways.distant_vector(group), ways.reached(group, 0))
+            text.put(f"@b ld{modifiers.text}{vector.suffix} {there};")
             for word in range(1, vector.words):
-                is_last = word == vector.words - 1
-                text.put(*(() if is_last else (ways.reached(group, word, "b"),)))
                 name, fill = names[begin + word], sources[begin + word]
-                text.put(f"@!{'q' if is_last else 'b'} mov.b{vector.bits} {name}, {fill};")
+                text.put(ways.unreached(group, word), f"@b mov.b{vector.bits} {name}, {fill};")
             return
         if vector.is_packed:
             text.put(*ways.compared_vector(group), ways.compared(group, "o", ways.limit))
@@ -224,7 +222,7 @@ def guarded_store(
             text.put(*((f"and.pred some, some, {acting};",) if acting else ()))
             for word in range(vector.words - 1):
                 there = ways.place(group, word * vector.element_bytes)
-                text.put(ways.reached(group, word, "b"))
+                text.put(ways.reached(group, word))
                 what = f"[{there}], {names[group][word]}{policy}"
                 text.put(f"@b st{modifiers.text}.b{vector.bits} {what};")
         else:

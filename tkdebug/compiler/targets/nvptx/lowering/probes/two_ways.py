@@ -187,10 +187,16 @@ class TwoWays:
         bad = "not.pred b, q;" if operand is None else f"xor.pred b, {operand}, q;"
         return [begins, ends, bad, "or.pred bad, bad, b;"]
 
-    def reached(self, group: int, element: int, target: str) -> str:
+    def reached(self, group: int, element: int) -> str:
         """The instruction that says whether `some`, and whether an element ends in the tensor."""
-        end = self.pointer(group)[1] + (element + 1) * self.element_bytes
-        return f"setp.ge.and.s64 {target}, left, {end}, some;"
+        return f"setp.ge.and.s64 b, left, {self._end(group, element)}, some;"
+
+    def unreached(self, group: int, element: int) -> str:
+        """The instruction that says whether an element ends behind the tensor."""
+        return f"setp.lt.s64 b, left, {self._end(group, element)};"
+
+    def _end(self, group: int, element: int) -> int:
+        return self.pointer(group)[1] + (element + 1) * self.element_bytes
 
     def _limited(self, name: str, elements: int) -> tuple[str, str]:
         """Below which offset so many elements may begin; computed here, to stay in no register."""
