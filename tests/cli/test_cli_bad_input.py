@@ -391,18 +391,22 @@ def test_instrumentation_where_no_plugin_has_one(run_main, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("knob", "said"),
     [
-        ("TKDEBUG_TIMELINE", "clear", "TKDEBUG_TIMELINE: kernels are interpreted; it needs"),
-        ("TKDEBUG_INSTRUMENT", "sectrs", "TKDEBUG_INSTRUMENT: got 'sectrs', expected warp-sectors"),
+        ({"timelines": ("clear",)}, "TKDEBUG_TIMELINE: kernels are interpreted; it needs kernels"),
+        (
+            {"instrumentations": ("sectrs",)},
+            "TKDEBUG_INSTRUMENT: got 'sectrs', expected warp-sectors",
+        ),
     ],
 )
-def test_variables_that_a_run_cannot_heed(run_main, tmp_path, monkeypatch, variable, value, said):
+def test_variables_that_a_run_cannot_heed(run_main, tmp_path, monkeypatch, knob, said):
     path = tmp_path / "script.py"
     path.write_text(REAL_KERNEL)
     monkeypatch.setattr("tkdebug.plugins.names", lambda group: ("warp-sectors",))
-    monkeypatch.setenv(variable, value)
-    assert error_line(run_main, "run", "--no-tui", path).startswith(f"tkdebug: {said}")
+    with KNOBS.scope(**knob):
+        line = error_line(run_main, "run", "--no-tui", path)
+    assert line.startswith(f"tkdebug: {said}")
 
 
 @pytest.mark.parametrize("option", ["--stacks", "--stalls"])
