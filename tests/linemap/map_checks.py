@@ -16,8 +16,8 @@ from tkdebug.linemap.nvidia.sass import Kind, kind_of
 
 WANTED_PERCENT = 95
 # Kind of instruction -> how the Tile IR ops that such code is made of begin. Integer division goes
-# by way of MUFU.RCP; inline assembly may hold anything; a tensor map made by the kernel is copied to
-# global memory by atomic exchanges.
+# by way of MUFU.RCP; inline assembly may hold anything; a tensor map that the kernel makes is
+# copied to global memory by atomic exchanges.
 _ANYTHING = ("tt.elementwise_inline_asm",)
 _OPS: dict[Kind, tuple[str, ...]] = {
     "global-load": ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", *_ANYTHING),
