@@ -66,7 +66,8 @@ class AccessTests:
         shown = [f"{self.proven:,} proven"] if self.proven else []
         shown += [f"{number} tested {how}"] if tested else []
         total = self.proven + sum(count for count, _ in counts)
-        return f"{total:,} {'access' if total == 1 else 'accesses'}: {', '.join(shown)}" if total else ""
+        accesses = "access" if total == 1 else "accesses"
+        return f"{total:,} {accesses}: {', '.join(shown)}" if total else ""
 
 
 def access_tests(tests: Iterable[str]) -> AccessTests:
