@@ -70,9 +70,11 @@ def session(script: Path) -> Path:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
+        "from tkdebug.cli.command_line.arguments import parse\n"
         "from tkdebug.cli.runs.compiled_run import _record\n"
         "from tkdebug.cli.script.execution import find_program\n"
-        "_record(find_program(sys.argv[1], (), False), Path(sys.argv[2]), 'sm_90a')\n"
+        "program, asked = find_program(sys.argv[1], (), False), parse(['lines', sys.argv[1]])\n"
+        "_record(program, Path(sys.argv[2]), 'sm_90a', False, asked)\n"
     )
     from cli_scripts import python
 
