@@ -241,7 +241,7 @@ def runtime_values(specs: Sequence[ArgSpec], values: Sequence[Any]) -> list[Any]
     for spec, value in zip(specs, values, strict=True):
         if spec.__class__ is pointer_type or spec.__class__ is dtypes.dtype:
             # The usual ones without a call: checked launches ask.
-            flat.append(value if value.__class__ is not TensorWrapper else _bare(value))
+            flat.append(value if value.__class__ is not TensorWrapper else bare_tensor(value))
         else:
             _append(flat, spec, value)
     return flat
@@ -254,13 +254,13 @@ def _append(flat: list[Any], spec: ArgSpec, value: Any) -> None:
         for inner, item in zip(spec, value, strict=True):
             _append(flat, inner, item)
         return
-    flat.append(_bare(value))
+    flat.append(bare_tensor(value))
     if isinstance(value, TensorDescriptor):
         flat.extend(value.shape)
         flat.extend(value.strides)
 
 
-def _bare(value: Any) -> Any:
+def bare_tensor(value: Any) -> Any:
     """A wrapped tensor as a torch view of the element type it is wrapped as, where torch has it."""
     if not isinstance(value, TensorWrapper):
         return value

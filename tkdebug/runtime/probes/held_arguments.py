@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from tkdebug.interpreter.torch_state import apart_from_the_script
+from tkdebug.runtime.arguments.specialize import bare_tensor
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def _held(value: Any, passed: PassedTensor | None) -> Any:
     from tkdebug.interpreter.probes.checked_launch import PassedTensor
 
     if isinstance(value, TensorDescriptor):
-        return _Held.of(value.base, value.padding, PassedTensor.of(value.base))
+        base = bare_tensor(value.base)
+        return _Held.of(base, value.padding, PassedTensor.of(base))
     if isinstance(value, torch.Tensor):
         return _Held.of(value, None, PassedTensor.of(value))
     return value if isinstance(value, bool | int | float) else _Unknown()
