@@ -563,17 +563,18 @@ def test_stored_nan_of_arguments_that_are_gone_is_no_fault(
     assert why in capsys.readouterr().err
 
 
-def test_stored_nan_of_a_reinterpreted_tensor_by_a_descriptor(printer, reported):
+def test_stored_nan_of_reinterpreted_tensors(printer, reported):
     @tkdebug.jit
     def ratio(top, y, out):
         at = tl.arange(0, 32)
         tl.store(out + at, top.load([0]) / tl.load(y + at))
 
     faults, _ = reported
-    x, y = torch.zeros(32, dtype=torch.int32), torch.zeros(32)
+    x, y = torch.zeros(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
     printer.finds = stored_nan(0)
     top = TensorDescriptor(tkdebug.reinterpret(x, tl.uint32), [32], [1], [32])
-    ratio[(1,)](top, y, torch.zeros(32))
+    ratio[(1,)](top, tkdebug.reinterpret(y, tl.float32), torch.zeros(32))
+    del top
     CHECKED.collect()
     (fault,) = faults
     assert (fault.kind, fault.index, fault.count) == ("nan", 0, 32)
