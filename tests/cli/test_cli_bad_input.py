@@ -390,6 +390,25 @@ def test_instrumentation_where_no_plugin_has_one(run_main, tmp_path, monkeypatch
     assert "'sectors' (no plugin is installed that adds one)" in err
 
 
+@pytest.mark.parametrize(
+    ("knob", "said"),
+    [
+        ({"timelines": ("clear",)}, "TKDEBUG_TIMELINE: kernels are interpreted; it needs kernels"),
+        (
+            {"instrumentations": ("sectrs",)},
+            "TKDEBUG_INSTRUMENT: got 'sectrs', expected warp-sectors",
+        ),
+    ],
+)
+def test_variables_that_a_run_cannot_heed(run_main, tmp_path, monkeypatch, knob, said):
+    path = tmp_path / "script.py"
+    path.write_text(REAL_KERNEL)
+    monkeypatch.setattr("tkdebug.plugins.names", lambda group: ("warp-sectors",))
+    with KNOBS.scope(**knob):
+        line = error_line(run_main, "run", "--no-tui", path)
+    assert line.startswith(f"tkdebug: {said}")
+
+
 @pytest.mark.parametrize("option", ["--stacks", "--stalls"])
 @pytest.mark.parametrize(
     "dumps", ["--coredump", "--hang-timeout=3", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1"]

@@ -374,6 +374,7 @@ def test_text_report_tells_others_apart(session):
     ours, others = text.split("also on the GPU, launched by others")
     assert "relu" not in ours
     assert "1 not timed" in ours
+    assert "\n2 launches timed by the GPU itself (CUPTI)\n" in ours
     assert "memcpy HtoD" in others
     assert "relu" in others
 

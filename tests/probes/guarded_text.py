@@ -25,11 +25,13 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "xor.b16": lambda a, b: a ^ b,
     "shl.b32": lambda a, b: a << b,
     "shr.u32": lambda a, b: a >> b,
+    "shr.s32": lambda a, b: _signed(a, 32) >> b,
     "shr.u16": lambda a, b: a >> b,
     "and.pred": lambda a, b: a & b,
     "or.pred": lambda a, b: a | b,
     "xor.pred": lambda a, b: a ^ b,
     "not.pred": lambda a: a ^ 1,
+    "not.b32": lambda a: ~a,
     "bmsk.clamp.b32": lambda a, b: ((1 << min(b, 32)) - 1) << a,
     "selp.b32": lambda a, b, c: a if c else b,
 }
@@ -81,6 +83,9 @@ class Thread:
         first, *rest = re.split(r", (?![^{]*\})", operands)
         if name.startswith("setp."):
             self._compare(name, first, rest)
+        elif name == "mov.b64" and first.startswith("{"):
+            for number, half in enumerate(first.strip("{}").split(", ")):
+                self._put("mov.b32", half, self._value(rest[0]) >> 32 * number)
         elif name in _MOVES:
             self._put(name, first, self._value(rest[0]))
         elif name in _ARITHMETIC:

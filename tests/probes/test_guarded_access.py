@@ -100,8 +100,8 @@ class Access:
     ) -> Iterator[tuple[str, Thread, list[range], list[list[int]]]]:
         """Tensors of many sizes: which, the thread, its bytes by group, and the good ones."""
         vector = self.vector_bytes
-        for begins in (0, vector, 2048 + vector):
-            for size in (*range(0, 3 * vector, element_bytes), 2048, 2056, 1 << 20):
+        for begins in (0, vector, 2048 + vector, -1 << 40):
+            for size in (*range(0, 3 * vector, element_bytes), 2048, 2056, 1 << 20, 1 << 40):
                 for masked_off in (-1, 0):
                     thread = self.run(begins, size, masked_off)
                     groups = list(self._places(thread))

@@ -78,6 +78,7 @@ def check_run(arguments: Arguments) -> None:
     check_target_of_run(arguments, mode)
     _check_watches(arguments)
     _check_timelines(arguments, mode)
+    _check_instrumentations()
     if arguments.nvtx:
         check_nvtx()
     if arguments.session is not None:
@@ -102,10 +103,25 @@ def _check_watches(arguments: Arguments) -> None:
 def _check_timelines(arguments: Arguments, mode: ModeName) -> None:
     from tkdebug.timelines.requests import read_request
 
-    if arguments.timelines and not _runs_natively(mode):
-        raise UsageError("--timeline: kernels are interpreted; it needs kernels on a GPU")
-    for text in arguments.timelines or KNOBS.timelines:
+    requests = arguments.timelines or KNOBS.timelines
+    if requests and not _runs_natively(mode):
+        option = "--timeline" if arguments.timelines else "TKDEBUG_TIMELINE"
+        raise UsageError(f"{option}: kernels are interpreted; it needs kernels on a GPU")
+    for text in requests:
         read_request(text)
+
+
+def _check_instrumentations() -> None:
+    """Those of the variable; the option takes no others."""
+    if not KNOBS.instrumentations:
+        return
+    from tkdebug.plugins import names
+
+    known = tuple(names("tkdebug.instrumentation"))
+    for name in KNOBS.instrumentations:
+        if name not in known:
+            expected = " or ".join(known) or "a plugin that measures, of which none is installed"
+            raise UsageError(f"TKDEBUG_INSTRUMENT: got {name!r}, expected {expected}")
 
 
 def _runs_natively(mode: ModeName) -> bool:

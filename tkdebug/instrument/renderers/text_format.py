@@ -123,8 +123,10 @@ _STATES = {"known": "in the baseline", "ignored": "ignored by comments"}
 
 
 def _source_lines(session: Session) -> Iterator[str]:
-    """How native launches were timed, where that was not the best way."""
+    """How native launches were timed."""
     sources = session.time_sources()
+    if "cupti" in sources:
+        yield f"{counted(sources['cupti'], 'launch')} timed by the GPU itself (CUPTI)"
     if "events" in sources or "events-at-most" in sources:
         count = sources.get("events", 0) + sources.get("events-at-most", 0)
         yield f"{counted(count, 'launch')} timed by CUDA events, less what an empty kernel takes"

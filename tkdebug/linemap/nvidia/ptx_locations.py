@@ -37,6 +37,8 @@ _SHUFFLE = re.compile(r"\s*shfl\.sync\.bfly\.b32\s+(%\w+), (%\w+),")
 _COMBINATION = re.compile(r"\s*((?:add|mul|min|max|and|or|xor)[.\w]*)\s+(%\w+), (%\w+), (%\w+);")
 _BRANCH = re.compile(r"\s*(@!?%p\d+\s+)?bra(?:\.uni)?\s+(\$\w+);")
 _WRITES_NO_REGISTER = re.compile(r"\s*(?:@!?%p\d+\s+)?(?:st|red|cp|bra|bar|mbarrier|wgmma|call)\b")
+# What lines that are no instructions begin with.
+_NO_INSTRUCTION = (".", "//", "$")
 _ASSEMBLY = ("// begin inline asm", "// end inline asm")
 
 
@@ -62,7 +64,8 @@ def rewrite_locations(
         The new text, and one entry per instruction line of it, in order.
     """
     lines = ptx.splitlines()
-    ops = _op_of_each_line(lines)
+    has_routines = ".func" in ptx
+    ops = _op_of_each_line(lines, has_routines)
     _adopt_unplaced(lines, ops)
     _adopt_jumps(lines, ops)
     _adopt_reduction_steps(lines, ops)
@@ -72,12 +75,13 @@ def rewrite_locations(
     current: int | None = None
     in_routine = False
     for text, op_id in zip(lines, ops, strict=True):
-        in_routine = _is_in_routine(text, in_routine)
+        in_routine = has_routines and _is_in_routine(text, in_routine)
         # A regular expression takes longer than the test for what it looks for.
         if op_id is None and (".loc" in text or ".file" in text):
             if _LOC.match(text) or text.lstrip().startswith(".file"):
                 continue
-        if text.startswith("$L__func_begin"):
+        is_begin = text[:1] == "$" and text.startswith("$L__func_begin")
+        if is_begin:
             current = None
             places.named.clear()
         if op_id is not None:
@@ -87,7 +91,7 @@ def rewrite_locations(
                 current = op_id
             table.append(PtxLine(len(output) + 1, op_id if op_id in locations else None))
         output.append(text)
-        if text.startswith("$L__func_begin") and entry and not in_routine:
+        if is_begin and entry and not in_routine:
             # What ptxas puts at the entry (the stack pointer) gets the first place of the function.
             output += places.directives(entry)
             current = _ENTRY_OP
@@ -95,18 +99,19 @@ def rewrite_locations(
     return "\n".join(output) + "\n", tuple(table)
 
 
-def _op_of_each_line(lines: list[str]) -> list[int | None]:
+def _op_of_each_line(lines: list[str], has_routines: bool) -> list[int | None]:
     """The op id in force at each instruction, 0 for no place, None where there is none."""
     ops: list[int | None] = []
     current: int | None = None
     at_entry = in_routine = False
     for text in lines:
         op_id = None
-        in_routine = _is_in_routine(text, in_routine)
-        if text.startswith("$L__func_begin"):
-            current, at_entry = None if in_routine else _ENTRY_OP, not in_routine
-        elif text.startswith("$L__func_end"):
-            current = None
+        in_routine = has_routines and _is_in_routine(text, in_routine)
+        if text[:1] == "$":
+            if text.startswith("$L__func_begin"):
+                current, at_entry = None if in_routine else _ENTRY_OP, not in_routine
+            elif text.startswith("$L__func_end"):
+                current = None
         elif ".loc" in text and (found := _LOC.match(text)):
             # The first one after the label is the subprogram's own line, no op's.
             current = _ENTRY_OP if at_entry else int(found[1])
@@ -125,9 +130,8 @@ def _is_in_routine(text: str, before: bool) -> bool:
 def _is_instruction(text: str) -> bool:
     stripped = text.lstrip()
     return (
-        bool(stripped)
-        and not stripped.startswith((".", "//", "$"))
-        and stripped not in "{}"
+        stripped not in "{}"
+        and not stripped.startswith(_NO_INSTRUCTION)
         and not stripped.endswith(":")
     )
 
@@ -137,7 +141,7 @@ def _adopt_unplaced(lines: list[str], ops: list[int | None]) -> None:
     made: dict[int, str] = {}
     in_assembly = False
     for index, text in enumerate(lines):
-        if text.lstrip() in _ASSEMBLY:
+        if "//" in text and text.lstrip() in _ASSEMBLY:
             in_assembly = text.lstrip() == _ASSEMBLY[0]
         elif ops[index] in (0, _ENTRY_OP) and not in_assembly:
             if found := _FOLLOWS_READER.match(text):
@@ -201,7 +205,7 @@ def _readers(lines: list[str], ops: list[int | None], registers: set[str]) -> di
     """For each of `registers` the lines that read it, in order."""
     readers: dict[str, list[int]] = {}
     for index, text in enumerate(lines):
-        if ops[index] is None:
+        if ops[index] is None or "%" not in text:
             continue
         if not _WRITES_NO_REGISTER.match(text) and not text.lstrip().startswith("{"):
             guard = text[: text.index(" ")] if text.lstrip().startswith("@") else ""

@@ -102,8 +102,7 @@ def guarded_load(
         f"mov.b{max(16, vector.bits)} {name}, {source};"
         for name, source in zip(names, sources, strict=True)
     ]
-    by_distances = _goes_by_distances(access, vector)
-    ways = TwoWays(ctx, access, text, by_distances=by_distances)
+    ways = TwoWays(ctx, access, text, by_distances=_may_go_by_distances(access, vector))
 
     policy = modifiers.last_operand(text.use)
 
@@ -117,15 +116,13 @@ def guarded_load(
 
     def far(group: int) -> None:
         begin = group * vector.words
-        if by_distances:
+        if ways.by_distances:
             there = f"{target(group)}, [{ways.place(group)}]{policy}"
-            text.put(*ways.distant_vector(group), ways.reached(group, 0, "some"))
-            text.put(f"@some ld{modifiers.text}{vector.suffix} {there};")
+            text.put(*ways.distant_vector(group), ways.reached(group, 0))
+            text.put(f"@b ld{modifiers.text}{vector.suffix} {there};")
             for word in range(1, vector.words):
-                is_last = word == vector.words - 1
-                text.put(*(() if is_last else (ways.reached(group, word, "b"),)))
                 name, fill = names[begin + word], sources[begin + word]
-                text.put(f"@!{'q' if is_last else 'b'} mov.b{vector.bits} {name}, {fill};")
+                text.put(ways.unreached(group, word), f"@b mov.b{vector.bits} {name}, {fill};")
             return
         if vector.is_packed:
             text.put(*ways.compared_vector(group), ways.compared(group, "o", ways.limit))
@@ -197,9 +194,8 @@ def guarded_store(
         owner: i1: whether this thread stores its elements; None where all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
-    by_distances = _goes_by_distances(access, vector)
-    ways = TwoWays(ctx, access, text, owner, by_distances=by_distances)
-    is_gathered = vector.elements > 1 and not by_distances
+    ways = TwoWays(ctx, access, text, owner, by_distances=_may_go_by_distances(access, vector))
+    is_gathered = vector.elements > 1 and not ways.by_distances
     acting = "" if owner is None else text.use(owner)
     names = [
         [text.use(ctx.emit.cast("zext", word, vector.register)) for word in words]
@@ -219,12 +215,12 @@ def guarded_store(
 
     def far(group: int) -> None:
         place = ways.place(group)
-        if by_distances:
+        if ways.by_distances:
             text.put(*ways.distant_vector(group), "xor.pred some, some, q;")
             text.put(*((f"and.pred some, some, {acting};",) if acting else ()))
             for word in range(vector.words - 1):
                 there = ways.place(group, word * vector.element_bytes)
-                text.put(ways.reached(group, word, "b"))
+                text.put(ways.reached(group, word))
                 what = f"[{there}], {names[group][word]}{policy}"
                 text.put(f"@b st{modifiers.text}.b{vector.bits} {what};")
         else:
@@ -275,8 +271,8 @@ def _stored_part(
     return lines
 
 
-def _goes_by_distances(access: TestedAccess, vector: Vector) -> bool:
-    """Whether the second way of an access is written by how far the ends of its tensor are."""
+def _may_go_by_distances(access: TestedAccess, vector: Vector) -> bool:
+    """Whether the second way of an access may go by how far the ends of its tensor are."""
     return access.site.is_recomputed and vector.elements > 1 and not vector.is_packed
 
 

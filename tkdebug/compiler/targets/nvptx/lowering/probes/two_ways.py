@@ -31,6 +31,14 @@ REGISTERS = (
 )
 # Writes the instructions for one group of registers, by its number.
 _Group = Callable[[int], None]
+# `n`: how many bytes there are to the tensor's end: none where that lies before the place, and
+# 2**32 - 1 where there are more.
+_LEFT = (
+    "mov.b64 {n, t}, left;",
+    "setp.ne.s32 b, t, 0;",
+    "shr.s32 t, t, 31;",
+    "@b not.b32 n, t;",
+)
 
 
 class TwoWays:
@@ -41,11 +49,12 @@ class TwoWays:
         access: what is tested.
         text: where it is written.
         owner: i1: whether this thread acts for its elements; None where all do.
-        by_distances: whether the second way goes by how far the tensor's ends are from a thread's
-            first element, `base` and `left`, and not by an offset and limits. It is half the
-            instructions, where bad elements are only flagged and no word has several elements.
+        by_distances: whether the second way may go by how far a thread's first element is from the
+            tensor's ends, and not by an offset and limits. That is half of the instructions, where
+            bad elements are only flagged and no word has several elements.
 
     Attributes:
+        by_distances: whether it does.
         whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
             not known, and there is only the second way.
     """
@@ -66,7 +75,8 @@ class TwoWays:
         self._access = access
         self._text = text
         self._owner = owner
-        self._by_distances = by_distances
+        # What is before a thread's first element would be very far behind it.
+        self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
         assert ctx.probes is not None
         self._probes = ctx.probes
         # Of the tensor: its size, and below which offset an element or a vector may begin.
@@ -106,7 +116,7 @@ class TwoWays:
             text.put("bra DONE;", "FAR:")
         text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
-        if not self._by_distances:
+        if not self.by_distances:
             text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
             text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
         before = ""
@@ -114,10 +124,10 @@ class TwoWays:
             pointer, offset = self.pointer(group)
             if pointer != before:
                 text.put(f"sub.s64 base, {pointer}, {first};")
-                if self._by_distances:
-                    text.put(f"sub.s64 left, {end_of_tensor}, {pointer};")
+                if self.by_distances:
+                    text.put(f"sub.s64 left, {end_of_tensor}, {pointer};", *_LEFT)
             before = pointer
-            if not self._by_distances:
+            if not self.by_distances:
                 text.put(f"add.s64 o, base, {offset};")
             far(group)
         text.put(*end)
@@ -183,14 +193,20 @@ class TwoWays:
         begins = f"setp.ge.s64 some, base, {-offset};"
         if operand is not None:
             begins = f"setp.ge.and.s64 some, base, {-offset}, {operand};"
-        ends = f"setp.ge.and.s64 q, left, {offset + size_bytes}, some;"
+        ends = f"setp.ge.and.u32 q, n, {offset + size_bytes}, some;"
         bad = "not.pred b, q;" if operand is None else f"xor.pred b, {operand}, q;"
         return [begins, ends, bad, "or.pred bad, bad, b;"]
 
-    def reached(self, group: int, element: int, target: str) -> str:
+    def reached(self, group: int, element: int) -> str:
         """The instruction that says whether `some`, and whether an element ends in the tensor."""
-        end = self.pointer(group)[1] + (element + 1) * self.element_bytes
-        return f"setp.ge.and.s64 {target}, left, {end}, some;"
+        return f"setp.ge.and.u32 b, n, {self._end(group, element)}, some;"
+
+    def unreached(self, group: int, element: int) -> str:
+        """The instruction that says whether an element ends behind the tensor."""
+        return f"setp.lt.u32 b, n, {self._end(group, element)};"
+
+    def _end(self, group: int, element: int) -> int:
+        return self.pointer(group)[1] + (element + 1) * self.element_bytes
 
     def _limited(self, name: str, elements: int) -> tuple[str, str]:
         """Below which offset so many elements may begin; computed here, to stay in no register."""
