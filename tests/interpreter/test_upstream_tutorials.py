@@ -41,7 +41,7 @@ def interpret(tmp_path, *command):
     report = tmp_path / "report.json"
     done = subprocess.run(
         [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--quick", "--mode", "interpret",
-         "--report", report, *command],
+         "--triton", "3.6", "--report", report, *command],
         cwd=tmp_path, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

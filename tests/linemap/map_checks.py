@@ -16,12 +16,16 @@ from tkdebug.linemap.nvidia.sass import Kind, kind_of
 
 WANTED_PERCENT = 95
 # Kind of instruction -> how the Tile IR ops that such code is made of begin. Integer division goes
-# by way of MUFU.RCP; inline assembly may hold anything.
+# by way of MUFU.RCP; inline assembly may hold anything; a tensor map that the kernel makes is
+# copied to global memory by atomic exchanges.
 _ANYTHING = ("tt.elementwise_inline_asm",)
 _OPS: dict[Kind, tuple[str, ...]] = {
     "global-load": ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", *_ANYTHING),
     "global-store": ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", *_ANYTHING),
-    "atomic": ("tt.atomic", "tt.descriptor_reduce", "tt.histogram", *_ANYTHING),
+    "atomic": (
+        *("tt.atomic", "tt.descriptor_reduce", "tt.histogram", "tt.make_tensor_descriptor"),
+        *_ANYTHING,
+    ),
     "tensor-core": ("tt.dot", *_ANYTHING),
     "special": ("math.", "arith.div", "arith.rem", "tt.precise", "tt.extern", *_ANYTHING),
 }

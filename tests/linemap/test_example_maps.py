@@ -116,6 +116,6 @@ def test_tutorial(name: str, tmp_path: Path) -> None:
         driver = tmp_path / "driver.py"
         driver.write_text(ATTENTION)
         command = [str(driver), "--", *command]
-    kernels = lines_of(tmp_path, "sm_90a", *command)
+    kernels = lines_of(tmp_path, "sm_90a", "--triton", "3.6", *command)
     check(kernels)
     check_against_nvdisasm(kernels)

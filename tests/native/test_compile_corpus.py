@@ -116,7 +116,8 @@ def test_aligned_example_multiplies_on_tensor_cores(name: str, folder: Path) -> 
 
 @pytest.mark.skipif(not UPSTREAM, reason="TKDEBUG_UPSTREAM names no checkout")
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_tutorial_compiles(name: str, tmp_path: Path) -> None:
+def test_tutorial_compiles(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TKDEBUG_TRITON", "3.6")
     path = str(Path(UPSTREAM or "") / "python" / "tutorials" / name)
     command = [path]
     if name.startswith("06"):

@@ -58,7 +58,7 @@ def debug_command(arguments: Arguments) -> int:
     if arguments.stage is not None:
         debugger.choose_stage(arguments.stage)
     with (
-        compat.install(mode="interpret"),
+        compat.install(mode="interpret", triton=arguments.triton),
         printing_faults(),
         interrupts(debugger, console),
         _script_output(console.is_json),

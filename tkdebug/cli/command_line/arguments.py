@@ -46,6 +46,7 @@ _DEBUG_OPTIONS_WITH_VALUE = (
     "--commands",
     "--stage",
     "--target",
+    "--triton",
     "--against",
 )
 
@@ -214,6 +215,7 @@ def parse(argv: Sequence[str]) -> Arguments:
                 format=parsed.format,
                 output=parsed.output,
                 native_target=parsed.native_target,
+                triton=parsed.triton,
                 times=parsed.times,
             )
         case "ceilings":
@@ -236,6 +238,7 @@ def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Argumen
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        triton=parsed.triton,
         compiler=parsed.compiler,
         passes=PassQuery(
             kernel=parsed.kernel,
@@ -257,6 +260,7 @@ def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Argument
         format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
+        triton=parsed.triton,
         compiler=parsed.compiler,
         lines=LinesQuery(parsed.kernel, line, parsed.ptx, parsed.sass),
     )
@@ -366,6 +370,7 @@ def _debug_arguments(
         stage=parsed.stage,
         against=parsed.against,
         native_target=parsed.native_target,
+        triton=parsed.triton,
         format="json" if parsed.json else "text",
         tui=parsed.tui,
     )

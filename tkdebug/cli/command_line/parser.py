@@ -18,6 +18,7 @@ from tkdebug.cli.command_line.script_parsers import (
     add_dap,
     add_debug,
     add_run,
+    add_triton,
 )
 from tkdebug.instrument.renderers.formats import PASSES
 from tkdebug.plugins import WithPlugins
@@ -156,6 +157,7 @@ def _add_passes(add: AddCommand) -> None:
     _add_format(passes, PASS_FORMATS)
     _add_output(passes)
     _add_architecture(passes, "sm_90a by default; none for no architecture")
+    add_triton(passes)
     add_compiler(passes)
 
 
@@ -183,6 +185,7 @@ def _add_lines(add: AddCommand) -> None:
     _add_format(lines, FORMATS)
     _add_output(lines)
     _add_architecture(lines, "sm_90a by default")
+    add_triton(lines)
     add_compiler(lines)
 
 
@@ -211,6 +214,7 @@ def _add_advise(add: AddCommand) -> None:
         metavar="run.tkd",
         help="a run on a GPU, whose times say how much each kernel counts",
     )
+    add_triton(advise)
     _add_format(advise, FORMATS)
     _add_output(advise)
 

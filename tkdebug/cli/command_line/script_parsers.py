@@ -84,12 +84,7 @@ def _add_kernels(run: argparse.ArgumentParser) -> None:
         action="store_true",
         help="triton.testing measures once and sweeps take their first value",
     )
-    run.add_argument(
-        "--triton",
-        type=triton_version,
-        metavar="VERSION",
-        help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
-    )
+    add_triton(run)
     add_compiler(run)
     run.add_argument(
         "--interpret",
@@ -252,6 +247,7 @@ def add_debug(add: AddCommand) -> None:
         help=f"the architecture that GPU IR is for ({ARCHITECTURES}); by default that of the GPU "
         "here, without one sm_90a",
     )
+    add_triton(debug)
     debug.add_argument(
         "--against",
         type=Path,
@@ -306,6 +302,16 @@ def _add_findings(run: argparse.ArgumentParser) -> None:
         "--update-baseline",
         action="store_true",
         help="write the faults of this run into the file of --baseline",
+    )
+
+
+def add_triton(command: argparse.ArgumentParser) -> None:
+    """`--triton`."""
+    command.add_argument(
+        "--triton",
+        type=triton_version,
+        metavar="VERSION",
+        help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
     )
 
 

@@ -97,7 +97,7 @@ def compiled_run(
     with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "run.tkd"
         with _upstream_dumps(arguments):
-            status = _record(program, path, target, advises, arguments.compiler)
+            status = _record(program, path, target, advises, arguments)
         with Session.open(path) as session:
             _tell_of_faults(session, program.name)
             _tell_of_end(session, program.name, status, target)
@@ -112,6 +112,8 @@ def refuse_options_of_scripts(arguments: Arguments, what: str) -> None:
     """
     if arguments.native_target is not None:
         asked = f"--target {arguments.native_target}"
+    elif arguments.triton is not None:
+        asked = f"--triton {arguments.triton}"
     elif arguments.target_argv:
         asked = f"-- {' '.join(arguments.target_argv)}"
     else:
@@ -199,8 +201,8 @@ def _record(
     program: Program,
     path: Path,
     target: str | None,
-    advises: bool = False,
-    compiler: str | None = None,
+    advises: bool,
+    arguments: Arguments,
 ) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
@@ -219,7 +221,8 @@ def _record(
                 quick=True,
                 interpret=KNOBS.interpret_kernels,
                 checks=KNOBS.checks or (NO_CHECKS,),
-                compiler=compiler,
+                triton=arguments.triton,
+                compiler=arguments.compiler,
             )
             with installed, progress_line():
                 status = run_program(program).exit_status
