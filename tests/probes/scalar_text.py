@@ -28,6 +28,7 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "sgt": operator.gt,
     "eq": operator.eq,
     "ne": operator.ne,
+    "ugt": operator.gt,
 }
 
 
@@ -83,6 +84,8 @@ def _computed(text: str, values: Mapping[str, int]) -> int | None:
     if a is None or b is None:
         return None
     if name == "icmp":
+        if binary[1].startswith("u"):
+            a, b = (one & (1 << int(binary[2])) - 1 for one in (a, b))
         return -int(_RELATIONS[binary[1]](a, b))
     return signed(_ARITHMETIC[name](a, b), int(binary[2]))
 

@@ -60,6 +60,11 @@ def behind_a_loop(x, y, n, B: tl.constexpr):
     tl.store(y + cols, total)
 
 
+@tkdebug.jit
+def scaled(x, n, C: tl.constexpr):
+    tl.store(x + n * C, 1)
+
+
 def _moved() -> None:
     x = torch.zeros(2 * BLOCK)
     moved[(2,)](x, x.clone(), 2 * BLOCK, B=BLOCK)
@@ -181,3 +186,17 @@ def test_a_test_of_rows_holds_where_they_lie_inside(seed):
         assert found == inside, (program, parameters, ends)
         seen.add(found)
     assert seen == {False, True}
+
+
+@pytest.mark.parametrize("factor", [3, 1000, 1 << 10, -1, -3, -(1 << 31)])
+def test_a_product_with_a_constant_is_tested_for_wrapping(factor):
+    x, options = torch.zeros(4, dtype=torch.int32), ProbeOptions(frozenset({"offset-overflow"}))
+    run = launches(lambda: scaled[(1,)](x, 0, C=factor))[-1]
+    native = NativeOptions(probes=options)
+    text = lower_to_llvm(copy_of(run), native, TARGETS["sm_90a"]).llvm_ir
+    (wrapped,) = re.findall(r"select i1 (%v\d+), i32 \d+, i32 0", text)
+    most = (1 << 31) // abs(factor)
+    numbers = [sign * number for number in range(most - 2, most + 3) for sign in (-1, 1)]
+    for number in filter(lambda one: one == signed(one, 32), (0, *numbers)):
+        found = bool(scalars(text, {"%arg1": number})[wrapped])
+        assert found == (number * factor != signed(number * factor, 32)), number

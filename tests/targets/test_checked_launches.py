@@ -26,6 +26,7 @@ from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.probes import closer_look
 from tkdebug.runtime.arguments.alignment import alignment_key
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch import native_kernel, native_launch
@@ -560,6 +561,23 @@ def test_stored_nan_of_arguments_that_are_gone_is_no_fault(
     assert faults == []
     why = {"freed": "freed", "changed": "changed", "in place": "wrote into what it read"}[change]
     assert why in capsys.readouterr().err
+
+
+def test_stored_nan_of_reinterpreted_tensors(printer, reported):
+    @tkdebug.jit
+    def ratio(top, y, out):
+        at = tl.arange(0, 32)
+        tl.store(out + at, top.load([0]) / tl.load(y + at))
+
+    faults, _ = reported
+    x, y = torch.zeros(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
+    printer.finds = stored_nan(0)
+    top = TensorDescriptor(tkdebug.reinterpret(x, tl.uint32), [32], [1], [32])
+    ratio[(1,)](top, tkdebug.reinterpret(y, tl.float32), torch.zeros(32))
+    del top
+    CHECKED.collect()
+    (fault,) = faults
+    assert (fault.kind, fault.index, fault.count) == ("nan", 0, 32)
 
 
 def test_nan_that_the_device_did_not_see_is_no_fault(printer, reported):

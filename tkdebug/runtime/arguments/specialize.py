@@ -231,36 +231,44 @@ def _spec(value: Any, specialize: bool, is_const: bool) -> ArgSpec:
     return Constant(_constant(value))
 
 
-def runtime_values(specs: Sequence[ArgSpec], values: Sequence[Any]) -> list[Any]:
+def runtime_values(
+    specs: Sequence[ArgSpec], values: Sequence[Any], *, are_bare: bool = True
+) -> list[Any]:
     """The values that are passed at run time, in the order of the kernel's IR arguments.
 
     Constants are left out and tuples opened; a tensor descriptor is followed by its shape and
     strides (the order of `frontend.arguments.flatten_types`).
+
+    Args:
+        specs: one for each parameter.
+        values: one for each parameter.
+        are_bare: whether wrapped tensors become torch views; else they stay as they are.
     """
     flat: list[Any] = []
     for spec, value in zip(specs, values, strict=True):
         if spec.__class__ is pointer_type or spec.__class__ is dtypes.dtype:
             # The usual ones without a call: checked launches ask.
-            flat.append(value if value.__class__ is not TensorWrapper else _bare(value))
+            is_plain = value.__class__ is not TensorWrapper or not are_bare
+            flat.append(value if is_plain else bare_tensor(value))
         else:
-            _append(flat, spec, value)
+            _append(flat, spec, value, are_bare)
     return flat
 
 
-def _append(flat: list[Any], spec: ArgSpec, value: Any) -> None:
+def _append(flat: list[Any], spec: ArgSpec, value: Any, are_bare: bool) -> None:
     if isinstance(spec, Constant):
         return
     if isinstance(spec, tuple):
         for inner, item in zip(spec, value, strict=True):
-            _append(flat, inner, item)
+            _append(flat, inner, item, are_bare)
         return
-    flat.append(_bare(value))
+    flat.append(bare_tensor(value) if are_bare else value)
     if isinstance(value, TensorDescriptor):
         flat.extend(value.shape)
         flat.extend(value.strides)
 
 
-def _bare(value: Any) -> Any:
+def bare_tensor(value: Any) -> Any:
     """A wrapped tensor as a torch view of the element type it is wrapped as, where torch has it."""
     if not isinstance(value, TensorWrapper):
         return value

@@ -158,7 +158,7 @@ class CheckedLaunch:
             CHECKED.await_briefly(self._kernel.name)
 
     def _hold(self, build: CheckedBuild, values: tuple[Any, ...]) -> HeldArguments:
-        given = runtime_values(self._kernel.src.specs, values)
+        given = runtime_values(self._kernel.src.specs, values, are_bare=False)
         stream = self._stream if CHECKED.may_save(self._kernel.name) else None
         return HeldArguments(given, build.parameters, stream, self._arguments.by_id)
 

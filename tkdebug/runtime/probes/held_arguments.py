@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from tkdebug.interpreter.torch_state import apart_from_the_script
+from tkdebug.runtime.arguments.specialize import bare_tensor
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +91,8 @@ class HeldArguments:
     """Those of one launch.
 
     Args:
-        values: one for each run-time argument of the kernel, as `run_module` takes them.
+        values: one for each run-time argument of the kernel, as `run_module` takes them, but
+            with tensors still wrapped.
         parameters: positions of those whose memory it reads and writes; None where not known.
         stream: handle of the stream that it will run on; None to save nothing.
         known: what is known of tensors, by their ids.
@@ -164,10 +167,15 @@ def _held(value: Any, passed: PassedTensor | None) -> Any:
 
     from tkdebug.interpreter.probes.checked_launch import PassedTensor
 
+    padding, tensor = None, value
     if isinstance(value, TensorDescriptor):
-        return _Held.of(value.base, value.padding, PassedTensor.of(value.base))
-    if isinstance(value, torch.Tensor):
-        return _Held.of(value, None, PassedTensor.of(value))
+        padding, tensor = value.padding, value.base
+    if isinstance(tensor, TensorWrapper):
+        # Its view of the other element type dies here, and is none that torch knows the base of.
+        passed = PassedTensor.of(bare_tensor(tensor))
+        return _Held.of(tensor.base, padding, passed)
+    if isinstance(tensor, torch.Tensor):
+        return _Held.of(tensor, padding, PassedTensor.of(tensor))
     return value if isinstance(value, bool | int | float) else _Unknown()
 
 

@@ -57,6 +57,7 @@ class Probes:
         self._ctx = ctx
         self._sites = probe_sites(function)
         self._table, *ends = parameters
+        self._table_address: LLVMValue | None = None
         self._ends = dict(
             zip(probe_bounds(function), zip(ends[::2], ends[1::2], strict=True), strict=True)
         )
@@ -133,6 +134,13 @@ class Probes:
     def slot(self, site: ProbeSite) -> LLVMValue:
         """Where a site reports to."""
         return self._ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
+
+    def place(self, site: ProbeSite) -> tuple[LLVMValue, int]:
+        """An address, i64, and how far behind it the site's slot is: PTX adds constants itself."""
+        if self._table_address is None:
+            with self._ctx.emit.in_entry():
+                self._table_address = self._ctx.emit.cast("ptrtoint", self._table, "i64")
+        return self._table_address, site.number * table.SLOT_BYTES
 
     def note_test(self, site: ProbeSite, test: str) -> None:
         """A copy of a site is tested so; of several copies, the costliest test counts."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from math import ceil, floor
 
 from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
@@ -62,13 +64,13 @@ class Symptoms:
 
     Args:
         ctx: the kernel on its way to LLVM IR.
-        slot: where they are reported.
+        place: where they are reported, as `Probes.place` has it.
         kinds: what is looked for, some of `SYMPTOM_KINDS`.
     """
 
-    def __init__(self, ctx: Lowering, slot: LLVMValue, kinds: Sequence[str]) -> None:
+    def __init__(self, ctx: Lowering, place: tuple[LLVMValue, int], kinds: Sequence[str]) -> None:
         self._ctx = ctx
-        self._slot = slot
+        self._place = place
         self._kinds = kinds
         self._word: LLVMValue | None = None
         self._noted: set[str] = set()
@@ -99,18 +101,18 @@ class Symptoms:
             return
         word = self._ctx.emit.load("i32", self._word, 4)
         text = InlinePTX(())
-        slot, bits = text.use(self._slot), text.use(word)
+        (address, first), bits = self._place, text.use(word)
+        table_address = text.use(address)
         text.put("{", ".reg .pred there;", ".reg .b64 p, t;", ".reg .b32 l, e;")
         # A branch of LLVM's would take it as long as a tenth of a small kernel.
         text.put(f"setp.eq.u32 there, {bits}, 0;", "@there bra WITHOUT;")
-        text.put(
-            f"cvt.u64.u32 p, {bits};", f"red.relaxed.gpu.global.or.b64 [{slot}+{table.COUNT}], p;"
-        )
+        count = f"[{table_address}+{first + table.COUNT}]"
+        text.put(f"cvt.u64.u32 p, {bits};", f"red.relaxed.gpu.global.or.b64 {count}, p;")
         # The least program has the greatest complement.
         text.put(*PROGRAM, "not.b64 p, p;")
         for kind in SYMPTOM_KINDS:
             if kind in self._noted:
-                place = f"[{slot}+{program_offset(kind)}]"
+                place = f"[{table_address}+{first + program_offset(kind)}]"
                 text.put(
                     f"and.b32 l, {bits}, {1 << bit_of(kind)};",
                     "setp.ne.u32 there, l, 0;",
@@ -235,11 +237,23 @@ class Symptoms:
     def _wraps(self, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:
         emit = self._ctx.emit
         if name == arith.MulI.name:
+            number = b.constant if a.constant is None else a.constant
+            if number is not None and a.type != "i64":
+                return self._leaves(b if a.constant is not None else a, number)
             wide = [emit.cast("sext", x, "i64") for x in (a, b, result)]
             return emit.icmp("ne", emit.binary("mul", *wide[:2]), wide[2])
         other = result if name == arith.AddI.name else b
         signs = emit.bit_and(emit.xor(a, other), emit.xor(b if other is result else a, result))
         return emit.icmp("slt", signs, 0)
+
+    def _leaves(self, value: LLVMValue, number: int) -> LLVMValue:
+        """i1: whether a value times a number does not fit the value's type."""
+        emit, half = self._ctx.emit, 1 << int(value.type.removeprefix("i")) - 1
+        if number == 0:
+            return integer("i1", 0)
+        ends = sorted((Fraction(-half, number), Fraction(half - 1, number)))
+        least, most = max(-half, ceil(ends[0])), min(half - 1, floor(ends[1]))
+        return emit.icmp("ugt", emit.add(value, -least), most - least)
 
     def _index(self, gather: tt.Gather) -> None:
         """Indices of a gather beyond its axis; as unsigned numbers, those below 0 are too."""
@@ -371,4 +385,4 @@ def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:
     site = next((site for site in probe_sites(function) if site.kind == SYMPTOMS), None)
     if site is None or ctx.probes is None:
         return None
-    return Symptoms(ctx, ctx.probes.slot(site), tt.Func(function).probe_symptoms)
+    return Symptoms(ctx, ctx.probes.place(site), tt.Func(function).probe_symptoms)

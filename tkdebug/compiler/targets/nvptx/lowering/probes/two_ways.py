@@ -132,9 +132,9 @@ class TwoWays:
             far(group)
         text.put(*end)
         if access.site.is_recomputed:
-            slot = text.use(self._ctx.emit.cast("ptrtoint", self._probes.slot(access.site), "i64"))
-            text.put("mov.b64 o, 1;")
-            text.put(f"@bad st.relaxed.gpu.global.u64 [{slot}+{table.COUNT}], o;")
+            address, offset = self._probes.place(access.site)
+            flag = f"[{text.use(address)}+{offset + table.COUNT}]"
+            text.put("mov.b64 o, 1;", f"@bad st.relaxed.gpu.global.u64 {flag}, o;")
         text.put("DONE:")
 
     def emit(self) -> Registers:
