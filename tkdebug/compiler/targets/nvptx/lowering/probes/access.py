@@ -26,6 +26,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import (
     any_bit,
     count_bits,
 )
+from tkdebug.compiler.targets.nvptx.lowering.probes.reported_bits import report_here
 from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
     Tally,
     acting_thread,
@@ -241,13 +242,16 @@ def report_bits(
         words: of bits, in the order of the access.
         whole: i1, the same in all threads: whether no bit is set; None where that is not known.
     """
+    if whole is None:
+        report_here(ctx, access, words)
+        return
     emit, order, pointer = ctx.emit, access.order, PointerAccess(access.op).pointer
     assert order is not None
     far, after = emit.new_block("probe.bits"), emit.new_block("probe.done")
     outside = any_bit(ctx, words)
-    emit.branch_rarely(outside if whole is None else emit.xor(whole, 1), far, after)
+    emit.branch_rarely(emit.xor(whole, 1), far, after)
     emit.start(far)
-    is_complete = whole is not None and _runs_together(access.op)
+    is_complete = _runs_together(access.op)
     if is_complete:
         # Those that have no bad element tell what their mask leaves out.
         outside = _in_any_thread(ctx, outside)
@@ -262,8 +266,7 @@ def report_bits(
             )
             masked = emit.binary("add", masked, left_out)
     least = emit.select(emit.icmp("ne", count, 0), place, integer("i32", -1))
-    # Whoever is here for bits of its own has one.
-    reports = outside if whole is not None else integer("i1", 1)
+    reports = outside
     if is_complete:
         reports = emit.bit_and(outside, emit.icmp("ne", emit.binary("or", count, masked), 0))
     acting = acting_thread(ctx, pointer)

@@ -5,6 +5,7 @@ The number of bits that are set is a count of elements, and the first of them th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir import Value
@@ -88,20 +89,30 @@ def any_bit(ctx: Lowering, words: Registers) -> LLVMValue:
 def count_bits(ctx: Lowering, words: Registers) -> tuple[LLVMValue, LLVMValue]:
     """How many bits are set, and the position of the first of these, any without one; i32."""
     text = InlinePTX(("i32", "i32"))
-    if len(words) == 1:
-        (name,) = map(text.use, words)
-        text.put(f"popc.b32 $0, {name};", f"brev.b32 $1, {name};", "clz.b32 $1, $1;")
-        count, position = text.emit(ctx, side_effects=False)
-        return count, position
-    text.put("{", ".reg .pred q;", ".reg .b32 n, t;", "mov.b32 $0, 0;", "mov.b32 $1, 0;")
-    for place, word in reversed(list(enumerate(words))):
-        name = text.use(word)
-        text.put(f"popc.b32 n, {name};", "add.u32 $0, $0, n;", "setp.ne.u32 q, n, 0;")
-        text.put(f"brev.b32 t, {name};", "clz.b32 t, t;")
-        text.put(f"@q add.u32 $1, t, {_WORD_BITS * place};")
-    text.put("}")
+    text.put("{", ".reg .b32 t;", *first_bit([text.use(word) for word in words], "$0", "$1"), "}")
     count, position = text.emit(ctx)
     return count, position
+
+
+def first_bit(words: Sequence[str], count: str, position: str) -> list[str]:
+    """Instructions that count bits, and find the first; any position without one.
+
+    Args:
+        words: with the bits.
+        count: the register that gets their number.
+        position: the one that gets the place of the first.
+    """
+    lines = [f"popc.b32 {count}, {words[-1]};", f"brev.b32 t, {words[-1]};"]
+    lines += [f"clz.b32 {position}, t;"]
+    lines += [f"add.u32 {position}, {position}, {_WORD_BITS * (len(words) - 1)};"] * (
+        len(words) > 1
+    )
+    for place, word in reversed(list(enumerate(words[:-1]))):
+        lines += ["{", ".reg .pred q;", ".reg .b32 n;", f"popc.b32 n, {word};"]
+        lines += [f"add.u32 {count}, {count}, n;", "setp.ne.u32 q, n, 0;"]
+        lines += [f"brev.b32 n, {word};", "clz.b32 n, n;"]
+        lines += [f"@q add.u32 {position}, n, {_WORD_BITS * place};", "}"]
+    return lines
 
 
 def address_of(
