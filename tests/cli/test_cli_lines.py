@@ -17,6 +17,7 @@ from tkdebug.cli.line_answers.text_format import render_text
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import Frame
 from tkdebug.instrument.session import Session
+from tkdebug.knobs import KNOBS
 from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.linemap.line_table_data import from_data
 from tkdebug.linemap.local_functions import LocalFunction
@@ -69,9 +70,11 @@ def session(script: Path) -> Path:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
+        "from tkdebug.cli.command_line.arguments import parse\n"
         "from tkdebug.cli.runs.compiled_run import _record\n"
         "from tkdebug.cli.script.execution import find_program\n"
-        "_record(find_program(sys.argv[1], (), False), Path(sys.argv[2]), 'sm_90a')\n"
+        "program, asked = find_program(sys.argv[1], (), False), parse(['lines', sys.argv[1]])\n"
+        "_record(program, Path(sys.argv[2]), 'sm_90a', False, asked)\n"
     )
     from cli_scripts import python
 
@@ -313,3 +316,12 @@ def test_faults_of_the_run_are_not_passed_over(run_main) -> None:
     done = tkdebug("lines", "--line", "20", example)
     assert done.returncode == 0
     assert f"tkdebug: 1 fault in this run; `tkdebug run {example}` shows where" in done.stderr
+
+
+def test_checked_builds_are_shown_beside_bare_ones_where_all_launches_are_checked(script, run_main):
+    with KNOBS.scope(check_launches="all"):
+        status, out, err = run_main("lines", "--kernel", "scale", script)
+    assert status == 0, err
+    bare, checked = out.split("scale for sm_90a")[1:]
+    assert "checked:" not in bare
+    assert "  checked: 2 accesses: 2 tested by tile\n" in checked

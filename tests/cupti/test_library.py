@@ -34,8 +34,26 @@ def test_library_of_the_toolkit_is_found(tmp_path, monkeypatch):
     assert find_cupti() == str(folder / "libcupti.so.12")
 
 
+def test_library_of_another_release_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "_loaded", lambda: iter(()))
+    monkeypatch.setattr(library, "_toolkits", lambda: iter(()))
+    # Of those that are known the loader finds the fake.
+    monkeypatch.setattr(library, "MAJORS", (16, 15))
+    folder = tmp_path / "nvidia" / "cu14" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libcupti.so.14").touch()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    with pytest.raises(CuptiError) as caught:
+        find_cupti()
+    assert str(caught.value).startswith(
+        f"{folder}/libcupti.so.14: is of another release (expected libcupti.so.16 or "
+        "libcupti.so.15); pip install nvidia-cuda-cupti"
+    )
+
+
 def test_missing_library_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(library, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(library, "_of_other_releases", lambda: [])
     with pytest.raises(CuptiError, match="libcupti is not installed; pip install"):
         find_cupti()
 

@@ -56,14 +56,18 @@ class AccessTests:
     def text(self) -> str:
         """As people read it: `9 accesses: 6 tested by tile, 3 by element`; "" of none."""
         counts = (
-            (self.proven, "proven"),
-            (self.before_loops, "tested before loops"),
+            (self.before_loops, "before loops"),
             (self.by_tile, "by tile"),
             (self.by_element, "by element"),
         )
-        total = sum(count for count, _ in counts)
-        shown = ", ".join(f"{count:,} {what}" for count, what in counts if count)
-        return f"{total:,} {'access' if total == 1 else 'accesses'}: {shown}" if total else ""
+        tested = ", ".join(f"{count:,} {how}" for count, how in counts if count)
+        # Said once: `6 tested before loops, 3 by element`.
+        number, _, how = tested.partition(" ")
+        shown = [f"{self.proven:,} proven"] if self.proven else []
+        shown += [f"{number} tested {how}"] if tested else []
+        total = self.proven + sum(count for count, _ in counts)
+        accesses = "access" if total == 1 else "accesses"
+        return f"{total:,} {accesses}: {', '.join(shown)}" if total else ""
 
 
 def access_tests(tests: Iterable[str]) -> AccessTests:

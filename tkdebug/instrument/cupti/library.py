@@ -19,6 +19,7 @@ from tkdebug.errors import TkError
 from tkdebug.instrument.cupti.layouts import LAYOUTS, Layout, layout_of
 
 MAJORS = (13, 12)
+_TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "lib64")
 # CUptiResult (cupti_result.h) for which the message says more than the name.
 SUCCESS = 0
 MULTIPLE_SUBSCRIBERS = 39
@@ -196,9 +197,21 @@ def find_cupti() -> str:
     """
     for path in _candidates():
         return path
-    raise CuptiError(
-        "libcupti is not installed; pip install nvidia-cuda-cupti (of the CUDA that torch is for)"
-    )
+    others = _of_other_releases()
+    what = "libcupti is not installed"
+    if others:
+        expected = " or ".join(f"libcupti.so.{major}" for major in MAJORS)
+        what = f"{others[0]}: is of another release (expected {expected})"
+    raise CuptiError(f"{what}; pip install nvidia-cuda-cupti (of the CUDA that torch is for)")
+
+
+def _of_other_releases() -> list[Path]:
+    """Where no copy of a release that is known was found."""
+    packages = [Path(folder).glob("nvidia/cu*/lib/libcupti.so.*") for folder in sys.path]
+    toolkits = [
+        (root / inner).glob("libcupti.so.*") for root in _toolkits() for inner in _TOOLKIT_FOLDERS
+    ]
+    return [path for found in (*packages, *toolkits) for path in sorted(found)]
 
 
 def _candidates() -> Iterator[str]:
@@ -209,7 +222,7 @@ def _candidates() -> Iterator[str]:
                 yield from _existing(folder / "nvidia" / inner / "lib", major)
     for root in _toolkits():
         for major in MAJORS:
-            for inner in ("extras/CUPTI/lib64", "lib64"):
+            for inner in _TOOLKIT_FOLDERS:
                 yield from _existing(root / inner, major)
     for major in MAJORS:
         name = f"libcupti.so.{major}"

@@ -59,6 +59,7 @@ def cross_compile(
     seen[key] = None
     from tkdebug.compiler.targets.registered_backends import target_of, targets, unsupported_gpu
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
+    from tkdebug.runtime.probes.check_options import check_options
 
     if unsupported_gpu(target) is not None:
         tell_unsupported(target)
@@ -70,10 +71,14 @@ def cross_compile(
             f"TKDEBUG_CROSS_COMPILE: got {target!r}, expected one of {', '.join(targets())}"
         ) from None
     options = src.options if src.options.arch else replace(src.options, arch=target)
+    wanted = replace(src, alignment=key[1], options=options)
     try:
-        compilation = NativeCompilation(replace(src, alignment=key[1], options=options), 0)
+        compilation = NativeCompilation(wanted, 0)
         compilation.finish()
         seen[key] = compilation
+        probes = check_options(src.fn.__name__) if KNOBS.check_launches == "all" else None
+        if probes is not None:
+            NativeCompilation(replace(wanted, probes=probes), 0).finish()
     except TkError as error:
         tell(f"{src.fn.__name__} for {target}: {error}")
     except Exception as error:

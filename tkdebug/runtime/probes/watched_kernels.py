@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tkdebug.checks import NO_CHECKS
-from tkdebug.findings.reporting import checks_in_force, is_checked
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.timed_launches import TIMED
 from tkdebug.runtime.probes.builds import Build
+from tkdebug.runtime.probes.check_options import check_options
 from tkdebug.runtime.probes.timelines import timeline_options
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 from tkdebug.runtime.watched_values import is_looked_at, watching
@@ -93,26 +92,8 @@ def _probes(src: Specialization) -> ProbeOptions | None:
     if KNOBS.timelines and (timed := timeline_options(src.fn.__name__)) is not None:
         return timed
     watched = watching(src.fn) if is_looked_at() else None
-    if KNOBS.check_launches == "none" or not is_checked(src.fn.__name__):
-        return watched
-    checked = _checks()
-    if watched is None:
-        return checked
+    checked = check_options(src.fn.__name__)
+    if watched is None or checked is None:
+        return watched or checked
     size_bytes = max(watched.watch_bytes, checked.watch_bytes)
     return replace(watched, kinds=checked.kinds, watch_bytes=size_bytes)
-
-
-def _checks() -> ProbeOptions:
-    """What is looked for."""
-    from tkdebug.compiler.probes.access_logs import LOG_BYTES, RACE
-    from tkdebug.compiler.probes.sites import KINDS, UNWRITTEN, ProbeOptions
-    from tkdebug.compiler.probes.symptoms import HINT
-
-    ignored = set(KNOBS.ignored_kinds)
-    if "assumption" in ignored:
-        ignored.add(HINT)
-    if NO_CHECKS in KNOBS.checks and "nan" not in KNOBS.checks:
-        ignored.add("nan")
-    asked = {"inf", UNWRITTEN, RACE}.intersection(checks_in_force())
-    options = ProbeOptions(frozenset(KINDS).union(asked) - ignored)
-    return replace(options, watch_bytes=LOG_BYTES) if RACE in options.kinds else options
