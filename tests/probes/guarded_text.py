@@ -24,7 +24,9 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "and.b16": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
     "xor.b16": lambda a, b: a ^ b,
+    "or.b64": lambda a, b: a | b,
     "shl.b32": lambda a, b: a << b,
+    "shl.b64": lambda a, b: a << b,
     "shr.u32": lambda a, b: a >> b,
     "shr.s32": lambda a, b: _signed(a, 32) >> b,
     "shr.u16": lambda a, b: a >> b,
@@ -42,7 +44,7 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "brev.b32": lambda a: int(f"{a:032b}"[::-1], 2),
     "clz.b32": lambda a: 32 - a.bit_length(),
 }
-_MOVES = ("mov.b16", "mov.b32", "mov.b64", "cvt.u32.u64", "cvt.u16.u32")
+_MOVES = ("mov.b16", "mov.b32", "mov.b64", "cvt.u32.u64", "cvt.u64.u32", "cvt.u16.u32")
 
 
 def _signed(value: int, bits: int) -> int:
@@ -86,10 +88,10 @@ class Thread:
         self.run(lines)
 
     def run(self, lines: list[str]) -> None:
-        """Some instructions; no branch is taken."""
+        """Some instructions; no branch is taken, and there is no other thread."""
         for line in lines:
             is_code = line not in ("{", "}", "DONE:") and not line.startswith(".reg")
-            if is_code and " bra " not in line:
+            if is_code and " bra" not in line and not line.startswith("barrier."):
                 self._step(line)
 
     def _step(self, line: str) -> None:

@@ -194,14 +194,20 @@ def test_a_report_names_the_least_bad_element(run: Callable[[], object], group: 
         pointers = [name for other, one in pairs for name in (one, other)]
         left_out = re.findall(r"selp\.b32 t, 0, (\d+), (\$\d+);", text)
         assert sum(int(count) for count, _ in left_out) in (0, len(pointers) * group)
-        for bits in (1, 2, 0x10, 0x80, 0xC0, 0xA4, 0xFF):
+        assert ("barrier." in text) == (group > 1)
+        for bits in (
+            (1, 2, 0x10, 0x80, 0xC0, 0xA4, 0xFF) if group == 1 else (0, 1, 0x10, 0xA4, 0xFF)
+        ):
             thread = Thread({name: 0 for name in re.findall(r"\$\d+", text)}, memory)
             thread.registers |= {name: 1 << 40 + at for at, name in enumerate(pointers)}
             thread.registers |= {"$0": bits, left_out[0][1]: 1} if left_out else {"$0": bits}
             thread.run(text.splitlines())
             found = thread.registers
-            first = (bits & -bits).bit_length() - 1
             assert found["found"] == bits.bit_count()
+            if not bits:
+                assert found["place"] == (1 << 32) - 1
+                continue
+            first = (bits & -bits).bit_length() - 1
             assert found["place"] == (first & 3 | (first & 4) << 7)
             assert found["address"] == (1 << 40 + first // group) + first % group * 4
             assert found["left_out"] == sum(int(count) for count, _ in left_out[1:])

@@ -1,4 +1,4 @@
-"""Reports of elements that are tested one by one, each with a bit, as one piece of PTX.
+"""Reports of bad elements that have a bit each, as one piece of PTX.
 
 It has its branch in it: the rare block, with the choice of an address among those of all elements,
 would take LLVM as long as half of a small kernel.
@@ -14,11 +14,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import COPY_BITS
 from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import PlaceOrder, first_bit
 from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
     acting_thread,
+    in_any_thread,
     linear_places,
     report_text,
 )
@@ -29,18 +32,27 @@ if TYPE_CHECKING:
 
 _REGISTERS = (
     ".reg .pred here, second;",
-    ".reg .b64 address, beyond;",
+    ".reg .b64 address, beyond, time;",
     ".reg .b32 bits, found, position, number, place, left_out, t;",
 )
 
 
-def report_here(ctx: Lowering, access: TestedAccess, words: Registers) -> None:
+def report_bits(
+    ctx: Lowering,
+    access: TestedAccess,
+    words: Registers,
+    whole: LLVMValue | None,
+    is_complete: bool,
+) -> None:
     """Report the elements of this thread whose bits are set.
 
     Args:
         ctx: the kernel.
-        access: what was tested, an element at a time.
+        access: what was tested.
         words: of bits, in the order of the access.
+        whole: i1, the same in all threads: whether no bit is set; None where that is not known.
+        is_complete: whether all threads report, with what their mask leaves out, where one of them
+            has bad elements; `whole` is known there.
     """
     probes, order, pointer = ctx.probes, access.order, PointerAccess(access.op).pointer
     assert probes is not None
@@ -49,22 +61,43 @@ def report_here(ctx: Lowering, access: TestedAccess, words: Registers) -> None:
     names = [text.use(word) for word in words]
     text.put("{", *_REGISTERS, f"mov.b32 bits, {names[0]};")
     text.put(*(f"or.b32 bits, bits, {name};" for name in names[1:]))
-    acting = acting_thread(ctx, pointer)
-    also = "" if acting is None else f", {text.use(acting)}"
-    text.put(f"setp.ne{'.and' if also else ''}.u32 here, bits, 0{also};", "@!here bra DONE;")
+    text.put("setp.ne.u32 here, bits, 0;")
+    if whole is not None:
+        text.put(f"@{text.use(whole)} bra.uni REPORTED;")
+    text.put(in_any_thread(ctx, "here") if is_complete else "@!here bra REPORTED;")
     text.put(*first_bit(names, "found", "position"))
     text.put(*_placed(order, text.use(linear_places(ctx, pointer)[0])))
     _choose_address(ctx, access, text)
     _count_left_out(access, text)
+    if is_complete:
+        # Those that have no bad element tell what their mask leaves out.
+        text.put("setp.ne.u32 second, found, 0;", "selp.b32 place, place, -1, second;")
+        text.put("or.b32 t, found, left_out;", "setp.ne.and.u32 here, t, 0, here;")
+    acting = acting_thread(ctx, pointer)
+    if acting is not None:
+        text.put(f"and.pred here, here, {text.use(acting)};")
+    if is_complete or acting is not None:
+        text.put("@!here bra REPORTED;")
+    _report(ctx, access, text, is_complete)
+    text.put("REPORTED:", "}")
+    text.emit(ctx, convergent=is_complete)
+
+
+def _report(ctx: Lowering, access: TestedAccess, text: InlinePTX, is_complete: bool) -> None:
+    """Report what was found."""
+    probes = ctx.probes
+    assert probes is not None
     slot_address, offset = probes.place(access.site)
     text.put(f"add.s64 beyond, {text.use(slot_address)}, {offset};")
     origin = probes.pointers.origin(access.op) if access.site.is_loaded else None
-    complete, time = str(int(not access.site.shape)), text.use(probes.time())
-    operands = ["beyond", complete, time, "found", "place", "left_out", "address"]
+    iterations, copy = probes.clock()
+    text.put(f"cvt.u64.u32 time, {text.use(iterations)};", f"shl.b64 time, time, {COPY_BITS};")
+    text.put(f"or.b64 time, time, {copy};")
+    complete = str(int(is_complete or not access.site.shape))
+    operands = ["beyond", complete, "time", "found", "place", "left_out", "address"]
     operands += [] if origin is None else [text.use(origin)]
     template = report_text(ctx, has_origin=origin is not None)
-    text.put(re.sub(r"\$(\d)", lambda found: operands[int(found[1])], template), "DONE:", "}")
-    text.emit(ctx)
+    text.put(re.sub(r"\$(\d)", lambda found: operands[int(found[1])], template))
 
 
 def _placed(order: PlaceOrder, first: str) -> list[str]:

@@ -90,6 +90,13 @@ def report(
     emit.start(after)
 
 
+def in_any_thread(ctx: Lowering, predicate: str) -> str:
+    """The instruction by which a predicate holds in all threads of the block if it does in one."""
+    if ctx.num_warps > 1:
+        return f"barrier.cta.red.or.pred {predicate}, 0, {predicate};"
+    return f"vote.sync.any.pred {predicate}, {predicate}, -1;"
+
+
 def report_text(ctx: Lowering, *, has_origin: bool) -> str:
     """The PTX of a report, with operands as `routine` has them."""
     text = REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX
