@@ -3,13 +3,24 @@
 A forked child has one thread. A lock that another thread of the parent held at that moment stays
 held in the child forever, so owners of locks make them anew there. Invariant: no lock of
 tkdebug that a launch may take is inherited.
+
+Python's own locks of modules that are being imported cannot be made anew, and a launch imports
+what it needs: so a fork waits for such imports of other threads.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import threading
+import time
 from typing import Protocol
 from weakref import WeakSet
+
+# What launches import at first use.
+_IMPORTED_LATE = ("tkdebug", "llvmlite", "numpy", "torch")
+# An import may wait for what the forking thread holds.
+_LONGEST_WAIT_S = 5.0
 
 
 class OwnsLocks(Protocol):
@@ -32,5 +43,23 @@ def _after_fork_in_child() -> None:
         owner.renew_locks()
 
 
+def _await_imports() -> None:
+    deadline = time.monotonic() + _LONGEST_WAIT_S
+    while _imports_under_way() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _imports_under_way() -> bool:
+    """Whether another thread imports a module that a launch in a child may want."""
+    # Each of these locks has its thread as `owner`: CPython 3.3 to 3.13, Lib/importlib/_bootstrap.
+    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+    for name, reference in list(locks.items()):
+        if name.partition(".")[0] in _IMPORTED_LATE:
+            owner = getattr(reference(), "owner", None)
+            if owner not in (None, threading.get_ident()):
+                return True
+    return False
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=_await_imports, after_in_child=_after_fork_in_child)

@@ -1,8 +1,10 @@
 """Forks in the middle of what another thread does."""
 
 import contextlib
+import importlib
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -75,6 +77,33 @@ def test_fork_while_a_thread_compiles_leaves_the_child_able_to(monkeypatch):
 
     with another_thread(compile_slowly):
         assert status_of_child(launch_in_child) == 0
+
+
+SLOW = """
+import sys, time
+
+sys.tkdebug_begins_import.set()
+time.sleep(0.2)
+done = True
+"""
+
+
+def test_fork_while_a_thread_imports_leaves_the_child_able_to(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text(SLOW)
+    monkeypatch.setattr(tkdebug, "__path__", [*tkdebug.__path__, str(tmp_path)])
+    begins = threading.Event()
+    monkeypatch.setattr(sys, "tkdebug_begins_import", begins, raising=False)
+
+    def import_it() -> None:
+        assert importlib.import_module("tkdebug.slow_module").done
+
+    thread = threading.Thread(target=import_it)
+    thread.start()
+    assert begins.wait(CHILD_S)
+    status = status_of_child(import_it)
+    thread.join()
+    del sys.modules["tkdebug.slow_module"]
+    assert status == 0
 
 
 def test_fork_while_a_thread_hashes_a_source_leaves_no_half_hash(monkeypatch):
