@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _ASM = re.compile(r'asm sideeffect "(\{\\0A\.reg \.pred q.*?)", "([^"]*)"')
+_REPORT = re.compile(r'asm sideeffect "(\{\\0A\.reg \.pred here.*?)", "[^"]*"')
 _LINE = re.compile(r"(?:@(!?)(\S+) )?([\w.:]+) (.*);")
 _PLACE = re.compile(r"\[(\S+?)(?:\+(-?\d+))?\]")
 _ARITHMETIC: dict[str, Callable[..., int]] = {
@@ -23,7 +24,9 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "and.b16": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
     "xor.b16": lambda a, b: a ^ b,
+    "or.b64": lambda a, b: a | b,
     "shl.b32": lambda a, b: a << b,
+    "shl.b64": lambda a, b: a << b,
     "shr.u32": lambda a, b: a >> b,
     "shr.s32": lambda a, b: _signed(a, 32) >> b,
     "shr.u16": lambda a, b: a >> b,
@@ -34,8 +37,14 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "not.b32": lambda a: ~a,
     "bmsk.clamp.b32": lambda a, b: ((1 << min(b, 32)) - 1) << a,
     "selp.b32": lambda a, b, c: a if c else b,
+    "selp.b64": lambda a, b, c: a if c else b,
+    "add.u32": lambda a, b: a + b,
+    "mul.wide.u32": lambda a, b: a * b,
+    "popc.b32": int.bit_count,
+    "brev.b32": lambda a: int(f"{a:032b}"[::-1], 2),
+    "clz.b32": lambda a: 32 - a.bit_length(),
 }
-_MOVES = ("mov.b16", "mov.b32", "mov.b64", "cvt.u32.u64", "cvt.u16.u32")
+_MOVES = ("mov.b16", "mov.b32", "mov.b64", "cvt.u32.u64", "cvt.u64.u32", "cvt.u16.u32")
 
 
 def _signed(value: int, bits: int) -> int:
@@ -45,6 +54,12 @@ def _signed(value: int, bits: int) -> int:
 def guarded_texts(llvm_ir: str) -> list[str]:
     """The inline PTX of the guarded accesses in LLVM IR, in order."""
     return [text.replace("\\0A", "\n") for text, _ in _ASM.findall(llvm_ir)]
+
+
+def report_texts(llvm_ir: str) -> list[str]:
+    """The inline PTX that reports elements with a bit each, up to the report itself, in order."""
+    texts = [text.replace("\\0A", "\n") for text in _REPORT.findall(llvm_ir)]
+    return [text[: text.index("{\n.reg .pred more")] for text in texts]
 
 
 @dataclass
@@ -70,8 +85,13 @@ class Thread:
         before, _, behind = text.partition("bra.uni FAR;")
         lines = before.splitlines()[: -1 if behind else None]
         lines += behind[behind.index("FAR:") :].splitlines()[1:] if behind else []
+        self.run(lines)
+
+    def run(self, lines: list[str]) -> None:
+        """Some instructions; no branch is taken, and there is no other thread."""
         for line in lines:
-            if line not in ("{", "}", "DONE:") and not line.startswith(".reg"):
+            is_code = line not in ("{", "}", "DONE:") and not line.startswith(".reg")
+            if is_code and " bra" not in line and not line.startswith("barrier."):
                 self._step(line)
 
     def _step(self, line: str) -> None:
@@ -107,6 +127,7 @@ class Thread:
         bits = {"pred": 1, "16": 16, "32": 32, "64": 64}[
             re.sub(r"\D", "", name.split(".")[1 if name.startswith("cvt") else -1]) or "pred"
         ]
+        bits *= 1 + (".wide" in name)
         self.registers[register] = value & (1 << bits) - 1
 
     def _compare(self, name: str, targets: str, operands: list[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from guarded_text import Thread, guarded_texts
+from guarded_text import Thread, guarded_texts, report_texts
 from probe_kernels import add, matmul
 from probe_support import copy_of, launches
 
@@ -29,6 +29,18 @@ _NEAR = re.compile(r"(?:@(\S+) )?(?:ld|st|cp\.async)\S* (.*);")
 def moved(x, place, out, B: tl.constexpr):
     at = tl.multiple_of(tl.load(place), 16) + tl.arange(0, B)
     tl.store(out + at, tl.load(x + at))
+
+
+@tkdebug.jit
+def gathered(x, place, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    there = tl.load(place + at)
+    tl.store(out + at, tl.load(x + there, mask=at < n))
+
+
+def _gathered() -> object:
+    x = torch.zeros(1024)
+    return gathered[(1,)](x, torch.zeros(1024, dtype=torch.int32), x, 1000, B=1024)
 
 
 def _moved() -> object:
@@ -116,10 +128,13 @@ class Access:
             yield range(at, at + self.vector_bytes if is_on else at)
 
 
-def access_of(run: Callable[[], object], number: int) -> Access:
+def llvm_ir(run: Callable[[], object]) -> str:
     options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)))
-    lowered = lower_to_llvm(copy_of(launches(run)[-1]), options, TARGETS["sm_80"])
-    return Access([text for text in guarded_texts(lowered.llvm_ir) if "FAR:" in text][number])
+    return lower_to_llvm(copy_of(launches(run)[-1]), options, TARGETS["sm_80"]).llvm_ir
+
+
+def access_of(run: Callable[[], object], number: int) -> Access:
+    return Access([text for text in guarded_texts(llvm_ir(run)) if "FAR:" in text][number])
 
 
 ELEMENTS = [(torch.float32, 4), (torch.float16, 2), (torch.int8, 1)]
@@ -168,6 +183,34 @@ def test_bad_elements_that_are_reported_have_a_bit_each(number: int) -> None:
         bits = sum(thread.registers[word].bit_count() for word in words)
         bad = sum(len(group) - len(some) for group, some in zip(groups, good, strict=True))
         assert bits == bad // 4, case
+
+
+@pytest.mark.parametrize(("run", "group"), [(_gathered, 1), (_moved, 4)])
+def test_a_report_names_the_least_bad_element(run: Callable[[], object], group: int) -> None:
+    texts = report_texts(llvm_ir(run))
+    assert len(texts) == (1 if group == 1 else 2)
+    for text in texts:
+        pairs = re.findall(r"selp\.b64 \w+, (\$\d+), (\$\d+), second;", text)
+        pointers = [name for other, one in pairs for name in (one, other)]
+        left_out = re.findall(r"selp\.b32 t, 0, (\d+), (\$\d+);", text)
+        assert sum(int(count) for count, _ in left_out) in (0, len(pointers) * group)
+        assert ("barrier." in text) == (group > 1)
+        for bits in (
+            (1, 2, 0x10, 0x80, 0xC0, 0xA4, 0xFF) if group == 1 else (0, 1, 0x10, 0xA4, 0xFF)
+        ):
+            thread = Thread({name: 0 for name in re.findall(r"\$\d+", text)}, memory)
+            thread.registers |= {name: 1 << 40 + at for at, name in enumerate(pointers)}
+            thread.registers |= {"$0": bits, left_out[0][1]: 1} if left_out else {"$0": bits}
+            thread.run(text.splitlines())
+            found = thread.registers
+            assert found["found"] == bits.bit_count()
+            if not bits:
+                assert found["place"] == (1 << 32) - 1
+                continue
+            first = (bits & -bits).bit_length() - 1
+            assert found["place"] == (first & 3 | (first & 4) << 7)
+            assert found["address"] == (1 << 40 + first // group) + first % group * 4
+            assert found["left_out"] == sum(int(count) for count, _ in left_out[1:])
 
 
 def _differ(group: range, good: list[int]) -> bool:

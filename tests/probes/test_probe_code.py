@@ -75,7 +75,7 @@ def llvm_ir(run: Callable[[], object], target: str, probes: ProbeOptions | None)
 def accesses(text: str) -> Counter[str]:
     """Accesses of the kernel where all elements lie inside."""
     kernel = text[text.index("define ptx_kernel") :]
-    kernel = re.sub(r"FAR:.*?DONE:", "", kernel)
+    kernel = re.sub(r"FAR:.*?DONE:|\.reg \.pred here, second;.*?REPORTED:", "", kernel)
     blocks = re.split(r"^([a-z.]+)\d*:$", kernel, flags=re.M)
     ways = list(zip(("entry", *blocks[1::2]), blocks[::2], strict=True))
     chosen = (body for name, body in ways if not name.startswith(_FAR))

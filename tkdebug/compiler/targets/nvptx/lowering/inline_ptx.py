@@ -36,12 +36,15 @@ class InlinePTX:
         """Instructions."""
         self.lines += lines
 
-    def emit(self, ctx: Lowering, *, side_effects: bool = True) -> Registers:
+    def emit(
+        self, ctx: Lowering, *, side_effects: bool = True, convergent: bool = False
+    ) -> Registers:
         """Write it; its results.
 
         Args:
             ctx: the kernel.
             side_effects: whether it may be neither dropped nor merged; without, it reads no memory.
+            convergent: whether threads wait for each other in it.
         """
         outputs = [f"=&{_LETTERS[type_]}" for type_ in self.results]
         inputs = [_LETTERS.get(value.type, "l") for value in self._inputs]
@@ -56,6 +59,7 @@ class InlinePTX:
             whole,
             self._inputs,
             side_effects=side_effects,
+            convergent=convergent,
         )
         if len(self.results) == 1:
             return [got]

@@ -22,15 +22,14 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.corners import Tile, tile_is
 from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
 from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import (
     PlaceOrder,
-    address_of,
-    any_bit,
-    count_bits,
 )
+from tkdebug.compiler.targets.nvptx.lowering.probes.reported_bits import report_bits
 from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
     Tally,
     acting_thread,
     counted_registers,
     flag,
+    in_any_thread,
     linear_places,
     report,
     tallied,
@@ -230,49 +229,12 @@ def result_words(access: TestedAccess) -> int:
     return 0 if access.order is None else -(-len(access.order.registers) // _WORD_BITS)
 
 
-def report_bits(
+def tell_bits(
     ctx: Lowering, access: TestedAccess, words: Registers, whole: LLVMValue | None
 ) -> None:
-    """Report the elements whose bits are set.
-
-    Args:
-        ctx: the kernel.
-        access: what was tested.
-        words: of bits, in the order of the access.
-        whole: i1, the same in all threads: whether no bit is set; None where that is not known.
-    """
-    emit, order, pointer = ctx.emit, access.order, PointerAccess(access.op).pointer
-    assert order is not None
-    far, after = emit.new_block("probe.bits"), emit.new_block("probe.done")
-    outside = any_bit(ctx, words)
-    emit.branch_rarely(outside if whole is None else emit.xor(whole, 1), far, after)
-    emit.start(far)
+    """Report the elements whose bits are set, as `report_bits` has it."""
     is_complete = whole is not None and _runs_together(access.op)
-    if is_complete:
-        # Those that have no bad element tell what their mask leaves out.
-        outside = _in_any_thread(ctx, outside)
-    count, position = count_bits(ctx, words)
-    register, place = order.found(ctx, pointer, position)
-    address = address_of(ctx, access.pointers, register, access.group, access.site.element_bytes)
-    masked = integer("i32", 0)
-    if access.mask is not None:
-        for first in (first for first in access.firsts if first in order.registers):
-            left_out = emit.select(
-                access.mask[first], integer("i32", 0), integer("i32", access.group)
-            )
-            masked = emit.binary("add", masked, left_out)
-    least = emit.select(emit.icmp("ne", count, 0), place, integer("i32", -1))
-    # Whoever is here for bits of its own has one.
-    reports = outside if whole is not None else integer("i1", 1)
-    if is_complete:
-        reports = emit.bit_and(outside, emit.icmp("ne", emit.binary("or", count, masked), 0))
-    acting = acting_thread(ctx, pointer)
-    if acting is not None:
-        reports = emit.bit_and(reports, acting)
-    tally = Tally(count, least, address, masked)
-    _report(ctx, access, tally, reports, is_complete)
-    emit.branch(after)
-    emit.start(after)
+    report_bits(ctx, access, words, whole, is_complete)
 
 
 def _tell(
@@ -355,9 +317,7 @@ def _runs_together(op: Operation) -> bool:
 
 def _in_any_thread(ctx: Lowering, condition: LLVMValue) -> LLVMValue:
     """i1: whether the condition holds in any thread of the block."""
-    vote = "vote.sync.any.pred p, p, -1;"
-    if ctx.num_warps > 1:
-        vote = "barrier.cta.red.or.pred p, 0, p;"
+    vote = in_any_thread(ctx, "p")
     text = f"{{\n.reg .pred p;\nsetp.ne.u32 p, $1, 0;\n{vote}\nselp.u32 $0, 1, 0, p;\n}}"
     number = ctx.emit.cast("zext", condition, "i32")
     found = ctx.emit.asm(text, "=r,r,~{memory}", "i32", (number,), convergent=True)

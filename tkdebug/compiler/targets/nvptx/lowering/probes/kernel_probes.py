@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach
 TABLE_PARAMETER = "ptr addrspace(1) align 64"
 BOUND_PARAMETER = "i64"
 # Copies of sites that differ by a clock tick.
-_COPY_BITS = 16
+COPY_BITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +159,15 @@ class Probes:
 
     def time(self) -> LLVMValue:
         """When the program is here, i64: in the text, copies are in the order of iterations."""
+        emit, (iterations, copy) = self._ctx.emit, self.clock()
+        clock = emit.cast("zext", iterations, "i64")
+        return emit.binary("or", emit.shl(clock, COPY_BITS), integer("i64", copy))
+
+    def clock(self) -> tuple[LLVMValue, int]:
+        """What `time` is made of: iterations, i32, and the number of this copy in the text."""
         self._copies += 1
-        assert self._copies < 1 << _COPY_BITS
-        emit = self._ctx.emit
-        clock = emit.cast("zext", emit.load("i32", self._clock_place(), 4), "i64")
-        return emit.binary("or", emit.shl(clock, _COPY_BITS), integer("i64", self._copies))
+        assert self._copies < 1 << COPY_BITS
+        return self._ctx.emit.load("i32", self._clock_place(), 4), self._copies
 
     def tick(self, loop: Operation) -> None:
         """An iteration of a loop ends; what reports nothing by time in it has no time."""

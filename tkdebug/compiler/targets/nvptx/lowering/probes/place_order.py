@@ -5,16 +5,13 @@ The number of bits that are set is a count of elements, and the first of them th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.ir import Value
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout
-from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
-from tkdebug.compiler.targets.nvptx.lowering.probes.reports import linear_places
-from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
 
@@ -56,18 +53,6 @@ class PlaceOrder:
         """The position of each register."""
         return {register: position for position, register in enumerate(self.registers)}
 
-    def found(
-        self, ctx: Lowering, pointer: Value, position: LLVMValue
-    ) -> tuple[LLVMValue, LLVMValue]:
-        """The register at a position, and its element's place in the tile, i32."""
-        emit = ctx.emit
-        register, place = integer("i32", 0), linear_places(ctx, pointer)[0]
-        for index, (bit, weight) in enumerate(self.bits):
-            one = emit.bit_and(emit.lshr(position, index), 1)
-            register = emit.binary("or", register, emit.shl(one, bit))
-            place = emit.binary("or", place, emit.mul(one, weight))
-        return register, place
-
 
 def _place_of(layout: LinearLayout, packed: int) -> int:
     """The row-major place of a packed output; extents are powers of two, so its bits are theirs."""
@@ -77,45 +62,22 @@ def _place_of(layout: LinearLayout, packed: int) -> int:
     return place
 
 
-def any_bit(ctx: Lowering, words: Registers) -> LLVMValue:
-    """i1: whether any bit is set."""
-    together = integer("i32", 0)
-    for word in words:
-        together = ctx.emit.binary("or", together, word)
-    return ctx.emit.icmp("ne", together, 0)
+def first_bit(words: Sequence[str], count: str, position: str) -> list[str]:
+    """Instructions that count bits, and find the first; any position without one.
 
-
-def count_bits(ctx: Lowering, words: Registers) -> tuple[LLVMValue, LLVMValue]:
-    """How many bits are set, and the position of the first of these, any without one; i32."""
-    text = InlinePTX(("i32", "i32"))
-    if len(words) == 1:
-        (name,) = map(text.use, words)
-        text.put(f"popc.b32 $0, {name};", f"brev.b32 $1, {name};", "clz.b32 $1, $1;")
-        count, position = text.emit(ctx, side_effects=False)
-        return count, position
-    text.put("{", ".reg .pred q;", ".reg .b32 n, t;", "mov.b32 $0, 0;", "mov.b32 $1, 0;")
-    for place, word in reversed(list(enumerate(words))):
-        name = text.use(word)
-        text.put(f"popc.b32 n, {name};", "add.u32 $0, $0, n;", "setp.ne.u32 q, n, 0;")
-        text.put(f"brev.b32 t, {name};", "clz.b32 t, t;")
-        text.put(f"@q add.u32 $1, t, {_WORD_BITS * place};")
-    text.put("}")
-    count, position = text.emit(ctx)
-    return count, position
-
-
-def address_of(
-    ctx: Lowering, pointers: Registers, register: LLVMValue, group: int, element_bytes: int
-) -> LLVMValue:
-    """Of a register's element, i64: those of a group follow each other in memory."""
-    emit = ctx.emit
-    addresses = [ctx.to_bits(pointers[first]) for first in range(0, len(pointers), group)]
-    bit = group
-    while len(addresses) > 1:
-        # Of each two one, by the next bit of the number.
-        is_second = emit.icmp("ne", emit.bit_and(register, bit), 0)
-        pairs = zip(addresses[::2], addresses[1::2], strict=True)
-        addresses = [emit.select(is_second, second, first) for first, second in pairs]
-        bit <<= 1
-    within = emit.bit_and(register, group - 1)
-    return emit.add(addresses[0], emit.cast("zext", emit.mul(within, element_bytes), "i64"))
+    Args:
+        words: with the bits.
+        count: the register that gets their number.
+        position: the one that gets the place of the first.
+    """
+    lines = [f"popc.b32 {count}, {words[-1]};", f"brev.b32 t, {words[-1]};"]
+    lines += [f"clz.b32 {position}, t;"]
+    lines += [f"add.u32 {position}, {position}, {_WORD_BITS * (len(words) - 1)};"] * (
+        len(words) > 1
+    )
+    for place, word in reversed(list(enumerate(words[:-1]))):
+        lines += ["{", ".reg .pred q;", ".reg .b32 n;", f"popc.b32 n, {word};"]
+        lines += [f"add.u32 {count}, {count}, n;", "setp.ne.u32 q, n, 0;"]
+        lines += [f"brev.b32 n, {word};", "clz.b32 n, n;"]
+        lines += [f"@q add.u32 {position}, n, {_WORD_BITS * place};", "}"]
+    return lines

@@ -80,14 +80,27 @@ def report(
     complete = integer("i32", int(is_complete))
     found = (tally.count, tally.least, tally.masked, tally.payload)
     arguments: tuple[LLVMValue, ...] = (slot, complete, probes.time(), *found)
-    text = REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX
     constraints = "l,r,l,r,r,r,l"
     if origin is not None:
-        text, arguments = with_origin(text), (*arguments, origin)
+        arguments = (*arguments, origin)
         constraints += ",l"
+    text = report_text(ctx, has_origin=origin is not None)
     emit.asm(text, f"{constraints},~{{memory}}", "void", arguments)
     emit.branch(after)
     emit.start(after)
+
+
+def in_any_thread(ctx: Lowering, predicate: str) -> str:
+    """The instruction by which a predicate holds in all threads of the block if it does in one."""
+    if ctx.num_warps > 1:
+        return f"barrier.cta.red.or.pred {predicate}, 0, {predicate};"
+    return f"vote.sync.any.pred {predicate}, {predicate}, -1;"
+
+
+def report_text(ctx: Lowering, *, has_origin: bool) -> str:
+    """The PTX of a report, with operands as `routine` has them."""
+    text = REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX
+    return with_origin(text) if has_origin else text
 
 
 def report_elements(

@@ -14,8 +14,8 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     TestedAccess,
-    report_bits,
     result_words,
+    tell_bits,
     tile_is_whole,
 )
 from tkdebug.compiler.targets.nvptx.lowering.probes.group_places import group_places
@@ -142,7 +142,7 @@ class TwoWays:
         results = self._text.emit(self._ctx)
         words = len(self._words())
         if words:
-            report_bits(self._ctx, self._access, results[-words:], self.whole)
+            tell_bits(self._ctx, self._access, results[-words:], self.whole)
         return results[: len(results) - words]
 
     def _words(self) -> list[str]:
