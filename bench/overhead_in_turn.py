@@ -26,7 +26,6 @@ import torch  # noqa: E402
 from overhead_worker import Programs  # noqa: E402
 from sections import check_gpu  # noqa: E402
 
-from tkdebug.hook_chain import HOOKS  # noqa: E402
 from tkdebug.instrument.activities import recorded_activities  # noqa: E402
 from tkdebug.instrument.cupti.collection import KINDS, Collection  # noqa: E402
 from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL  # noqa: E402
@@ -124,27 +123,20 @@ def quiet_quarter(times: list[float]) -> float:
     return statistics.median(sorted(times)[: max(1, len(times) // 4)])
 
 
-def sums(programs: Programs, rounds: int, folder: Path) -> None:
+def sums(programs: Programs, folder: Path) -> None:
     """Print kernels of training steps and their time, recorded and by torch's profiler."""
-    ratios = []
-    for _ in range(rounds):
-        with recorded(folder) as path:
-            # Behind torch's profiler CUPTI takes a moment.
-            ends_s = time.monotonic() + 3
-            while HOOKS.timed and time.monotonic() < ends_s:
-                programs.empty()
-            torch.cuda.synchronize()
-            begin_ns = time.time_ns()
-            programs.training()
-            torch.cuda.synchronize()
-        with Session.open(path) as session:
-            kernels = [one for one in recorded_activities(session) if one.kind == "kernel"]
-        found = [one.duration_ns for one in kernels if one.start_ns > begin_ns]
-        ours_us, ours = sum(found) / 1e3, len(found)
-        theirs_us, theirs = profiled(programs)
-        ratios.append(ours_us / theirs_us)
-        print(f"kernels: {ours} of {theirs}, {ours_us:.0f} us of {theirs_us:.0f}", flush=True)
-    print(f"sum of kernels, recorded over torch.profiler's: {statistics.median(ratios):.4f}")
+    with recorded(folder) as path:
+        settle(programs.training, SETTLED_S)
+        begin_ns = time.time_ns()
+        programs.training()
+        torch.cuda.synchronize()
+    with Session.open(path) as session:
+        kernels = [one for one in recorded_activities(session) if one.kind == "kernel"]
+    found = [one.duration_ns for one in kernels if one.start_ns > begin_ns]
+    ours_us = sum(found) / 1e3
+    theirs_us, theirs = profiled(programs)
+    print(f"kernels: {len(found)} of {theirs}, {ours_us:.0f} us of {theirs_us:.0f}")
+    print(f"sum of kernels, recorded over torch.profiler's: {ours_us / theirs_us:.4f}")
 
 
 def profiled(programs: Programs) -> tuple[float, int]:
@@ -177,8 +169,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         overheads(programs, arguments.only or NAMES, arguments.rounds, Path(folder))
         if arguments.sums:
-            # Last: torch's profiler stays a client of CUPTI for ever.
-            sums(programs, 2, Path(folder))
+            # Last: behind torch's profiler CUPTI's times are wrong.
+            sums(programs, Path(folder))
 
 
 if __name__ == "__main__":

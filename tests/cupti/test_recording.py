@@ -1,4 +1,3 @@
-import ctypes
 import itertools
 import sys
 import threading
@@ -262,13 +261,6 @@ def test_only_calls_that_may_be_launches_are_recorded(fake, buffers, monkeypatch
     monkeypatch.setattr(library, "_NEWER_FUNCTIONS", {})
     Collection(Cupti(fake.path), buffers).start()
     assert [left_out(number) for number in (1, 806)] == [0, 0]
-
-
-def test_threads_have_buffers_of_their_own_behind_torchs_profiler(fake, buffers):
-    cupti = Cupti(fake.path)
-    cupti.set_attribute(9, ctypes.c_uint8(0))  # as Kineto leaves it
-    Collection(cupti, buffers).start(is_ours=True)
-    assert fake.library.fake_registered_per_thread() == 1
 
 
 def test_kinds_are_enabled_while_it_is_on(recording, fake):

@@ -24,7 +24,7 @@ from tkdebug.instrument.recording.event_sink import EventSink
 from tkdebug.instrument.recording.gpu_recording import GpuRecording
 from tkdebug.instrument.recording.output import OutputTee
 from tkdebug.instrument.recording_process.packing import LaunchPacker
-from tkdebug.instrument.recording_process.ring import JOINED, TIMED
+from tkdebug.instrument.recording_process.ring import TIMED
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.session_file.creation import RunStart, create_session, file_behind
 from tkdebug.instrument.session_file.lock import SessionLock
@@ -298,10 +298,11 @@ class Recorder:
         self._tell_made(launch, start_ns, end_ns, grid)
 
     def _tell_made(self, launch: int, start_ns: int, end_ns: int, grid: Grid) -> None:
-        flags = self._gpu.flags
-        if flags & JOINED and self._sink is not None and self._sink.process is not None:
-            made = (launch, threading.get_native_id(), start_ns, end_ns, grid)
-            self._sink.process.send("made", made, bool(flags & TIMED))
+        is_timed = self._gpu.flags & TIMED
+        if is_timed and self._sink is not None and self._sink.process is not None:
+            self._sink.process.send(
+                "made", (launch, threading.get_native_id(), start_ns, end_ns, grid)
+            )
 
     def _time_of(self, launch: int) -> StoredTime:
         return StoredTime(self.path, launch, self._settle)
@@ -314,7 +315,6 @@ class Recorder:
     def _on_settled(
         self, launch: int, duration_ns: int | None, error: str | None, source: str
     ) -> None:
-        self._gpu.ended_by_events()
         process = self._sink.process if self._packer is not None and self._sink else None
         if process is not None and duration_ns is not None and error is None:
             if process.ring.tell_end(launch, duration_ns, source):

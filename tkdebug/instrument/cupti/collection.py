@@ -23,11 +23,10 @@ from tkdebug.instrument.cupti.layouts import (
 from tkdebug.instrument.cupti.library import Cupti
 
 # Torch calls the runtime, which makes some three calls of the driver for each of its kernels: a
-# record of each took a training step 3 % (H200, CUDA 13.0). There `cuptiActivityEnableDriverApi`
+# record of each took a training step 2 % (H200, CUDA 13.0). There `cuptiActivityEnableDriverApi`
 # for one function alone gave no records at all; all but one can be left out.
 KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
-_PER_THREAD_BUFFERS = 9  # CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER
 _CHOOSE_CALLS = "cuptiActivityEnableDriverApi"
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 # A launch of a loop begins some microseconds after the call of the one before.
@@ -55,23 +54,15 @@ class Collection:
         self._kinds = (*KINDS, RUNTIME) if has_origins else KINDS
         self._enabled: list[int] = []
 
-    def start(self, is_ours: bool = False) -> None:
+    def start(self) -> None:
         """Begin to record.
-
-        Args:
-            is_ours: whether it is known that no other profiler is active; torch's stays a
-                subscriber of CUPTI forever once it was used.
 
         Raises:
             CuptiError: CUPTI refuses, as where another profiler has it; nothing is recorded then.
         """
-        if not is_ours:
-            self.cupti.check_free()
+        self.cupti.check_free()
         # As torch's profiler has it, which would change it for us.
         self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
-        # CUPTI's default; torch's profiler leaves the other value behind. Before CUDA 12.3 there is
-        # no such attribute.
-        self.cupti.set_attribute(_PER_THREAD_BUFFERS, ctypes.c_uint8(1))
         self.cupti.register(self.buffers.requested, self.buffers.completed)
         try:
             for kind in self._kinds:

@@ -56,11 +56,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuptiActivityEnable": (ctypes.c_int,),
     "cuptiActivityDisable": (ctypes.c_int,),
     "cuptiActivityFlushAll": (ctypes.c_uint32,),
-    "cuptiActivitySetAttribute": (
-        ctypes.c_int,
-        ctypes.POINTER(ctypes.c_size_t),
-        ctypes.POINTER(ctypes.c_uint8),
-    ),
     "cuptiActivityGetNumDroppedRecords": (
         ctypes.c_void_p,
         ctypes.c_uint32,
@@ -130,12 +125,6 @@ class Cupti:
     def has(self, name: str) -> bool:
         """Whether this version has the function `name`."""
         return name in self._calls
-
-    def set_attribute(self, attribute: int, value: ctypes.c_uint8) -> int:
-        """Set an attribute (CUpti_ActivityAttribute) of a byte; the result is CUPTI's status."""
-        return self.status(
-            "cuptiActivitySetAttribute", attribute, ctypes.c_size_t(ctypes.sizeof(value)), value
-        )
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call the function `name`.

@@ -72,8 +72,6 @@ class DeviceRecording:
 
     Attributes:
         is_on: whether it records.
-        has_records: whether any record of the GPU's came since it was started; calls of the driver
-            are recorded even where nothing of the GPU is.
     """
 
     def __init__(
@@ -94,19 +92,14 @@ class DeviceRecording:
         self._owner = os.getpid()
         self._thread: threading.Thread | None = None
         self.is_on = False
-        self.has_records = False
 
-    def start(self, is_ours: bool = False) -> None:
-        """Begin to record, also once more after `stop`.
-
-        Args:
-            is_ours: whether it is known that no other profiler is active.
+    def start(self) -> None:
+        """Begin to record.
 
         Raises:
             CuptiError: CUPTI refuses.
         """
-        self._collection.start(is_ours)
-        self.has_records = False
+        self._collection.start()
         self._ended.clear()
         self._owner = os.getpid()
         self.is_on = True
@@ -115,15 +108,6 @@ class DeviceRecording:
         with contextlib.suppress(RuntimeError):
             thread.start()
             self._thread = thread
-
-    def restart(self) -> None:
-        """Ask CUPTI once more, in a round, where it may have forgotten of us.
-
-        Raises:
-            CuptiError: CUPTI refuses.
-        """
-        self._collection.stop()
-        self._collection.start(is_ours=True)
 
     def stop(self, when_done: bool = True) -> None:
         """Take what is left and record no more; a second call is a no-op.
@@ -193,7 +177,6 @@ class DeviceRecording:
             except Exception as error:
                 self._fail(f"{type(error).__name__}: {error}")
             else:
-                self.has_records = self.has_records or bool(found)
                 self._each_round(found)
 
     def _fail(self, reason: str) -> None:

@@ -1,7 +1,7 @@
 """How the launches of a recorded run get their times on the GPU: by CUPTI, else by CUDA events.
 
-Responsible for choosing: CUPTI from the moment that CUDA is in use, events where CUPTI is missing,
-of an unknown version, or another profiler's, and for the time in which torch's profiler has it.
+Responsible for choosing: CUPTI from the moment that CUDA is in use; events where CUPTI is missing,
+of an unknown version, or another profiler's, and from the moment that torch's profiler has used it.
 Each change is reported in one line. Beside it, the states of the GPUs that run something are
 recorded.
 """
@@ -20,7 +20,7 @@ from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
 from tkdebug.instrument.device_records import LostActivities
-from tkdebug.instrument.recording_process.ring import JOINED, TIMED
+from tkdebug.instrument.recording_process.ring import TIMED
 from tkdebug.knobs import KNOBS
 from tkdebug.terminal_text import tell
 
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from tkdebug.instrument.recording_process.client import RecordingProcess
 
 STATE_S = 1.0
-TRIAL_S = 0.3
-SILENCE_S = 1.0
 _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
 # synchronisation wait for each other forever, and no dump is written.
 _BESIDE_CORE_DUMPS = "CUPTI cannot record beside core dumps of crashes (--coredump, --hang-timeout)"
+# Seen on an H200, torch 2.11, CUDA 13.0: after torch's profiler a half to four fifths of a training
+# loop's kernels had a record, each of which lasted until the next kernel began.
+_BEHIND_PROFILER = "torch.profiler has used CUPTI, which gives wrong times since then"
+_BESIDE_PROFILER = "torch.profiler uses CUPTI, which gives wrong times from then on"
 _TWO_RECORDINGS = "another recording in this process has CUPTI"
 _EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is not recorded"
 
@@ -117,11 +119,6 @@ class GpuRecording:
         self._times: dict[int, LaunchTime] = {}
         self._here = _Here()
         self._owner = os.getpid()
-        # While torch's profiler ends its work it makes CUPTI forget of others.
-        self._is_on_trial = False
-        self._trial_due_s = 0.0
-        # When events first showed the end of a launch that CUPTI has not reported.
-        self._missed_s: float | None = None
         self.is_on = False
         self.flags = 0
 
@@ -143,15 +140,14 @@ class GpuRecording:
         self._open_nvml()
         if not KNOBS.cupti:
             return
-        hindrance = self._hindrance()
+        hindrance = self._hindrance(profiler_has_cupti)
         if hindrance is not None:
             self._on_record(LostActivities(0, hindrance))
             tell(f"GPU times: {hindrance}; {_EVENTS_INSTEAD}")
             return
         try:
             self._recording = self._make_recording(make_buffers(), process)
-            if profiler_has_cupti is None:
-                self._recording.start()
+            self._recording.start()
         except (CuptiError, OSError) as error:
             # There may be no shared memory, as under `ulimit -f`.
             self._recording = None
@@ -159,20 +155,12 @@ class GpuRecording:
             self._on_record(LostActivities(0, str(error)))
             tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
             return
-        if profiler_has_cupti is None:
-            self._switch(True)
-        elif profiler_has_cupti:
-            self._tell_of_profiler()
-        else:
-            # It stays a subscriber of CUPTI forever, which keeps nobody from recording; but on an
-            # H200 (torch 2.11) half of the kernels of a training loop had no record behind it.
-            self._on_record(
-                LostActivities(0, "torch.profiler was used before; kernels may be missing")
-            )
-            self._try_again(self._recording)
+        self._switch(True)
 
-    def _hindrance(self) -> str | None:
+    def _hindrance(self, profiler_has_cupti: bool | None) -> str | None:
         """Why CUPTI is not to be asked; where nothing hinders, this recording has it now."""
+        if profiler_has_cupti is not None:
+            return _BESIDE_PROFILER if profiler_has_cupti else _BEHIND_PROFILER
         if os.environ.get(_CORE_DUMPS) == "1":
             return _BESIDE_CORE_DUMPS
         if _Client.recording is not None and _Client.process == os.getpid():
@@ -183,10 +171,6 @@ class GpuRecording:
     def _release(self) -> None:
         if _Client.recording is self:
             _Client.recording = None
-
-    def _tell_of_profiler(self) -> None:
-        tell(f"GPU times: torch.profiler uses CUPTI; while it does, {_EVENTS_INSTEAD}")
-        self._on_record(LostActivities(0, "torch.profiler used CUPTI"))
 
     def _make_recording(
         self, buffers: ActivityBuffers, process: RecordingProcess | None
@@ -237,59 +221,22 @@ class GpuRecording:
 
     def _switch(self, is_on: bool) -> None:
         self.is_on = is_on
-        self._set_flags()
+        self.flags = TIMED if is_on else 0
         self._switched(is_on)
-
-    def _set_flags(self) -> None:
-        # On trial, so that a kernel of ours is not taken for somebody else's.
-        self.flags = JOINED | TIMED if self.is_on else JOINED if self._is_on_trial else 0
 
     def _on_failure(self) -> None:
         self._switch(False)
 
     def share(self, is_taken: bool) -> None:
-        """Torch's profiler takes CUPTI, or has given it back: it has one client at a time."""
+        """Torch's profiler takes CUPTI: it has one client at a time, and is none of ours again."""
         recording = self._recording
         if recording is None or os.getpid() != self._owner:
             return
         if is_taken and recording.is_on:
-            self._tell_of_profiler()
-            self._is_on_trial = False
+            self._on_record(LostActivities(0, _BESIDE_PROFILER))
+            tell(f"GPU times: {_BESIDE_PROFILER}; {_EVENTS_INSTEAD}")
             self._switch(False)
             recording.stop(when_done=False)
-        elif not is_taken and not recording.is_on:
-            self._try_again(recording)
-
-    def _try_again(self, recording: DeviceRecording) -> None:
-        try:
-            recording.start(is_ours=True)
-        except CuptiError as error:
-            tell(f"GPU times: {error}; {_EVENTS_INSTEAD}")
-            return
-        self._is_on_trial = True
-        self._missed_s = None
-        self._set_flags()
-        self._trial_due_s = time.monotonic() + TRIAL_S
-
-    def _go_on_with_trial(self, recording: DeviceRecording) -> None:
-        """Have CUPTI time launches again, once it delivers anything; else ask it once more."""
-        if recording.has_records:
-            self._is_on_trial = False
-            self._switch(True)
-            return
-        if self._missed_s is not None and time.monotonic() - self._missed_s > SILENCE_S:
-            self._missed_s = float("inf")  # reported
-            reason = "CUPTI records nothing since torch.profiler used it"
-            self._on_record(LostActivities(0, reason))
-            tell(f"GPU times: {reason}; {_EVENTS_INSTEAD}")
-        if time.monotonic() >= self._trial_due_s:
-            self._trial_due_s = time.monotonic() + TRIAL_S
-            recording.restart()
-
-    def ended_by_events(self) -> None:
-        """Events have shown that a launch has ended."""
-        if self._is_on_trial and self._missed_s is None:
-            self._missed_s = time.monotonic()
 
     def stop(self) -> None:
         """Take what is left."""
@@ -334,16 +281,14 @@ class GpuRecording:
     def exit(self, record: LaunchRecord) -> bool:
         """It was made, unless it failed; the result is whether CUPTI times it."""
         launch = record.id
-        is_timed = launch in self._times
-        if not is_timed and not self._is_on_trial:
+        if launch not in self._times:
             return False
         if record.error is not None or self._join is None:
             self._times.pop(launch, None)
             return False
-        # On trial, so that its kernel is not taken for somebody else's.
         ends = (record.start_ns, time.time_ns())
         self._join.made(Made(launch, self._here.native_id, *ends, record.grid))
-        return is_timed
+        return True
 
     def _on_measured(self, measured: Measured) -> None:
         time_on_device = self._times.pop(measured.launch, None)
@@ -362,8 +307,6 @@ class GpuRecording:
 
     def _on_round(self, devices: set[int]) -> None:
         """A round of the recording found activities of these devices."""
-        if self._is_on_trial and self._recording is not None:
-            self._go_on_with_trial(self._recording)
         if self._stalls is not None:
             self._stalls.round()
         self._devices |= devices

@@ -31,7 +31,6 @@ from tkdebug.instrument.recording_process.launch_texts import (
 )
 from tkdebug.instrument.recording_process.ring import (
     ENDED,
-    JOINED,
     OPERATION,
     TIME_SOURCES,
     TIMED,
@@ -119,7 +118,7 @@ class Received:
             self._facts.forget(at, first_facts)
             self._scopes.forget(at, first_scopes)
         elif kind == "made":
-            self._made(Made(*parts[0]), parts[1])
+            self._made(Made(*parts[0]))
         elif kind == "cupti":
             self._version, has_origins = parts
             self._spans = OpSpans() if has_origins else None
@@ -182,10 +181,10 @@ class Received:
 
     def _started(self, launch: PackedLaunch) -> EncodedLaunch:
         (kernel, kernel_hash, mode, options), scalars = self._variants[launch.variant]
-        if launch.flags & JOINED:
+        if launch.flags & TIMED:
             grid = (launch.x, launch.y, launch.z)
             made = Made(launch.launch, launch.thread, launch.start_ns, launch.end_ns, grid)
-            self._made(made, bool(launch.flags & TIMED))
+            self._made(made)
         facts = self._facts[launch.facts]
         if isinstance(facts, ArgumentTexts):
             texts = facts
@@ -205,9 +204,8 @@ class Received:
             self._scopes[launch.scopes] if launch.scopes else _NO_SCOPES,
         )
 
-    def _made(self, made: Made, is_timed: bool) -> None:
-        if is_timed:
-            self._timed.add(made.launch)
+    def _made(self, made: Made) -> None:
+        self._timed.add(made.launch)
         self._activity_join().made(made)
 
     def _activity_join(self) -> ActivityJoin:

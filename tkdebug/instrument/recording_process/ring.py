@@ -42,8 +42,8 @@ ENDED = 0xFFFFFFFF
 OPERATION = 0xFFFFFFFE
 TIME_SOURCES = ("events", "events-at-most", "host")
 
-# Flags of a launch: CUPTI has the call that made it; CUPTI's time is the launch's.
-JOINED, TIMED = 1, 2
+# Flag of a launch: it gets its time by CUPTI.
+TIMED = 1
 
 
 class PackedLaunch(NamedTuple):
