@@ -204,3 +204,35 @@ def test_small_checked_kernels_have_every_warp_where_they_do_not_spill(
     monkeypatch.setattr(ptxas, "assemble", assemble)
     assert ptx_stage.assemble(ptx, "k", OPTIONS, 10, is_checked=True)[0] == chosen
     assert len(given) == count
+
+
+# Of 256 threads, one block fits by more than 128 registers, and two by 128.
+@pytest.mark.parametrize(
+    ("registers", "log", "fast", "chosen"),
+    [
+        (154, "Used 128 registers, 36 bytes spill stores, 36 bytes spill loads", "tight", b"tight"),
+        (154, "Used 128 registers, 96 bytes spill stores, 96 bytes spill loads", "tight", b"one"),
+        (154, "Used 128 registers", "one", b"one"),
+        (200, "Used 128 registers", "tight", b"one"),
+        (154, None, "tight", b"one"),
+    ],
+    ids=["taken", "spills", "slower", "too much to give up", "refused"],
+)
+def test_large_checked_kernels_may_have_two_blocks(
+    monkeypatch: pytest.MonkeyPatch, registers: int, log: str | None, fast: str, chosen: bytes
+) -> None:
+    def assemble(
+        program: Path, ptx: bytes, options: list[str], timeout_s: float
+    ) -> tuple[bytes, str]:
+        if b".minnctapersm 2" not in ptx:
+            return b"one", f"Used {registers} registers"
+        if log is None:
+            raise StageError("assemble", "Insufficient registers")
+        return b"tight", log
+
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda *_: Path("ptxas"))
+    monkeypatch.setattr(ptxas, "assemble", assemble)
+    of = {name.encode(): TOGETHER if name == fast else APART for name in ("one", "tight")}
+    monkeypatch.setattr(ptx_stage.WarpTime, "of", staticmethod(of.__getitem__))
+    large = PTX + b"//" + b"x" * (12 << 10)
+    assert ptx_stage.assemble(large, "k", OPTIONS, 10, is_checked=True)[0] == chosen
