@@ -17,6 +17,7 @@ from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.probes.group_places import group_places
 from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import COPY_BITS
 from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import PlaceOrder, first_bit
 from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
@@ -124,8 +125,16 @@ def _moved_bits(pairs: Iterable[tuple[int, int]], target: str) -> list[str]:
 
 def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> None:
     """Take the address of the register `number`; those of a group follow each other in memory."""
-    group, firsts = access.group, access.firsts
-    addresses = [text.use(ctx.to_bits(access.pointers[first])) for first in firsts]
+    group, places = access.group, _places(ctx, access, text)
+    bases = {base for base, _ in places}
+    # Of groups that are seen from one pointer, only how far they are is chosen.
+    addresses = [str(offset) for _, offset in places]
+    if len(bases) > 1:
+        moved = [f"moved{index}" for index in range(len(places))]
+        text.put(f".reg .b64 {', '.join(moved)};")
+        for name, (base, offset) in zip(moved, places, strict=True):
+            text.put(f"add.s64 {name}, {base}, {offset};")
+        addresses = moved
     chosen = [f"address{index}" for index in range(len(addresses) // 2)]
     text.put(*((f".reg .b64 {', '.join(chosen)};",) if chosen else ()))
     bit = group
@@ -136,10 +145,17 @@ def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> Non
             text.put(f"selp.b64 {chosen[index]}, {other}, {one}, second;")
         addresses, bit = chosen[: len(addresses) // 2], bit << 1
     text.put(f"mov.b64 address, {addresses[0]};")
+    text.put(*(f"add.s64 address, address, {base};" for base in bases if len(bases) == 1))
     if group > 1:
         text.put(f"and.b32 t, number, {group - 1};")
         text.put(f"mul.wide.u32 beyond, t, {access.site.element_bytes};")
         text.put("add.s64 address, address, beyond;")
+
+
+def _places(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> list[tuple[str, int]]:
+    """Of each group a pointer, and how far behind that its first element is."""
+    found = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
+    return [(text.use(access.pointers[place.register]), place.offset_bytes) for place in found]
 
 
 def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
