@@ -38,7 +38,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--zoo",
         default="gpu-ir",
-        choices=("gpu-ir", "native", "none"),
+        choices=("gpu-ir", "ptx", "native", "none"),
         help="how interpreted launches with faults are run again, as checked kernels",
     )
 

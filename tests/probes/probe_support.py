@@ -68,8 +68,8 @@ def launches(run: Callable[[], object]) -> list[Launch]:
 
 def divisibility(value: object) -> int:
     """What native compilation would know of an argument."""
-    aligned = isinstance(value, int) and value % 16 == 0
-    return 16 if isinstance(value, torch.Tensor) or aligned else 1
+    number = value.data_ptr() if isinstance(value, torch.Tensor) else value
+    return 16 if isinstance(number, int) and number % 16 == 0 else 1
 
 
 def copy_of(launch: Launch) -> Module:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from probe_support import launches, reported
+from machine_launches import by_ptx
+from native_launches import natively
+from probe_support import Launch, launches, reported
 from random_probe_kernels import RandomKernel, random_kernel
 
 from tkdebug.events import Fault
 
 SEEDS = 24
+PTX_SEEDS = 16
 NATIVE_SEEDS = 60
 
 
@@ -42,15 +48,25 @@ def test_random_kernel_reports_what_is_interpreted(seed: int, tmp_path: Path) ->
             assert torch.equal(got, expected), case.text
 
 
+@pytest.mark.parametrize("first", range(0, PTX_SEEDS, 4))
+def test_random_kernels_report_by_ptx(first: int, tmp_path: Path) -> None:
+    target = ("sm_80", "sm_90a")[first // 4 % 2]
+    check_code(range(first, first + 4), partial(by_ptx, target=target), tmp_path)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("first", range(0, NATIVE_SEEDS, 20))
 def test_random_kernels_report_natively(first: int, tmp_path: Path) -> None:
-    from test_probes_native import natively
+    check_code(range(first, first + 20), natively, tmp_path)
 
-    for seed in range(first, first + 20):
+
+def check_code(
+    seeds: Iterable[int], run: Callable[[Launch], tuple[list[Fault], list[Any]]], tmp_path: Path
+) -> None:
+    for seed in seeds:
         case = random_kernel(seed)
         launch = launched(case, tmp_path / f"random_kernel_{seed}.py")
-        faults, after = natively(launch)
+        faults, after = run(launch)
         wanted = sorted(of_bounds(launch.faults), key=str)
         assert sorted(of_bounds(faults), key=str) == wanted, case.text
         for got, expected in zip(after, launch.after, strict=True):

@@ -1,4 +1,4 @@
-"""The zoo on a GPU: checked kernels report what the interpreter's tests expect of it."""
+"""The zoo on a GPU, and as PTX: checked kernels report what the interpreter's tests expect."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ import pytest
 from zoo import MODULES
 
 TESTS = Path(__file__).parents[1]
-pytestmark = pytest.mark.gpu
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("module", MODULES)
 def test_faults_are_those_of_the_interpreter(module: str) -> None:
-    path = TESTS / "interpreter" / f"{module}.py"
-    options = ("-q", "-n", "0", "-p", "no:cacheprovider", "--zoo", "native", "--tb", "line")
+    check("native", module)
+
+
+def test_faults_of_ptx_are_those_of_the_interpreter() -> None:
+    check("ptx", *MODULES)
+
+
+def check(how: str, *modules: str) -> None:
+    paths = [str(TESTS / "interpreter" / f"{module}.py") for module in modules]
+    options = ("-q", "-n", "0", "-p", "no:cacheprovider", "--zoo", how, "--tb", "line")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-k", "not batches and not single", str(path)],
+        [sys.executable, "-m", "pytest", *options, "-k", "not batches and not single", *paths],
         cwd=TESTS.parent,
         env=dict(os.environ),
         capture_output=True,

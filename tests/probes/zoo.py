@@ -1,7 +1,7 @@
 """The interpreter's tests, as a zoo: each launch that has faults is run as a checked kernel, too.
 
 Its faults have to be the interpreted ones, field by field. A kernel is run as instrumented GPU IR,
-which takes no GPU, or natively. What may differ is in `DIFFERENT`, with its reason.
+or as PTX, which take no GPU, or natively. What may differ is in `DIFFERENT`, with its reason.
 """
 
 from __future__ import annotations
@@ -69,7 +69,19 @@ def natively(launch: Launch, options: ProbeOptions) -> list[Fault]:
         raise SkippedError(str(error)) from error
 
 
-RUNS: dict[str, Run] = {"gpu-ir": as_gpu_ir, "native": natively}
+def by_ptx(launch: Launch, options: ProbeOptions) -> list[Fault]:
+    """What the PTX of the launch's checked kernel reports, run without a GPU."""
+    import machine_launches
+    import native_launches
+    import ptx_machine
+
+    try:
+        return machine_launches.by_ptx(launch, options)[0]
+    except (native_launches.NotByHandError, ptx_machine.UnknownPtxError) as error:
+        raise SkippedError(str(error)) from error
+
+
+RUNS: dict[str, Run] = {"gpu-ir": as_gpu_ir, "native": natively, "ptx": by_ptx}
 
 
 class Zoo:

@@ -1,0 +1,90 @@
+"""Launches of checked kernels by a machine that runs their PTX: as on a GPU, but for its time."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import itertools
+import struct
+from typing import Any
+
+import numpy as np
+import torch
+from native_launches import NotByHandError, packed_scalar
+from probe_support import ALWAYS, Launch, copy_of, faults_found
+from ptx_machine import Block, Memory, Program
+
+from tkdebug.compiler.ir import PointerType
+from tkdebug.compiler.ir.types import ScalarType
+from tkdebug.compiler.probes.live_memory import MEMORY, MemoryMap
+from tkdebug.compiler.probes.sites import ProbeOptions
+from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.targets.backend import NativeOptions
+from tkdebug.compiler.targets.nvptx.architectures import TARGETS
+from tkdebug.compiler.targets.nvptx.codegen import ptx_stage
+from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import LlvmStage
+from tkdebug.compiler.targets.nvptx.compile import lower_to_llvm
+from tkdebug.events import Fault
+from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
+
+
+def by_ptx(
+    launch: Launch, options: ProbeOptions = ALWAYS, target: str = "sm_80"
+) -> tuple[list[Fault], list[Any]]:
+    """The faults that the PTX of a checked kernel reports, and what it leaves in memory.
+
+    Args:
+        launch: the launch.
+        options: what is looked for.
+        target: whose code.
+
+    Raises:
+        NotByHandError: it takes what is not passed here.
+    """
+    native = NativeOptions(host_tma_descriptors=False, probes=options)
+    module = copy_of(launch)
+    lowered = lower_to_llvm(module, native, TARGETS[target])
+    plan = lowered.probes
+    if plan is None:
+        return [], launch.values
+    version = ptx_stage.newest_ptx(80, 70, target)
+    program = Program(LlvmStage().emit_ptx(lowered.llvm_ir, target, version, lambda _: None)[0])
+    values = copy.deepcopy(launch.values)
+    table = np.zeros(table_bytes(len(plan.sites)), np.uint8)
+    memory_map = np.frombuffer(bytearray(MemoryMap(()).packed(8)), np.uint8)
+    packed = []
+    for argument, value in zip(
+        plan.module.function.regions[0].block.arguments, values, strict=True
+    ):
+        if isinstance(argument.type, PointerType):
+            packed.append(struct.pack("=Q", value.data_ptr()))
+        elif isinstance(argument.type, ScalarType):
+            packed.append(packed_scalar(argument.type, value))
+        else:
+            raise NotByHandError("a descriptor")
+    packed.append(struct.pack("=Q", table.ctypes.data))
+    names = module.function.attributes["arg_names"]
+    passed = {n: PassedTensor.of(v) for n, v in zip(names, values, strict=True) if _is_tensor(v)}
+    for name in plan.bounds:
+        first = memory_map.ctypes.data
+        ends = (first, first + memory_map.size) if name == MEMORY else passed[name].byte_bounds()
+        packed += [struct.pack("=Q", place) for place in ends]
+    packed += [struct.pack("=Q", 0)] * (len(program.parameters) - len(packed))
+    memory = Memory([table, memory_map, *(_bytes_of(v) for v in values if _is_tensor(v))])
+    x, y, z = launch.grid
+    for place in itertools.product(range(z), range(y), range(x)):
+        where = (tuple(reversed(place)), launch.grid)
+        Block(program, packed, memory, where, 32 * lowered.num_warps, lowered.shared_bytes).run()
+    checked = CheckedLaunch(module.name, 0, launch.grid, passed, launch.arguments)
+    return faults_found(plan, table.tobytes(), checked, launch), values
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    """A tensor's allocation, and what a vector that crosses its end takes of its last 16 bytes."""
+    storage = tensor.untyped_storage()
+    kind = ctypes.c_uint8 * max(1, -(-storage.nbytes() // 16) * 16)
+    return np.ctypeslib.as_array(kind.from_address(storage.data_ptr()))
