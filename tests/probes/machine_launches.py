@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from native_launches import NotByHandError, packed_scalar
 from probe_support import ALWAYS, Launch, copy_of, faults_found
-from ptx_machine import Block, Memory, Program
+from ptx_machine import Block
+from ptx_memory import Memory
+from ptx_program import Program
 
 from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
