@@ -36,8 +36,9 @@ _CORE_DUMPS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 # Seen on an H200, driver 580: after an illegal access cuptiActivityFlushAll and the device's
 # synchronisation wait for each other forever, and no dump is written.
 _BESIDE_CORE_DUMPS = "CUPTI cannot record beside core dumps of crashes (--coredump, --hang-timeout)"
-# Seen on an H200, torch 2.11, CUDA 13.0: after torch's profiler a half to four fifths of a training
-# loop's kernels had a record, each of which lasted until the next kernel began.
+# Kineto gives CUPTI a clock of cycles, by cuptiActivityRegisterTimestampCallback, and leaves it
+# there (pytorch/pytorch#192021). On an H200, torch 2.11, kernels lasted 2.09 times too long in
+# records behind torch's profiler, and a fifth to a half of them could not be placed in time.
 _BEHIND_PROFILER = "torch.profiler has used CUPTI, which gives wrong times since then"
 _BESIDE_PROFILER = "torch.profiler uses CUPTI, which gives wrong times from then on"
 _TWO_RECORDINGS = "another recording in this process has CUPTI"
