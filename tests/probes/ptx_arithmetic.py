@@ -137,6 +137,17 @@ def _each(compute: Callable[..., int]) -> Callable[..., Any]:
     return all_of
 
 
+def _extracted(one: Instruction, bits: int, value: Bits, at: Bits, count: Bits) -> Any:
+    out = []
+    for x, first, many in zip(value.tolist(), at.tolist(), count.tolist(), strict=True):
+        place, length = first & 255, many & 255
+        field = x >> place & (1 << length) - 1
+        if one.type.startswith("s") and length and x >> min(place + length, bits) - 1 & 1:
+            field -= 1 << max(0, min(length, bits - place))
+        out.append(field & (1 << 64) - 1)
+    return np.array(out, np.uint64)
+
+
 def _permuted(bits: int, low: int, high: int, selector: int) -> int:
     data = (high << 32 | low).to_bytes(8, "little")
     out = 0
@@ -178,7 +189,7 @@ INTEGER: dict[str, Callable[..., Any]] = {
     "brev": _each(lambda bits, x: int(f"{x:0{bits}b}"[::-1], 2)),
     "bfind": _each(lambda bits, x: x.bit_length() - 1),
     "bmsk": _each(lambda bits, at, count: ((1 << min(count, 32)) - 1) << min(at, 32)),
-    "bfe": _each(lambda bits, x, at, count: x >> (at & 255) & (1 << (count & 255)) - 1),
+    "bfe": _extracted,
     "prmt": _each(_permuted),
     "lop3": _each(_logic),
 }

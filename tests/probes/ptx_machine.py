@@ -121,6 +121,8 @@ class Block:
         if re.fullmatch(r"0[fd][0-9A-Fa-f]+", text):
             bits = int(text[2:], 16)
             return bits
+        if not re.fullmatch(r"-?\w+", text) or not text.lstrip("-")[:1].isdigit():
+            raise UnknownPtxError(f"the variable {text}")
         return int(text.removesuffix("U"), 0) & (1 << 64) - 1
 
     def _write(self, text: str, value: Any, kind: str) -> None:
@@ -224,7 +226,10 @@ class Block:
             self._write(target, result, "pred")
 
     def _do_cvt(self, one: Instruction) -> None:
-        to, of = [part for part in one.parts if part in WIDTHS]
+        kinds = [part for part in one.parts if part in WIDTHS]
+        if len(kinds) != 2:
+            raise UnknownPtxError(".".join(one.parts))
+        to, of = kinds
         target, *sources = one.operands
         if len(sources) > 1 or "relu" in one.parts or "sat" in one.parts:
             raise UnknownPtxError(".".join(one.parts))
@@ -235,6 +240,9 @@ class Block:
             wide = (
                 signed(value, WIDTHS[of]).view(np.uint64) if is_signed else value & mask(WIDTHS[of])
             )
+            if to.startswith("s"):
+                # A register that is wider than the type gets copies of its sign.
+                wide, to = signed(wide, WIDTHS[to]).view(np.uint64), f"b{max(32, WIDTHS[to])}"
             self._write(target, wide, to)
         elif all(is_float):
             number = as_float(value, of)
@@ -401,8 +409,8 @@ class Block:
             members = np.flatnonzero((warps == warp) & self._here).tolist()
             total = int(value[members[0]])
             for member in members[1:]:
-                total = ATOMICS[what](one.type, bits, total, int(value[member]))
-            out[members] = total & (1 << bits) - 1
+                total = ATOMICS[what](one.type, bits, total, int(value[member])) & (1 << bits) - 1
+            out[members] = total
         self._write(target, out, one.type)
 
     def _do_match(self, one: Instruction) -> None:
