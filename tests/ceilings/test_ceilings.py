@@ -25,9 +25,10 @@ from tkdebug.advice.model import Work, resource_seconds
 from tkdebug.ceilings.kernels import add, copy, multiply_add, products, read_again, read_once
 from tkdebug.ceilings.measuring import Load, Sizes, higher, loads, measure
 from tkdebug.cli import main
-from tkdebug.cli.ceilings import ceilings_text
+from tkdebug.cli.ceilings import _bare_and_native, ceilings_text
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.device.platform import GPUTarget
 
 TINY = Sizes(
@@ -215,6 +216,11 @@ def test_the_text_has_clocks_and_spread():
     )
     other = "".join(ceilings_text(replace(H200, target="sm_120a")))
     assert "predicts for sm_80, sm_86, sm_89, sm_90a, not for sm_120a" in other
+
+
+def test_kernels_run_natively_where_the_caller_has_them_interpreted():
+    with KNOBS.scope(mode="interpret", interpret_kernels=("*",)), _bare_and_native():
+        assert current_mode("copy") == "native"
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tkdebug import knobs
@@ -95,6 +96,18 @@ class _Events:
         return None if state is None else state.sm_clock_mhz
 
 
+@contextmanager
+def _bare_and_native() -> Iterator[None]:
+    """Kernels run natively, whatever the environment and the caller ask for scripts."""
+    from tkdebug.runtime.device.modes import mode
+
+    with (
+        knobs.scope(interpret_kernels=(), check_launches="none", watches=()),
+        mode("native"),
+    ):
+        yield
+
+
 def _measured() -> Ceilings:
     import torch
 
@@ -115,8 +128,7 @@ def _measured() -> Ceilings:
     timing = _Events(nvml)
     sms = int(properties.multi_processor_count)
     figures: dict[str, Ceiling] = {}
-    # What the environment asks for scripts would be measured, too.
-    with knobs.scope(mode="native", interpret_kernels=(), check_launches="none", watches=()):
+    with _bare_and_native():
         for load in loads(sms, capability, Sizes(), "cuda"):
             figures[load.name] = higher(figures.get(load.name), measure(load, timing))
             del load  # its tensors
