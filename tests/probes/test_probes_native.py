@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from machine_launches import by_ptx
-from native_launches import NotByHandError, natively
+from native_launches import natively
 from probe_kernels import (
     add,
     asserting,
@@ -19,26 +19,25 @@ from probe_kernels import (
     unmasked,
 )
 from probe_support import launches
-from ptx_machine import UnknownPtxError
 from test_probe_symptoms import RUNS as SYMPTOMATIC
 
 from tkdebug import knobs
 from tkdebug.events import Fault
 
 Check = Callable[..., list[Fault]]
+NATIVE = pytest.param("native", marks=pytest.mark.gpu)
+# The machine for PTX knows no matrix instructions.
+of_products = pytest.mark.parametrize("check", [NATIVE], indirect=True)
 
 
-@pytest.fixture(params=["sm_80", "sm_90a", pytest.param("native", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["sm_80", "sm_90a", NATIVE])
 def check(request: pytest.FixtureRequest) -> Check:
     """The faults of a launch, which are the interpreter's, and so is the memory."""
 
     def checked(run: Callable[[], object], is_memory_alike: bool = True) -> list[Fault]:
         launch = launches(run)[-1]
-        try:
-            native = request.param == "native"
-            faults, after = natively(launch) if native else by_ptx(launch, target=request.param)
-        except (NotByHandError, UnknownPtxError) as error:
-            pytest.skip(str(error))
+        native = request.param == "native"
+        faults, after = natively(launch) if native else by_ptx(launch, target=request.param)
         assert faults == launch.faults
         for got, wanted in zip(after, launch.after, strict=True):
             if is_memory_alike and isinstance(wanted, torch.Tensor):
@@ -72,12 +71,14 @@ def test_many_faults_are_counted(check: Check) -> None:
     assert fault.count == (1 << 14) - 5
 
 
+@of_products
 def test_pipelined_loads(check: Check) -> None:
     a, b = torch.randn(64, 88).half(), torch.randn(88, 32).half()
     c = torch.zeros(128, 32)
     assert check(lambda: matmul[(2,)](a, b, c, 88, M=64, N=32, BK=32))
 
 
+@of_products
 def test_pipelined_loads_that_stay_inside(check: Check) -> None:
     a, b = torch.randn(128, 96).half(), torch.randn(96, 32).half()
     c = torch.zeros(128, 32)
