@@ -214,7 +214,7 @@ class HookChain:
     def renew_locks(self) -> None:
         """As a forked child has to."""
         self._lock = threading.Lock()
-        # Held while hooks are told of CUDA's first use; reentrant, as they may use it.
+        # Held while hooks hear that CUDA is in use. Reentrant: a hook may launch a kernel then.
         self._starting = threading.RLock()
         # CUDA is the parent's.
         self._make_buffers = None

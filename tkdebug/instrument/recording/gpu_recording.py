@@ -75,7 +75,7 @@ class _Here(threading.local):
 
 
 class _Client:
-    """Which recording of this process has CUPTI: records go to whoever takes them first."""
+    """The recording of this process that has CUPTI, which gives each record to one taker only."""
 
     recording: GpuRecording | None = None
     process = 0
