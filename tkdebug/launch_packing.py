@@ -21,7 +21,7 @@ class SlotPlaces(NamedTuple):
     Attributes:
         read_at: where in the memory stands how many slots were read.
         first: where the first slot is.
-        count: of slots, a power of two.
+        slots: how many, a power of two.
         size_bytes: of a slot.
         scalars: the first of them, each of 8 bytes.
         number: of the slot, counted from 1, which is stored last.
@@ -29,7 +29,7 @@ class SlotPlaces(NamedTuple):
 
     read_at: int
     first: int
-    count: int
+    slots: int
     size_bytes: int
     variant: int
     facts: int

@@ -86,7 +86,7 @@ class UpstreamKernel:
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """As `hook_chain.PackableKernel` has it."""
+        """As `launch_packing.PackableKernel` has it."""
         return tuple(
             "fixed" if name in self.constants or kind == "constexpr" else _kind(kind)
             for name, kind in self.signature.items()

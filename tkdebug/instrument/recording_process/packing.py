@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from time import time_ns
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.device_records import Origin

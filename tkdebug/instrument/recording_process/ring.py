@@ -28,9 +28,7 @@ MASK = SLOTS - 1
 SCALARS = 7
 # variant, facts, launch, grid, thread, stream, start, end, scopes, flags
 LAUNCH = "IIqIIIIQqqII"
-_FIELDS = (
-    "variant facts launch x y z thread stream start_ns end_ns scopes flags scalars".split()
-)
+_FIELDS = "variant facts launch x y z thread stream start_ns end_ns scopes flags scalars".split()
 _SLOT = struct.Struct(f"={LAUNCH}{SCALARS * 8}sQ")
 _NUMBER = struct.Struct("=Q")
 _NUMBER_AT = SLOT_BYTES - _NUMBER.size
@@ -55,7 +53,7 @@ TIMED = 1
 PLACES = SlotPlaces(
     read_at=_READ_AT,
     first=HEADER_BYTES,
-    count=SLOTS,
+    slots=SLOTS,
     size_bytes=SLOT_BYTES,
     number=_NUMBER_AT,
     **{name: struct.calcsize(f"={LAUNCH[:at]}") for at, name in enumerate(_FIELDS)},

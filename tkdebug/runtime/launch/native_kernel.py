@@ -345,7 +345,7 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """As `events.PackableKernel` has it."""
+        """As `launch_packing.PackableKernel` has it."""
         return tuple(map(_kind, self.src.arguments.values()))
 
     @cached_property

@@ -12,15 +12,15 @@ arguments.
 
 from __future__ import annotations
 
-import builtins
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tkdebug.launch_packing import SlotPlaces
+from tkdebug.runtime.launch_notes.argument_code import ARGUMENTS, CONVERT
 from tkdebug.runtime.launch_notes.c_functions import TYPE_AT, CFunctions, c_functions
-from tkdebug.runtime.launch_notes.note_code import CONVERT, NOTE, PARTS
+from tkdebug.runtime.launch_notes.note_code import NOTE, PARTS
 from tkdebug.scopes import SCOPES
 
 # What a parameter is, in the state.
@@ -34,9 +34,9 @@ BEFORE_VALUES = 6
 _METH_FASTCALL = 0x80
 _IS_PLAIN = "is_plain"
 _CONVERSIONS = (
-    ("signed", "int", "i64", "PyLong_AsLongLong"),
-    ("unsigned", "int", "i64", "PyLong_AsUnsignedLongLong"),
-    ("float", "float", "double", "PyFloat_AsDouble"),
+    ("signed", int, "i64", "PyLong_AsLongLong"),
+    ("unsigned", int, "i64", "PyLong_AsUnsignedLongLong"),
+    ("float", float, "double", "PyFloat_AsDouble"),
 )
 _HEADS = (
     ("launch", "signed"),
@@ -130,13 +130,12 @@ def note_maker(places: SlotPlaces) -> Callable[[NoteSelf], Callable[..., None]] 
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     method = _Method(b"note", engine.get_function_address("note"), _METH_FASTCALL, None)
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new = ctypes.PYFUNCTYPE(
-        ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
-    )(("PyCFunction_NewEx", ctypes.pythonapi))
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
 
     def make(own: NoteSelf) -> Callable[..., None]:
-        note: Callable[..., None] = new(ctypes.addressof(method), own, None)
+        note: Callable[..., None] = new(ctypes.addressof(method), tuple(own), None)
         return note
 
     # Functions may outlive whoever asked for them.
@@ -148,6 +147,23 @@ _KEPT: list[object] = []
 
 
 def _text(places: SlotPlaces, functions: CFunctions) -> str:
+    names = _names(places, functions)
+    conversions = "".join(
+        CONVERT.format(
+            name=name,
+            type=_pointer(id(kind)),
+            result=result,
+            function=names[function],
+            **{name: names[name] for name in ("type_at", "PyErr_Occurred", "PyErr_Clear")},
+        )
+        for name, kind, result, function in _CONVERSIONS
+    )
+    note = NOTE.format(heads=_heads(places), copies=_copies(places), **names)
+    return conversions + ARGUMENTS.format(**names) + PARTS.format(**names) + note
+
+
+def _names(places: SlotPlaces, functions: CFunctions) -> dict[str, object]:
+    """What stands for the names in the texts."""
     import torch
 
     objects: dict[str, object] = {
@@ -160,40 +176,25 @@ def _text(places: SlotPlaces, functions: CFunctions) -> str:
         "Exception": Exception,
     }
     addresses = {**functions.addresses, **{name: id(thing) for name, thing in objects.items()}}
-    own = {f"self_{name}": str(at) for at, name in enumerate(NoteSelf._fields)}
-    state = {f"state_{name}": str(WORD_BYTES * at) for at, name in enumerate(StateWords._fields)}
-    numbers = {
+    return {
+        **{name: _pointer(address) for name, address in addresses.items()},
+        **{f"self_{name}": at for at, name in enumerate(NoteSelf._fields)},
+        **{f"state_{name}": WORD_BYTES * at for at, name in enumerate(StateWords._fields)},
+        **{f"kind_{name}": number for number, name in enumerate(KINDS)},
+        **places._asdict(),
         "type_at": TYPE_AT,
         "handle_at": functions.handle_at,
         "strides_word": 1 + MAX_DIMS,
         "tensor_words": TENSOR_WORDS,
         "kinds_at": KINDS_AT,
         "before_values": BEFORE_VALUES,
-        **{f"kind_{name}": number for number, name in enumerate(KINDS)},
-        **places._asdict(),
         "slot_words": places.size_bytes // WORD_BYTES,
-        "mask": places.count - 1,
+        "mask": places.slots - 1,
     }
-    names: dict[str, Any] = {
-        **{name: f"inttoptr (i64 {address} to ptr)" for name, address in addresses.items()},
-        **own,
-        **state,
-        **numbers,
-    }
-    conversions = "".join(
-        CONVERT.format(
-            name=name,
-            type=f"inttoptr (i64 {id(getattr(builtins, type_name))} to ptr)",
-            kind=kind,
-            function=names[function],
-            type_at=TYPE_AT,
-            PyErr_Occurred=names["PyErr_Occurred"],
-            PyErr_Clear=names["PyErr_Clear"],
-        )
-        for name, type_name, kind, function in _CONVERSIONS
-    )
-    note = NOTE.format(heads=_heads(places), copies=_copies(places), **names)
-    return conversions + PARTS.format(**names) + note
+
+
+def _pointer(address: int) -> str:
+    return f"inttoptr (i64 {address} to ptr)"
 
 
 def _heads(places: SlotPlaces) -> str:
