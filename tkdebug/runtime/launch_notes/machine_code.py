@@ -153,6 +153,8 @@ def _text(places: SlotPlaces, functions: CFunctions) -> str:
             name=name,
             type=_pointer(id(kind)),
             result=result,
+            is_minus_one="fcmp oeq" if kind is float else "icmp eq",
+            fraction=".0" if kind is float else "",
             function=names[function],
             **{name: names[name] for name in ("type_at", "PyErr_Occurred", "PyErr_Clear")},
         )
