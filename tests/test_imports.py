@@ -37,6 +37,16 @@ def test_compiling_a_bare_kernel_loads_no_probes_and_no_watches() -> None:
     assert python(code).split() == []
 
 
+def test_installing_loads_nothing_of_compiled_models_and_native_launches() -> None:
+    code = (
+        "import os, sys; os.environ['CUDA_VISIBLE_DEVICES'] = ''; "
+        "import torch, tkdebug; tkdebug.install('interpret'); import triton; "
+        "rooms = 'compat.inductor', 'runtime.launch_notes', 'instrument'; "
+        "print(*[m for m in sys.modules for room in rooms if m.startswith(f'tkdebug.{room}')])"
+    )
+    assert python(code).split() == []
+
+
 def test_session_reader_and_report_load_nothing_heavy() -> None:
     code = (
         "import sys, tkdebug.instrument.session, tkdebug.instrument.report; "

@@ -30,7 +30,6 @@ def _installed(
 ) -> InPlace:
     from tkdebug.compat import children, cuda_standin
     from tkdebug.compat.finder import InstalledFinder
-    from tkdebug.compat.inductor.native import CompilesNatively
     from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
     from tkdebug.compat.process_environment import Environment
     from tkdebug.runtime.device.default_checks import with_defaults
@@ -57,6 +56,8 @@ def _installed(
             # With torch, rather than while the first launch waits for them.
             import_apart(*modules_of(checks))
         if not is_stand_in:
+            from tkdebug.compat.inductor.native import CompilesNatively
+
             undo.callback(CompilesNatively().restore)
             platform_in_force().announce_with_torch()
             looks = KNOBS.watches or KNOBS.instrumentations or KNOBS.timelines

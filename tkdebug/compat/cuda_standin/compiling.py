@@ -20,12 +20,6 @@ import torch.export
 from tkdebug.compat.cuda_standin import placement
 from tkdebug.compat.cuda_standin.device_guard import stand_in_for_devices
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
-from tkdebug.compat.inductor.generated_code import (
-    forget_triton,
-    note_lines,
-)
-from tkdebug.compat.inductor.model_lines import calling_frame, launched_from, origins_of
-from tkdebug.compat.inductor.user_kernels import analyse_user_kernels, as_written
 from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.errors import UnsupportedError
 from tkdebug.terminal_text import tell
@@ -61,6 +55,10 @@ def compile_for_stand_in(patches: Replacements, mode: CudaStandIn) -> None:
 
 def _prepare(patches: Replacements, mode: CudaStandIn) -> str:
     """Patch torch's compiler; why that is not possible, "" if it is."""
+    # Of no use to scripts that compile nothing.
+    from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
+    from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
+
     forget_triton()
     patches.on_restore(forget_triton)
     undo = stand_in_for_devices()
@@ -263,6 +261,8 @@ def _refuse_autocast(graph: Any) -> None:
 
 def _place(graph: Any) -> str:
     """Where the first op of a graph is written."""
+    from tkdebug.compat.inductor.model_lines import origins_of
+
     for origin in origins_of(graph.graph.nodes):
         return f" that begins at {origin.frame.file}:{origin.frame.line}"
     return ""
@@ -291,6 +291,9 @@ def run_interpreted(self: Any, *args: Any, stream: Any = None, **keywords: Any) 
     given = {name: value for name, value in constants.items() if name in declared}
     given |= config.kwargs | keywords | dict(zip(names, passed, strict=False))
     given |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
+    from tkdebug.compat.inductor.user_kernels import as_written
+
     written = as_written(kernel)
     if written is None:
         return kernel[grid](**given)
