@@ -18,8 +18,8 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probes.access import tile_of
-from tkdebug.compiler.targets.nvptx.lowering.probes.corners import tiles_are_inside
 from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
+from tkdebug.compiler.targets.nvptx.lowering.probes.tile_tests import tiles_are_inside
 
 # What places tiles: cheap, and the same wherever it is computed.
 _PLACING = names_of(
