@@ -73,8 +73,14 @@ class Access:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        near = text[text.index("NEAR:") :].splitlines()
-        masks = re.findall(r"selp.*, (\$\d+);", "\n".join(near))
+        far, _, near = text.partition("NEAR:")
+        if not near:
+            near, _, far = text.partition("bra.uni DONE;")
+        masks = re.findall(r"selp.*, (\$\d+);", near)
+        if not masks:
+            # In the other way, a group's mask is what several comparisons go by.
+            masks = list(dict.fromkeys(re.findall(r"(?:some|q\|b), [^,]*, [^,]*, (\$\d+);", far)))
+        near = near.splitlines()
         self.groups: list[tuple[str, int, str | None, list[str]]] = []
         for line in near:
             parsed = _NEAR.fullmatch(line)
@@ -82,7 +88,7 @@ class Access:
                 places = re.findall(r"\[(\$\d+)\+?(-?\d*)\]", parsed[2])
                 values = re.search(r"\{(.*)\}", parsed[2])
                 names = values[1].split(", ") if values else [places[0][0]]
-                mask = parsed[1] or (masks[len(self.groups)] if masks else None)
+                mask = masks[len(self.groups)] if masks else None
                 self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
         suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", "\n".join(near))
         self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16
@@ -134,7 +140,7 @@ def llvm_ir(run: Callable[[], object]) -> str:
 
 
 def access_of(run: Callable[[], object], number: int) -> Access:
-    return Access([text for text in guarded_texts(llvm_ir(run)) if "NEAR:" in text][number])
+    return Access([text for text in guarded_texts(llvm_ir(run)) if "bra.uni DONE" in text][number])
 
 
 ELEMENTS = [(torch.float32, 4), (torch.float16, 2), (torch.int8, 1)]

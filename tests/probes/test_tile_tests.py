@@ -112,7 +112,7 @@ def guards(text: str) -> list[str]:
     found = []
     for line in text.splitlines():
         if "asm sideeffect" in line and ".reg .pred q" in line:
-            number = re.search(r"@\$(\d+) bra\.uni NEAR", line)
+            number = re.search(r"@\$(\d+) bra\.uni (?:NEAR|DONE)", line)
             outputs = line.count("=&")
             operands = re.findall(
                 r"(?:i\d+|ptr addrspace\(1\)) (%\w+|\d+)", line[line.rindex('"(') :]

@@ -372,7 +372,15 @@ def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
         fake, new_workspace=lambda size, stream: memory,
     )  # fmt: skip
     tensor = torch.zeros(4)
-    submit(1, 1, 1, 0, tensor.data_ptr(), (tensor, 3), (64, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1))
+    submit(
+        1,
+        1,
+        1,
+        0,
+        tensor.data_ptr(),
+        (tensor, 3),
+        (64, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1),
+    )
     ((_, _, values),) = fake.launches
     numbers = [int.from_bytes(value, "little") for value in values[3:]]
     assert numbers == [7, 64, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1]

@@ -6,6 +6,7 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.probes import table
@@ -31,6 +32,7 @@ REGISTERS = (
 )
 # No predicate: masks need more of these than there are.
 _BAD = "@b mov.b32 bad, 1;"
+_FEW_GROUPS = 2
 # Writes the instructions for one group of registers, by its number.
 _Group = Callable[[int], None]
 # `n`: how many bytes there are to the tensor's end: none where that lies before the place, and
@@ -71,6 +73,8 @@ class TwoWays:
         by_distances: bool = False,
     ) -> None:
         self.whole = tile_is_whole(ctx, access)
+        # Before the branch around the other way, so that nothing waits for what is behind it.
+        self._is_ahead = self.whole is not None and len(access.firsts) <= _FEW_GROUPS
         self._places = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
         self._bits = {} if access.order is None else access.order.positions()
         self._ctx = ctx
@@ -111,7 +115,11 @@ class TwoWays:
         """
         access, text = self._access, self._text
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
-        if self.whole is not None:
+        if self.whole is not None and self._is_ahead:
+            for group in range(len(access.firsts)):
+                near(group)
+            text.put(f"@{text.use(self.whole)} bra.uni DONE;")
+        elif self.whole is not None:
             text.put(f"@{text.use(self.whole)} bra.uni NEAR;")
         text.put(*before_far, "mov.b32 bad, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
@@ -135,7 +143,7 @@ class TwoWays:
             flag = f"[{text.use(address)}+{offset + table.COUNT}]"
             text.put("setp.ne.u32 b, bad, 0;", "mov.b64 o, 1;")
             text.put(f"@b st.relaxed.gpu.global.u64 {flag}, o;")
-        if self.whole is not None:
+        if self.whole is not None and not self._is_ahead:
             # Behind the other way, which ends in a branch: ptxas would make branches of the masks.
             text.put("bra.uni DONE;", "NEAR:")
             for group in range(len(access.firsts)):
@@ -228,12 +236,12 @@ class TwoWays:
             return f"setp.lt.u64 q|b, {offset}, {limit};"
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
-    def guard(self, group: int) -> str:
-        """What an instruction goes by: mask and owner."""
-        mask, owner = self._mask(group), self._owner
-        both = owner if mask is None else mask
-        if mask is not None and owner is not None:
-            both = self._ctx.emit.bit_and(owner, mask)
+    def guard(self, group: int, *, is_masked: bool = True) -> str:
+        """What an instruction of the usual way goes by; `is_masked`: by the group's mask, too."""
+        mask, owner = self._mask(group) if is_masked else None, self._owner
+        whole = self.whole if self._is_ahead else None
+        known = [one for one in (whole, owner, mask) if one is not None]
+        both = reduce(self._ctx.emit.bit_and, known) if known else None
         return "" if both is None else f"@{self._text.use(both)} "
 
     def _mask(self, group: int) -> LLVMValue | None:
