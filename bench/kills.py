@@ -2,9 +2,9 @@
 
 Each session has to open and to be honest. Where the recording process lives on, every launch whose
 recording had returned in the script is there; where it was killed, too, those up to its last batch.
-Needs no GPU.
+Needs no GPU. With `--torch` launches take a tensor of torch's, as machine code alone notes them.
 
-    python bench/kills.py [--kills 500] [--only script|process|both|group]
+    python bench/kills.py [--kills 500] [--only script|process|both|group] [--torch]
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ VICTIMS = ("script", "process", "both", "group")
 # Tells the number of the recording process, then of each launch that was noted, and at last -1.
 SCRIPT = """
 import os, struct, sys, time
-from packed_launches import Kernel, note, start
-recorder, kernel = start(sys.argv[1]), Kernel()
+from packed_launches import TENSOR, Kernel, note, start
+recorder, kernel, tensor = start(sys.argv[1]), Kernel(), TENSOR
+if sys.argv[3] == "torch":
+    import torch
+    from tkdebug.runtime.launch_notes.machine_notes import machine_note
+    kernel, tensor = Kernel(machine_note=machine_note), torch.zeros(4, 8)
 tell = lambda number: os.write(1, struct.pack("q", number))
 tell(recorder._sink.process.number)
 for n in range(int(sys.argv[2])):
     if recorder._packer is None:
         break
-    tell(note(recorder, kernel, n=n))
+    tell(note(recorder, kernel, n=n, tensor=tensor))
     if n % 100 == 0:
         recorder.flush()
 recorder.stop(0)
@@ -46,12 +50,19 @@ MOST_LAUNCHES = 1_000_000
 DRAIN_S = 30.0
 
 
-def killed_run(victim: str, folder: Path, after_s: float) -> str:
-    """Kill one run so long after its first launch; what is wrong with its session, or ""."""
+def killed_run(victim: str, folder: Path, after_s: float, tensors: str) -> str:
+    """Kill one run so long after its first launch; what is wrong with its session, or "".
+
+    Args:
+        victim: what is killed.
+        folder: for the session.
+        after_s: from the first launch on.
+        tensors: "torch" or "none", which need not be imported.
+    """
     path = folder / "run.tkd"
     here = os.pathsep.join([str(ROOT / "tests" / "instrument"), str(ROOT)])
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(path), str(MOST_LAUNCHES)],
+        [sys.executable, "-c", SCRIPT, str(path), str(MOST_LAUNCHES), tensors],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -107,13 +118,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--only", choices=VICTIMS)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--torch", action="store_true", help="launches take torch's tensors")
     arguments = parser.parse_args()
     moments = random.Random(arguments.seed)
     failures = 0
     for victim in VICTIMS if arguments.only is None else [arguments.only]:
         for number in range(arguments.kills):
             with tempfile.TemporaryDirectory() as folder:
-                wrong = killed_run(victim, Path(folder), moments.uniform(0, 0.2))
+                tensors = "torch" if arguments.torch else "none"
+                wrong = killed_run(victim, Path(folder), moments.uniform(0, 0.2), tensors)
             if wrong:
                 failures += 1
                 print(f"{victim}, kill {number}: {wrong}")

@@ -97,7 +97,9 @@ def test_machine_code_is_there(noted):
     assert (noted.instead, len(noted.taken())) == (1, 5)
 
 
-of_64_bits = st.integers(-INT64, UINT64 - 1) | st.sampled_from((-INT64, INT64 - 1, INT64, -1, 0))
+of_64_bits = st.integers(-INT64, UINT64 - 1) | st.sampled_from(
+    (-INT64, INT64 - 1, INT64, UINT64 - 1, -1, 0)
+)
 anything = of_64_bits | st.sampled_from((True, None, 1 << 64, "a", 2.5)) | st.floats()
 
 

@@ -12,6 +12,9 @@ define internal i1 @{name}(ptr %object, ptr %result) {{
 convert:
   %value = call {result} {function}(ptr %object)
   store {result} %value, ptr %result
+  %may_be_error = {is_minus_one} {result} %value, -1{fraction}
+  br i1 %may_be_error, label %ask, label %yes
+ask:
   %error = call ptr {PyErr_Occurred}()
   %is_fine = icmp eq ptr %error, null
   br i1 %is_fine, label %yes, label %clear

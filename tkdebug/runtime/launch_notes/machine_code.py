@@ -138,12 +138,14 @@ def note_maker(places: SlotPlaces) -> Callable[[NoteSelf], Callable[..., None]] 
         note: Callable[..., None] = new(ctypes.addressof(method), tuple(own), None)
         return note
 
-    # Functions may outlive whoever asked for them.
-    _KEPT.append((engine, method, functions))
+    _keep_forever(engine, method, functions, *_objects().values())
     return make
 
 
-_KEPT: list[object] = []
+def _keep_forever(*things: object) -> None:
+    """Functions that were made may be called as long as there is an interpreter."""
+    for thing in things:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _text(places: SlotPlaces, functions: CFunctions) -> str:
@@ -153,6 +155,8 @@ def _text(places: SlotPlaces, functions: CFunctions) -> str:
             name=name,
             type=_pointer(id(kind)),
             result=result,
+            is_minus_one="fcmp oeq" if kind is float else "icmp eq",
+            fraction=".0" if kind is float else "",
             function=names[function],
             **{name: names[name] for name in ("type_at", "PyErr_Occurred", "PyErr_Clear")},
         )
@@ -162,11 +166,11 @@ def _text(places: SlotPlaces, functions: CFunctions) -> str:
     return conversions + ARGUMENTS.format(**names) + PARTS.format(**names) + note
 
 
-def _names(places: SlotPlaces, functions: CFunctions) -> dict[str, object]:
-    """What stands for the names in the texts."""
+def _objects() -> dict[str, object]:
+    """The objects of Python that the code knows by their addresses."""
     import torch
 
-    objects: dict[str, object] = {
+    return {
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "SCOPES": SCOPES,
@@ -175,7 +179,11 @@ def _names(places: SlotPlaces, functions: CFunctions) -> dict[str, object]:
         "None": None,
         "Exception": Exception,
     }
-    addresses = {**functions.addresses, **{name: id(thing) for name, thing in objects.items()}}
+
+
+def _names(places: SlotPlaces, functions: CFunctions) -> dict[str, object]:
+    """What stands for the names in the texts."""
+    addresses = {**functions.addresses, **{name: id(thing) for name, thing in _objects().items()}}
     return {
         **{name: _pointer(address) for name, address in addresses.items()},
         **{f"self_{name}": at for at, name in enumerate(NoteSelf._fields)},
