@@ -9,7 +9,7 @@ shuffles, shared memory and barriers leave the loop. What lies in a thread is cu
 which move nothing: an axis whose bits belong to registers and to threads becomes two axes.
 
 The combination must be commutative and associative, as `tl.reduce` asks for anyway; sums of floats
-round in another order.
+round in another order. A sum may be rescaled before an iteration adds to it (`rescaled_sums`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import TensorType, Type, element_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
 from tkdebug.compiler.ops.arith import wrap
+from tkdebug.compiler.passes.gpu.rescaled_sums import (
+    in_first_part,
+    of_parts,
+    rescaling,
+    weight,
+)
 from tkdebug.compiler.rewriting.cloning import clone_region
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -95,20 +101,41 @@ class _Sum:
     Attributes:
         carried: the iter arg of an scf.for.
         terms: what an iteration adds, in order; all are alike.
+        rescale: the product that takes the value's place before, if there is one.
     """
 
     carried: IterArg
     terms: tuple[_Term, ...]
+    rescale: Operation | None
+
+    @property
+    def added_to(self) -> Value:
+        """What the first term is added to."""
+        return self.carried.argument if self.rescale is None else self.rescale.result
 
 
 def _sums(loop: Operation) -> Iterator[_Sum]:
     for carried in iter_args(loop):
-        value, terms = carried.argument, list[_Term]()
+        rescale = _rescale(carried.argument)
+        value = carried.argument if rescale is None else rescale.result
+        terms = list[_Term]()
         while (term := _term(value)) is not None and (not terms or _are_alike(terms[0], term)):
             terms.append(term)
             value = term.adding.result
         if terms and carried.yielded is value and _only_user(value) is not None:
-            yield _Sum(carried, tuple(terms))
+            if rescale is None or _is_rescalable(terms[0]):
+                yield _Sum(carried, tuple(terms), rescale)
+
+
+def _rescale(value: Value) -> Operation | None:
+    """The product with a weight that is all that uses `value`."""
+    user = _only_user(value)
+    return None if user is None or user.block is not value.owner else rescaling(value, user)
+
+
+def _is_rescalable(term: _Term) -> bool:
+    """Whether the weight of a sum is that of its parts: its layout is the reduction's."""
+    return arith.AddF.matches(term.adding) and not term.conversions
 
 
 def _term(value: Value) -> _Term | None:
@@ -225,23 +252,38 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
 
 
 def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
-    """Let the loop carry and add what threads hold, from the number on that changes nothing."""
+    """Let the loop carry and add what threads hold."""
     carried, first = found.carried, found.terms[0]
     type_ = parts[0].type
     number = identity(first.adding)
     assert number is not None
-    start = OpBuilder(rewriter, carried.loop, _RULE, first.adding.location).constant(type_, number)
-    carried.begin_with(start)
+    build = OpBuilder(rewriter, carried.loop, _RULE, first.adding.location)
+    if found.rescale is None:
+        carried.begin_with(build.constant(type_, number))
+    else:
+        assert isinstance(type_, TensorType)
+        axis = axis_of(first.reduce)
+        carried.begin_with(in_first_part(build, carried.initial, type_, axis, number))
+        _rescale_parts(found.rescale, carried.argument, type_, axis, rewriter)
     rewriter.record_change(carried.loop, _RULE)
     sums = [term.adding.result for term in found.terms]
-    for value in (carried.argument, *sums, carried.result):
+    for value in (carried.argument, found.added_to, *sums, carried.result):
         value.type = type_
-    value = carried.argument
+    value = found.added_to
     for term, part in zip(found.terms, parts, strict=True):
         is_first = arith.Binary(term.adding).lhs is value
         term.adding.operands = (value, part) if is_first else (part, value)
         rewriter.record_change(term.adding, _RULE)
         value = term.adding.result
+
+
+def _rescale_parts(
+    rescale: Operation, carried: Value, type_: TensorType, axis: int, rewriter: Rewriter
+) -> None:
+    factor = weight(rescale, carried)
+    build = OpBuilder(rewriter, rescale, _RULE)
+    rescale.replace_operand(factor, of_parts(build, factor, type_, axis))
+    rewriter.record_change(rescale, _RULE)
 
 
 def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list[Operation | None]]:
@@ -257,6 +299,8 @@ def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list
     )
     assert total.type == first.reduce.result.type
     made = [total.defining_op]
+    if found.rescale is not None:
+        return total, made
     for old in reversed(first.conversions):
         build = OpBuilder(rewriter, following, _RULE, old.location)
         total = build.op(ttg.ConvertLayout, (total,), old.result.type)
