@@ -61,16 +61,25 @@ _INTEGER_IDENTITIES: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkReductions:
-    """Moves reductions across threads out of scf.for, innermost loops first."""
+    """Moves reductions across threads out of scf.for, innermost loops first, then in order."""
 
     name: ClassVar[str] = "sink-reductions"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every carried value of every loop."""
-        for loop in reversed([op for op in module.walk() if scf.For.matches(op)]):
+        loops = [op for op in module.walk() if scf.For.matches(op)]
+        for loop in sorted(loops, key=_depth, reverse=True):
             for found in list(_sums(loop)):
                 _defer(found, rewriter)
                 rewriter.commit()
+
+
+def _depth(op: Operation) -> int:
+    """How many ops `op` is in."""
+    depth = 0
+    while op.block is not None and op.block.parent_op is not None:
+        op, depth = op.block.parent_op, depth + 1
+    return depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +272,10 @@ def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
     else:
         assert isinstance(type_, TensorType)
         axis = axis_of(first.reduce)
-        carried.begin_with(in_first_part(build, carried.initial, type_, axis, number))
+        start = _parts_of(carried.initial, first, type_)
+        if start is None:
+            start = in_first_part(build, carried.initial, type_, axis, number)
+        carried.begin_with(start)
         _rescale_parts(found.rescale, carried.argument, type_, axis, rewriter)
     rewriter.record_change(carried.loop, _RULE)
     sums = [term.adding.result for term in found.terms]
@@ -275,6 +287,15 @@ def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
         term.adding.operands = (value, part) if is_first else (part, value)
         rewriter.record_change(term.adding, _RULE)
         value = term.adding.result
+
+
+def _parts_of(initial: Value, term: _Term, type_: TensorType) -> Value | None:
+    """What `initial` was summed up from behind a loop before, if these are such parts."""
+    op = initial.defining_op
+    if op is None or not _combines_like(op, term.adding) or axis_of(op) != axis_of(term.reduce):
+        return None
+    (source,) = tt.Reduce(op).sources
+    return source if source.type == type_ else None
 
 
 def _rescale_parts(
