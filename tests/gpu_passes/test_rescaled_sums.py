@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -166,6 +168,23 @@ tt.func @k(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32)
 
 def softmax(axis: int) -> Module:
     return parse_module(SOFTMAX.replace("SIZE", str((256, 16)[axis])).replace("AXIS", str(axis)))
+
+
+def test_a_second_loop_goes_on_from_the_parts_of_the_first() -> None:
+    text = ROWS.replace("BETWEEN", "")
+    start, end = text.index("  %total ="), text.index("  tt.print")
+    loop = text[start:end]
+    again = re.sub(r"%(total|[itedrabcs])\b", r"%\g<1>2", loop).replace("= %first", "= %total")
+    text = deferred(f"{text[:end]}{again}{text[end:].replace('%total', '%total2')}")
+    assert "iter_args(%t2 = %total)" in text
+    assert text.count("arith.select") == 1
+
+
+def test_sums_may_be_told_to_stay() -> None:
+    text = ROWS.replace("BETWEEN", "")
+    module = parse_module(text)
+    PassManager((SinkReductions(rescaled=False),), verify_each=True, print_after=()).run(module)
+    assert print_module(module) == print_module(parse_module(text))
 
 
 @pytest.mark.parametrize("special", [0.0, float("inf"), float("nan")])

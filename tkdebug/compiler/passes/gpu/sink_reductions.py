@@ -61,15 +61,20 @@ _INTEGER_IDENTITIES: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkReductions:
-    """Moves reductions across threads out of scf.for, innermost loops first, then in order."""
+    """Moves reductions across threads out of scf.for, innermost loops first, then in order.
 
+    Attributes:
+        rescaled: whether sums that are rescaled may leave, too.
+    """
+
+    rescaled: bool = True
     name: ClassVar[str] = "sink-reductions"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every carried value of every loop."""
         loops = [op for op in module.walk() if scf.For.matches(op)]
         for loop in sorted(loops, key=_depth, reverse=True):
-            for found in list(_sums(loop)):
+            for found in list(_sums(loop, self.rescaled)):
                 _defer(found, rewriter)
                 rewriter.commit()
 
@@ -123,9 +128,9 @@ class _Sum:
         return self.carried.argument if self.rescale is None else self.rescale.result
 
 
-def _sums(loop: Operation) -> Iterator[_Sum]:
+def _sums(loop: Operation, may_rescale: bool) -> Iterator[_Sum]:
     for carried in iter_args(loop):
-        rescale = _rescale(carried.argument)
+        rescale = _rescale(carried.argument) if may_rescale else None
         value = carried.argument if rescale is None else rescale.result
         terms = list[_Term]()
         while (term := _term(value)) is not None and (not terms or _are_alike(terms[0], term)):
