@@ -10,16 +10,15 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tkdebug.events import (
     AutotuneChoice,
     Fault,
     KernelCompiled,
-    KernelLaunch,
     LaunchProgress,
     LaunchRecord,
 )
@@ -28,6 +27,7 @@ from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.fault_printing.printer import FaultPrinter
+    from tkdebug.launch_packing import LaunchPacker
 
 
 class LentBuffer(NamedTuple):
@@ -68,51 +68,6 @@ class ActivityBuffers(Protocol):
 
     def take_back(self) -> None:
         """That process is gone."""
-
-
-class PackableKernel(Protocol):
-    """A kernel whose launches can be packed into bytes without a record of each.
-
-    Attributes:
-        launch_record: what its launches share.
-        parameter_kinds: what is passed for each parameter: a "tensor", an "int" of 64 signed bits,
-            a "uint", a "float", a scalar to "look" at, something "fixed" with the kernel, or
-            "other".
-        known_tensors: makes a function that says of as many tensors whether they have these shapes
-            and strides, in less time than to look at them; None where there is none. It may say no
-            wrongly.
-    """
-
-    @property
-    def launch_record(self) -> type[KernelLaunch]:
-        """As above."""
-
-    @property
-    def parameter_kinds(self) -> tuple[str, ...]:
-        """As above."""
-
-    @property
-    def known_tensors(self) -> Callable[[Sequence[Any]], Callable[..., bool] | None]:
-        """As above."""
-
-
-class LaunchPacker(Protocol):
-    """Who takes launches without a record of each.
-
-    Attributes:
-        notes: by kernel, what to call after a launch with its number, grid, stream, start in
-            nanoseconds since 1970, and a value for each parameter.
-    """
-
-    @property
-    def notes(self) -> Mapping[object, Callable[..., None]]:
-        """As above."""
-
-    def note_of(self, kernel: Any) -> Callable[..., None]:
-        """The same of a kernel that is not there yet."""
-
-    def time_of(self, launch: int) -> Callable[..., int | None]:
-        """What `LaunchRecord.device_ns` would be."""
 
 
 LaunchHook = Callable[[object, LaunchRecord], None]

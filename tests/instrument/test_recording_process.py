@@ -20,7 +20,7 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.recording_process import client
-from tkdebug.instrument.recording_process.packing import UNLIKE
+from tkdebug.instrument.recording_process.note_text import UNLIKE
 from tkdebug.instrument.recording_process.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.store import SessionStore

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import SessionError
 from tkdebug.events import Fault, KernelCompiled, KernelLaunch, LaunchRecord
-from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook, PackableKernel
+from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook
 from tkdebug.instrument.recording.device_times import DeviceTimes
 from tkdebug.instrument.recording.event_sink import EventSink
 from tkdebug.instrument.recording.gpu_recording import GpuRecording
@@ -37,6 +37,7 @@ from tkdebug.instrument.session_file.queued_events import (
 )
 from tkdebug.instrument.session_file.stored_times import StoredTime
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S
+from tkdebug.launch_packing import PackableKernel
 from tkdebug.scopes import SCOPES, Metrics, Scope
 from tkdebug.terminal_text import tell
 
@@ -221,7 +222,7 @@ class Recorder:
         process = self._sink.move()
         if process is not None:
             self._packer = LaunchPacker(
-                process.ring, process.send, self._odd, self, self._gpu, self._time_of
+                process.ring, process.send, self._odd, self, self._gpu.flags, self._time_of
             )
             HOOKS.pack_natively(self._hook, self._packer)
         self._gpu.start(make_buffers, process, HOOKS.profiler_has_cupti)
@@ -270,7 +271,7 @@ class Recorder:
 
     def _pack(self, packer: LaunchPacker, kernel: object, record: LaunchRecord) -> bool:
         """Note a launch that has a record; whether CUPTI times it."""
-        flags = self._gpu.flags
+        flags = self._gpu.flags[0]
         if record.error is not None:
             self._put(_started(record, SCOPES.path(self)))
         elif isinstance(record, KernelLaunch):
@@ -298,7 +299,7 @@ class Recorder:
         self._tell_made(launch, start_ns, end_ns, grid)
 
     def _tell_made(self, launch: int, start_ns: int, end_ns: int, grid: Grid) -> None:
-        is_timed = self._gpu.flags & TIMED
+        is_timed = self._gpu.flags[0] & TIMED
         if is_timed and self._sink is not None and self._sink.process is not None:
             self._sink.process.send(
                 "made", (launch, threading.get_native_id(), start_ns, end_ns, grid)

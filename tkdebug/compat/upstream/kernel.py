@@ -17,6 +17,7 @@ from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
 from tkdebug.runtime.arguments.known_tensors import known_tensors
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE
+from tkdebug.runtime.launch_notes.machine_notes import machine_note
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import SpanTimer
@@ -44,6 +45,7 @@ class UpstreamKernel:
 
     binary = None
     known_tensors = staticmethod(known_tensors)
+    machine_note = staticmethod(machine_note)
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
@@ -84,7 +86,7 @@ class UpstreamKernel:
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """As `hook_chain.PackableKernel` has it."""
+        """As `launch_packing.PackableKernel` has it."""
         return tuple(
             "fixed" if name in self.constants or kind == "constexpr" else _kind(kind)
             for name, kind in self.signature.items()

@@ -93,7 +93,7 @@ class GpuRecording:
 
     Attributes:
         is_on: whether it does.
-        flags: of a launch that is made now, as packed launches have them.
+        flags: a byte, of launches that are made now, as packed launches have them.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class GpuRecording:
         self._here = _Here()
         self._owner = os.getpid()
         self.is_on = False
-        self.flags = 0
+        self.flags = bytearray(1)
 
     def start(
         self,
@@ -222,7 +222,7 @@ class GpuRecording:
 
     def _switch(self, is_on: bool) -> None:
         self.is_on = is_on
-        self.flags = TIMED if is_on else 0
+        self.flags[0] = TIMED if is_on else 0
         self._switched(is_on)
 
     def _on_failure(self) -> None:
@@ -252,7 +252,7 @@ class GpuRecording:
         self._recording.stop()
         self._release()
         self.is_on = False
-        self.flags = 0
+        self.flags[0] = 0
         self._times.clear()
 
     def take_ended(self, limit_s: float) -> None:
@@ -267,7 +267,7 @@ class GpuRecording:
         self._recording.abandon(limit_s)
         self._release()
         self.is_on = False
-        self.flags = 0
+        self.flags[0] = 0
 
     def wait(self) -> None:
         """Take what is there."""

@@ -13,21 +13,20 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from time import time_ns
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any
 
 from tkdebug.errors import Frame
-from tkdebug.hook_chain import PackableKernel
 from tkdebug.instrument.device_records import Origin
+from tkdebug.instrument.recording_process.note_text import facts_are_of_tensors, note_text
 from tkdebug.instrument.recording_process.ring import (
-    HEADER_BYTES,
-    MASK,
     OPERATION,
+    PLACES,
     SCALARS,
-    SLOT_BYTES,
     RingWriter,
     slot_format,
 )
 from tkdebug.instrument.session_file.queued_events import Stamped
+from tkdebug.launch_packing import MachineNote, NoteParts, PackableKernel
 from tkdebug.scopes import SCOPES, ScopeWatcher
 
 # How a scalar is packed, by the kind of its parameter.
@@ -39,46 +38,6 @@ Send = Callable[..., None]
 Note = Callable[..., None]
 Odd = Callable[..., None]
 
-# Launches that are unlike the one whose tensors are known, until another one's are.
-UNLIKE = 32
-
-_TEXT = """\
-def note(launch, x, y, z, stream, start_ns{parameters}):
-    end_ns = now()
-    try:
-{facts}\
-        scopes = 0 if named.is_plain else scopes_now()
-    except Exception:
-        odd(launch, (x, y, z), stream, start_ns, end_ns, ({values}))
-        return
-    number = next_number()
-    if number >= ring.limit and not await_room(number):
-        return
-    try:
-        pack(memory, {header} + (number & {mask}) * {slot}, {variant}, facts, launch, x, y, z,
-             here.native_id, stream, start_ns, end_ns, scopes, state.flags{scalars}, number + 1)
-    except Exception:
-        leave_empty(number)
-        odd(launch, (x, y, z), stream, start_ns, end_ns, ({values}))
-"""
-
-
-_LOOKED_UP = """\
-        looks = ({looks})
-        facts = kept(looks)
-        if facts is None:
-            facts = describe(looks, ({values}))
-"""
-_KNOWN = """\
-        is_known, facts = known[0]
-        if not is_known({tensors}):
-            looks = ({looks})
-            facts = kept(looks)
-            if facts is None:
-                facts = describe(looks, ({values}))
-            if not next_unlike() % {unlike}:
-                know(looks, facts, ({tensors}))
-"""
 _NOTHING_KNOWN: tuple[Callable[..., bool], int] = (lambda *tensors: False, 0)
 
 
@@ -89,12 +48,6 @@ class _Here(threading.local):
         self.native_id = threading.get_native_id()
 
 
-class HasFlags(Protocol):
-    """Whose `flags` launches get."""
-
-    flags: int
-
-
 class LaunchPacker:
     """Packs the launches of this process.
 
@@ -103,7 +56,7 @@ class LaunchPacker:
         send: sends a message.
         odd: called with a kernel and what `note` was, of a launch that no slot can hold.
         watcher: whose scopes are recorded.
-        state: has the flags of launches that are made now.
+        flags: a byte, of launches that are made now.
         time_of: what measures a launch on the device.
 
     Attributes:
@@ -117,7 +70,7 @@ class LaunchPacker:
         send: Send,
         odd: Odd,
         watcher: ScopeWatcher,
-        state: HasFlags,
+        flags: bytearray,
         time_of: Callable[[int], Callable[..., int | None]],
     ) -> None:
         self._ring = ring
@@ -132,9 +85,10 @@ class LaunchPacker:
         self._kept: list[dict[Hashable, int]] = []
         # By kernel, what tells the tensors of a recent launch, and the number of its facts.
         self._known: list[list[tuple[Callable[..., bool], int]]] = []
+        self._machine_notes: list[MachineNote] = []
         self._kept_count = 0
         self._origins: dict[tuple[CodeType, int, tuple[str, ...]], int] = {}
-        self._state = state
+        self._flags = flags
         self.time_of = time_of
         self.notes: dict[object, Note] = {}
 
@@ -168,17 +122,6 @@ class LaunchPacker:
                 # Another thread has begun anew meanwhile.
                 known[0] = _NOTHING_KNOWN
 
-        values = "".join(f"p{place}, " for place in range(len(kinds)))
-        text = _TEXT.format(
-            parameters="".join(f", p{place}" for place in range(len(kinds))),
-            values=values,
-            scalars="".join(f", p{place}" for place in packed),
-            facts=_facts_text(kinds, packed, values),
-            header=HEADER_BYTES,
-            mask=MASK,
-            slot=SLOT_BYTES,
-            variant=variant,
-        )
         namespace: dict[str, Any] = {
             "now": time_ns,
             "kept": kept.get,
@@ -197,11 +140,49 @@ class LaunchPacker:
             "pack": slot_format(codes).pack_into,
             "memory": self._ring.memory,
             "here": self._here,
-            "state": self._state,
+            "flags": self._flags,
         }
+        machine_note = None
+        if facts_are_of_tensors(kinds, packed):
+            machine_note = self._machine_note(kernel, variant, kept, namespace)
+        text = note_text(kinds, packed, variant, machine_note is not None)
         exec(compile(text, f"<note of {record.kernel}>", "exec"), namespace)
-        note: Note = namespace["note"]
+        note: Note = namespace["note"] if machine_note is None else machine_note.note
         return note
+
+    def _machine_note(
+        self,
+        kernel: PackableKernel,
+        variant: int,
+        kept: dict[Hashable, int],
+        namespace: dict[str, Any],
+    ) -> MachineNote | None:
+        """Machine code in the place of the function `note` of a namespace, which it may call."""
+        machine_note = kernel.machine_note(
+            NoteParts(
+                memory=self._ring.memory,
+                places=PLACES,
+                numbers=self._ring.numbers,
+                flags=self._flags,
+                variant=variant,
+                kinds=kernel.parameter_kinds,
+                scopes_now=self._scopes_now,
+                instead=lambda *launch: namespace["note"](*launch),
+                late=self._ring.put_late,
+            )
+        )
+        if machine_note is None:
+            return None
+        self._machine_notes.append(machine_note)
+
+        def learn(looks: Hashable, facts: int, tensors: tuple[Any, ...]) -> None:
+            machine_note.know(facts, tensors)
+            if kept.get(looks) != facts:
+                # Another thread has begun anew meanwhile.
+                machine_note.forget()
+
+        namespace["learn"] = learn
+        return machine_note
 
     def _describer(
         self, kernel: PackableKernel, kept: dict[Hashable, int]
@@ -238,6 +219,8 @@ class LaunchPacker:
                 kept.clear()
             for known in self._known:
                 known[0] = _NOTHING_KNOWN
+            for machine_note in self._machine_notes:
+                machine_note.forget()
             at = self._ring.next_number()
             if at < self._ring.limit or self._ring.await_room(at):
                 self._ring.leave_empty(at)
@@ -254,28 +237,3 @@ class LaunchPacker:
             self._send("scopes", number, path)
             self._scopes[path] = number
         return number
-
-
-def _facts_text(kinds: Sequence[str], packed: Sequence[int], values: str) -> str:
-    """Statements that set `facts`."""
-    looks = _looks_text(kinds, packed, values)
-    tensors = "".join(f"p{place}, " for place, kind in enumerate(kinds) if kind == "tensor")
-    rest = [kind for place, kind in enumerate(kinds) if place not in packed]
-    if not tensors or not {"tensor", "fixed"}.issuperset(rest):
-        return _LOOKED_UP.format(looks=looks, values=values)
-    return _KNOWN.format(tensors=tensors, looks=looks, values=values, unlike=UNLIKE)
-
-
-def _looks_text(kinds: Sequence[str], packed: Sequence[int], values: str) -> str:
-    """A key of a launch's arguments; it differs where they are described differently."""
-    if "other" in kinds:
-        # A tuple or descriptor: it takes more than a short look, and a key is held on to.
-        return f"infos(({values})),"
-    texts = []
-    for place, kind in enumerate(kinds):
-        if kind == "tensor":
-            # Its element type is the kernel's.
-            texts.append(f"p{place}.shape, p{place}.stride(), ")
-        elif kind != "fixed" and place not in packed:
-            texts.append(f"p{place}.__class__, p{place}, ")
-    return "".join(texts)

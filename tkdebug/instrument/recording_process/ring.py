@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tkdebug.launch_packing import SlotPlaces
+
 SLOTS = 1 << 17
 SLOT_BYTES = 128
 HEADER_BYTES = 4096
@@ -26,6 +28,7 @@ MASK = SLOTS - 1
 SCALARS = 7
 # variant, facts, launch, grid, thread, stream, start, end, scopes, flags
 LAUNCH = "IIqIIIIQqqII"
+_FIELDS = "variant facts launch x y z thread stream start_ns end_ns scopes flags scalars".split()
 _SLOT = struct.Struct(f"={LAUNCH}{SCALARS * 8}sQ")
 _NUMBER = struct.Struct("=Q")
 _NUMBER_AT = SLOT_BYTES - _NUMBER.size
@@ -44,6 +47,17 @@ TIME_SOURCES = ("events", "events-at-most", "host")
 
 # Flag of a launch: it gets its time by CUPTI.
 TIMED = 1
+
+
+# Where machine code finds it all.
+PLACES = SlotPlaces(
+    read_at=_READ_AT,
+    first=HEADER_BYTES,
+    slots=SLOTS,
+    size_bytes=SLOT_BYTES,
+    number=_NUMBER_AT,
+    **{name: struct.calcsize(f"={LAUNCH[:at]}") for at, name in enumerate(_FIELDS)},
+)
 
 
 class PackedLaunch(NamedTuple):
@@ -76,7 +90,8 @@ class RingWriter:
     Attributes:
         descriptor: of the memory, for the other side.
         memory: to pack into.
-        next_number: a number for the next slot, the writer's alone.
+        numbers: iterator of the slots' numbers, each of which is one writer's alone.
+        next_number: gives the next one.
         limit: numbers below it are known to be free.
 
     Raises:
@@ -87,7 +102,8 @@ class RingWriter:
         self.descriptor = os.memfd_create("tkdebug-launches", os.MFD_CLOEXEC)
         os.ftruncate(self.descriptor, RING_BYTES)
         self.memory = mmap.mmap(self.descriptor, RING_BYTES)
-        self.next_number: Callable[[], int] = itertools.count().__next__
+        self.numbers = itertools.count()
+        self.next_number: Callable[[], int] = self.numbers.__next__
         self.limit = SLOTS
         self._is_read = is_read
 
@@ -130,6 +146,13 @@ class RingWriter:
             struct.error: one of them does not fit.
         """
         _SLOT.pack_into(self.memory, slot_offset(number), *fields, b"", number + 1)
+
+    def put_late(self, number: int, slot: bytes) -> None:
+        """Fill the slot of that number with these bytes, once it is free."""
+        if number < self.limit or self.await_room(number):
+            at = slot_offset(number)
+            self.memory[at : at + len(slot)] = slot
+            _NUMBER.pack_into(self.memory, at + _NUMBER_AT, number + 1)
 
     def leave_empty(self, number: int) -> None:
         """Fill the slot of a number that no launch took."""

@@ -31,6 +31,7 @@ from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
 from tkdebug.runtime.launch.grid import Grid
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
+from tkdebug.runtime.launch_notes.machine_notes import machine_note
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
@@ -61,6 +62,7 @@ class NativeKernel(CompiledKernel):
 
     mode = "native"
     known_tensors = staticmethod(known_tensors)
+    machine_note = staticmethod(machine_note)
 
     def __init__(
         self,
@@ -343,7 +345,7 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """As `events.PackableKernel` has it."""
+        """As `launch_packing.PackableKernel` has it."""
         return tuple(map(_kind, self.src.arguments.values()))
 
     @cached_property

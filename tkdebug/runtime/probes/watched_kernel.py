@@ -44,7 +44,7 @@ _ON_DISK_S = 0.05
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
 # What launches that nobody looks at need of it where they are packed.
-_OF_PACKED = frozenset(("known_tensors", "parameter_kinds", "tell_failed"))
+_OF_PACKED = frozenset(("known_tensors", "machine_note", "parameter_kinds", "tell_failed"))
 
 
 class WatchedKernel(CompiledKernel):

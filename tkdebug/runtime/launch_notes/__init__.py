@@ -1,0 +1,1 @@
+"""Notes of launches by machine code, for whoever records them."""

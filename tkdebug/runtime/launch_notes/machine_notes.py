@@ -1,0 +1,126 @@
+"""Makes the machine code that notes launches of one kernel, and tells it which tensors it knows.
+
+Responsible for the state of that code. Invariant: a set of tensors is replaced by one call of C,
+so a launch, which notes with the GIL held, sees the whole of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from tkdebug.launch_packing import NoteParts
+from tkdebug.runtime.launch_notes.machine_code import (
+    BEFORE_VALUES,
+    KINDS,
+    KINDS_AT,
+    MAX_DIMS,
+    TENSOR_WORDS,
+    WORD_BYTES,
+    NoteSelf,
+    StateWords,
+    note_maker,
+)
+
+# Kernels are launched with a few kinds of tensors in turn, as by the layers of a network.
+KNOWN_SETS = 8
+_SETS_WORD_AT = WORD_BYTES * StateWords._fields.index("sets")
+
+
+class MachineNote:
+    """The function that notes launches of one kernel.
+
+    Attributes:
+        note: that.
+    """
+
+    def __init__(self, make: Callable[[NoteSelf], Callable[..., None]], parts: NoteParts) -> None:
+        tensors = parts.kinds.count("tensor")
+        self._set_words = 1 + tensors * TENSOR_WORDS
+        kinds = bytes(KINDS.index(kind) for kind in parts.kinds)
+        self._sets_at = KINDS_AT + -(-len(kinds) // WORD_BYTES) * WORD_BYTES
+        words = StateWords(
+            arguments=BEFORE_VALUES + len(kinds),
+            ring=_address(parts.memory),
+            flags=_address(parts.flags),
+            variant=parts.variant,
+            parameters=len(kinds),
+            tensors=tensors,
+            sets=0,
+            set_bytes=self._set_words * WORD_BYTES,
+            sets_at=self._sets_at,
+            thread_key=_thread_key(os.getpid()),
+        )
+        head = struct.pack(f"={len(words)}q", *words) + kinds
+        size_bytes = self._sets_at + KNOWN_SETS * self._set_words * WORD_BYTES
+        self._state = bytearray(head.ljust(size_bytes, b"\0"))
+        self._next_set = itertools.count().__next__
+        self.note = make(
+            NoteSelf(
+                self._state,
+                parts.instead,
+                parts.late,
+                parts.numbers,
+                parts.scopes_now,
+                (parts.memory, parts.flags),
+            )
+        )
+
+    def know(self, facts: int, tensors: Sequence[Any]) -> None:
+        """Note launches with tensors of these shapes and strides under that number from now on."""
+        words = [facts]
+        for tensor in tensors:
+            shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+            if len(shape) > MAX_DIMS:
+                return
+            rest = (0,) * (MAX_DIMS - len(shape))
+            words += (len(shape), *shape, *rest, *strides, *rest)
+        packed = struct.pack(f"={self._set_words}q", *words)
+        if packed in self._sets():
+            return
+        number = self._next_set()
+        at = self._sets_at + number % KNOWN_SETS * len(packed)
+        self._state[at : at + len(packed)] = packed
+        # No launch looks at a set before it is there.
+        self._tell_sets(min(number + 1, KNOWN_SETS))
+
+    def _sets(self) -> list[bytes]:
+        size_bytes = self._set_words * WORD_BYTES
+        (count,) = struct.unpack_from("=q", self._state, _SETS_WORD_AT)
+        starts = (self._sets_at + number * size_bytes for number in range(count))
+        return [bytes(self._state[at : at + size_bytes]) for at in starts]
+
+    def forget(self) -> None:
+        """Know no tensors."""
+        self._next_set = itertools.count().__next__
+        self._tell_sets(0)
+
+    def _tell_sets(self, count: int) -> None:
+        self._state[_SETS_WORD_AT : _SETS_WORD_AT + WORD_BYTES] = struct.pack("=q", count)
+
+
+def machine_note(parts: NoteParts) -> MachineNote | None:
+    """The code for one kernel; None where there can be none."""
+    make = note_maker(parts.places)
+    return None if make is None else MachineNote(make, parts)
+
+
+def _address(memory: Any) -> int:
+    """Of memory that is not resized as long as something refers to it."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+@cache
+def _thread_key(process: int) -> int:
+    """By which each thread of this process keeps its id; a forked child's are others."""
+    key = ctypes.c_uint()
+    create = ctypes.CDLL(None).pthread_key_create
+    status = create(ctypes.byref(key), None)
+    if status:
+        raise OSError(status, os.strerror(status))
+    return key.value
