@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from kernel_map_kernels import grouped_kernel
 from native_support import instructions, needs_codegen, needs_nvdisasm
@@ -35,6 +37,16 @@ def test_descriptors_of_wgmma_stay_in_uniform_registers() -> None:
     assert len(dots) == 4
     loop = sass[dots[0] : dots[-1]]
     assert not [text for text in loop if "R2UR" in text]
+
+
+def test_a_dot_gets_one_descriptor_of_each_operand() -> None:
+    """Those of the further steps are sums that LLVM would hold in registers across the loop."""
+    halves, single = torch.empty(1024, dtype=torch.float16), torch.empty(1024)
+    with tkdebug.mode("native"):
+        kernel = multiply.warmup(*(halves, halves, single, 1024), M=64, N=64, BLOCK=64, grid=(1,))
+    (call,) = (line for line in kernel.asm["llir"].splitlines() if "wgmma.mma_async" in line)
+    assert call.count("wgmma.mma_async") == 4
+    assert len(re.findall(r"\bi64 %", call.rpartition('"')[2])) == 2
 
 
 def test_products_of_loaded_addresses_are_copied_by_one_thread() -> None:
