@@ -2,8 +2,8 @@
 
 Processes differ by more than recording takes, by the GPU's clocks and where they run; rounds of one
 process do not. CUPTI alone is asked for the same records, which nobody reads. Prints medians of the
-rounds' ratios to their own bare time; a recording is measured once its process has
-started. Needs a GPU and a torch for it.
+rounds' ratios to their own bare time. A recording is measured once its process has started, and
+CUPTI alone as long after its start. Needs a GPU and a torch for it.
 
     python bench/overhead_in_turn.py [--rounds 7] [--sums]
 """
@@ -35,8 +35,10 @@ from tkdebug.instrument.session import Session  # noqa: E402
 from tkdebug.runtime.cuda.activity_buffers import activity_buffers  # noqa: E402
 
 NAMES = ("empty", "big", "training")
-# So long until the recording process has started and read its modules.
+# So long until the recording process has started and read its modules, and until CUPTI sees to
+# records of launches before while it takes new ones.
 SETTLED_S = 0.8
+SETTLED = ("CUPTI alone", "recorded")
 
 
 @contextmanager
@@ -78,7 +80,7 @@ def overheads(programs: Programs, names: Sequence[str], rounds: int, folder: Pat
         for _ in range(rounds):
             for way, watch in ways.items():
                 with watch():
-                    settle(run, SETTLED_S if way == "recorded" else 0)
+                    settle(run, SETTLED_S if way in SETTLED else 0)
                     times[way].append(run())
                     steps[way] += programs.steps
                     torch.cuda.synchronize()
