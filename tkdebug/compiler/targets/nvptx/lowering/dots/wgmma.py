@@ -4,8 +4,8 @@ One fence, then an inline-asm block per accumulator tile with all steps along K,
 tile the commit. The accumulators are tied operands, so that they stay in their registers. All of
 them, and the fragments of A, pass through the fence: a register that is written between the blocks
 would make ptxas wait for the running ones (its note C7517). Descriptors and fragment order are the
-hardware's. A block gets one descriptor of each operand and adds to it, step by step: LLVM would add
-before the loop and keep each step's descriptor in registers across it, which ptxas then spills.
+hardware's. Each step has a descriptor of its own, which LLVM may compute before a loop. Kernels with
+many steps would spill these: there a block gets one of each operand, and adds to it step by step.
 
 Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async", "Matrix
 Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
@@ -40,6 +40,9 @@ _PARTIAL_MAX_N = 64
 _K_BYTES = 32
 # "Matrix Descriptor Format": bits 62-63, by bytes of the swizzle.
 _SWIZZLE_MODES = {128: 1, 64: 2, 32: 3, 16: 0}
+# Attention's forward pass has 40 at most, and is up to 5 % slower where it adds in its loop; its
+# backward pass has 73 of heads of 64 elements, 137 of 128 (H200, CUDA 13.0).
+_MOST_DESCRIPTORS = 64
 # 16-bit words of A that a thread holds for one step.
 _A_ELEMENTS = 8
 
@@ -134,13 +137,16 @@ def lower_warp_group_dot(
     # Also where a part is the whole of K: what is carried from dot to dot is summed in fp32.
     in_parts = steps is not None and steps * _K_BYTES <= depth * element_bytes
     shape = _shape(layout, depth, element_bytes, _PARTIAL_MAX_N if in_parts else _MAX_N)
+    adds_in_blocks = _adds_in_blocks(ctx)
     matrix_b = _matrix(op, b_value, 0)
     matrix_a = _matrix(op, a_value, 1) if isinstance(a_value.type, MemDescType) else None
     if matrix_a is not None:
-        a_inputs = _descriptors(ctx, layout, matrix_a, a[0], shape, 0)
+        a_inputs = _descriptors(
+            ctx, layout, matrix_a, a[0], shape, 0, adds_in_blocks=adds_in_blocks
+        )
     else:
         a_inputs = [_fragments(ctx, a, shape, origin) for origin in shape.origins]
-    b_inputs = _descriptors(ctx, layout, matrix_b, b[0], shape, 1)
+    b_inputs = _descriptors(ctx, layout, matrix_b, b[0], shape, 1, adds_in_blocks=adds_in_blocks)
     if not in_parts:
         acc, a_inputs = _fence(ctx, acc, a_inputs, matrix_a is None)
     done: Registers = []
@@ -215,8 +221,9 @@ class _Input:
 
     Attributes:
         steps: how many there are.
-        values: registers with fragments, as many for each step; or the descriptor, an i64.
-        moves: what each step adds to the descriptor; none for fragments.
+        values: registers with fragments, as many for each step; or descriptors, i64: one for each
+            step, or one for all of them.
+        moves: what each step adds to the one for all; none without it.
     """
 
     steps: int
@@ -238,8 +245,10 @@ def _descriptors(
     base: LLVMValue,
     shape: _Shape,
     operand: int,
+    *,
+    adds_in_blocks: bool,
 ) -> list[_Input]:
-    """The descriptors of each tile."""
+    """The descriptors of each tile; `adds_in_blocks`: one, to which each step adds."""
     emit = ctx.emit
     kept, along_k = ("dim0", "dim1") if operand == 0 else ("dim1", "dim0")
     # Where this warp's group has its rows (columns); the warps of a group share one matrix.
@@ -261,8 +270,25 @@ def _descriptors(
             for step in range(shape.steps)
         ]
         moves = tuple(place * matrix.element_bytes >> 4 for place in places)
-        made.append(_Input(shape.steps, (whole,), moves))
+        if adds_in_blocks:
+            made.append(_Input(shape.steps, (whole,), moves))
+        else:
+            each = tuple(emit.add(whole, move) for move in moves)
+            made.append(_Input(shape.steps, each))
     return made
+
+
+def _adds_in_blocks(ctx: Lowering) -> bool:
+    """Whether the descriptors of all steps are more than registers can keep across loops."""
+    dots = [ttng.WarpGroupDot(op) for op in ctx.module.walk() if ttng.WarpGroupDot.matches(op)]
+    return sum(map(_read_steps, dots)) > _MOST_DESCRIPTORS
+
+
+def _read_steps(dot: ttng.WarpGroupDot) -> int:
+    """How many matrices in shared memory a dot's steps read."""
+    depth_bytes = shape_of(dot.a.type)[1] * element_of(dot.a.type).bits // 8
+    shared = sum(isinstance(value.type, MemDescType) for value in (dot.a, dot.b))
+    return shared * max(1, depth_bytes // _K_BYTES)
 
 
 def _offset(matrix: _Matrix, coordinates: dict[str, int]) -> int:
@@ -326,7 +352,7 @@ class _Block:
             *[f"={letter}"] * count,
             *map(str, range(count)),
             *[a_letter] * len(a_input.values),
-            "l",
+            *["l"] * len(b_input.values),
         ]
         text = self._text(count, a_input, b_input)
         return tied(ctx, text, constraints, acc, [*a_input.values, *b_input.values])
@@ -354,7 +380,8 @@ class _Block:
         if not operand.moves:
             each = len(operand.values) // operand.steps
             words = range(first + step * each, first + (step + 1) * each)
-            return f"{{{', '.join(f'${i}' for i in words)}}}"
+            names = ", ".join(f"${i}" for i in words)
+            return f"{{{names}}}" if each > 1 else names
         if not operand.moves[step]:
             return f"${first}"
         lines.append(f"add.s64 {moved}, ${first}, {operand.moves[step]};")
