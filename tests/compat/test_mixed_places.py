@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import compat
 from tkdebug.compat.cuda_standin import cuda_usable
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.errors import PointerError
 
 
@@ -14,6 +16,18 @@ from tkdebug.runtime.errors import PointerError
 def copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+class Calls(TorchFunctionMode):
+    """Notes which functions of torch are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture
@@ -42,3 +56,27 @@ def test_tensors_of_one_place_and_pinned_ones_are_taken(stand_in):
         copy[(1,)](x, out, 14, BLOCK=16)
         assert out[:14].tolist() == [1.0] * 14
     copy[(1,)](torch.ones(0), torch.zeros(4, device="cuda"), 0, BLOCK=16)
+
+
+def test_a_launch_asks_no_mode_about_its_tensors(stand_in):
+    x, out = torch.ones(16, device="cuda"), torch.zeros(16, device="cuda")
+    copy[(1,)](x, out, 16, BLOCK=16)
+
+    with Calls() as calls:
+        copy[(1,)](x, out, 16, BLOCK=16)
+        assert calls.names == []
+        x.numel()
+    assert calls.names == ["numel"]
+
+
+def test_tensors_that_counted_as_cuda_tensors_go_with_host_tensors_without_the_stand_in():
+    if cuda_usable():
+        pytest.skip("a CUDA device is there")
+    with compat.install("interpret"):
+        x = torch.ones(16, device="cuda")
+    out = torch.zeros(16)
+
+    with KNOBS.scope(mode="interpret"):
+        copy[(1,)](x, out, 16, BLOCK=16)
+
+    assert out.tolist() == [1.0] * 16

@@ -110,7 +110,8 @@ def device_of(values: Sequence[Any]) -> torch.device:
         tensor = getattr(value, "base", value)
         if isinstance(tensor, torch.Tensor):
             # What a tensor says of its device may be the stand-in's word; its storage's is true.
-            return tensor.untyped_storage().device
+            with torch._C.DisableTorchFunction():  # noqa: SLF001
+                return tensor.untyped_storage().device
     return torch.device("cpu")
 
 

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import Allocation
 from tkdebug.compat.process_environment import TOLD_VARIABLE
+from tkdebug.runtime.arguments.tensor_places import CUDA_MARK
 from tkdebug.terminal_text import tell
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
-_MARK = "_tkdebug_cuda"
 _PINNED = "_tkdebug_pinned"
 _announced = threading.Event()
 # Set with the first mark: until then no tensor need be asked for its own.
@@ -59,8 +59,8 @@ def _marked(tensor: Tensor, mark: str) -> bool:
 
 
 def _mark_cuda(holder: object) -> None:
-    if not getattr(holder, _MARK, False):
-        setattr(holder, _MARK, Allocation(_size_bytes(holder)))
+    if not getattr(holder, CUDA_MARK, False):
+        setattr(holder, CUDA_MARK, Allocation(_size_bytes(holder)))
         _any_marked.set()
 
 
@@ -78,7 +78,7 @@ def any_on_cuda() -> bool:
 def on_cuda(tensor: Tensor) -> bool:
     """Whether `tensor` counts as a CUDA tensor."""
     with torch._C.DisableTorchFunction():
-        return _marked(tensor, _MARK)
+        return _marked(tensor, CUDA_MARK)
 
 
 def is_pinned(tensor: Tensor) -> bool:
@@ -111,7 +111,7 @@ def place_storage(storage: torch.UntypedStorage) -> None:
 
 def storage_on_cuda(storage: object) -> bool:
     """Whether tensors of `storage` count as CUDA tensors."""
-    return bool(getattr(storage, _MARK, False))
+    return bool(getattr(storage, CUDA_MARK, False))
 
 
 def split_inputs(values: Iterable[object], others: list[Tensor]) -> bool:
@@ -119,7 +119,7 @@ def split_inputs(values: Iterable[object], others: list[Tensor]) -> bool:
     found = False
     for value in values:
         if isinstance(value, Tensor):
-            if _marked(value, _MARK):
+            if _marked(value, CUDA_MARK):
                 found = True
             else:
                 others.append(value)

@@ -44,6 +44,8 @@ _SYMBOLS = {
     arith.DivF.name: "/",
 }
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Whether a module has atomics of floats.
+_ADDS = "atomics of floats"
 _FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
 # What they give was in memory before, as a constant was in the source.
 _HANDS_OUT = ("load", "atomic", "gather")
@@ -72,8 +74,9 @@ class NanCheck(StoredValueCheck):
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         super().__init__(module, faults)
-        adds = any(_is_float_atomic(op) for op in module.walk())
-        self._tracker = AddedNanTracker if adds else NanTracker
+        if _ADDS not in module.derived:
+            module.derived[_ADDS] = any(_is_float_atomic(op) for op in module.walk())
+        self._tracker = AddedNanTracker if module.derived[_ADDS] else NanTracker
 
     def _moments_of(self, op: Operation) -> Moments:
         return _moments(op)

@@ -19,6 +19,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.pointers import offsets_of
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue
 
@@ -140,7 +141,7 @@ def programs_of(run: Evaluator, access: Access) -> int:
 
 def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:
     """Offsets, and where the access is masked on and legal (None: everywhere)."""
-    offsets = run.materialize(access.tile)
+    offsets = offsets_of(run, access.tile, access.buffer.itemsize)
     allowed: Tensor | None = None
     if not isinstance(access.mask, int):
         allowed = run.dense(access.mask, ir.tile(access.shape, ir.I1))

@@ -14,7 +14,7 @@ from tkdebug.interpreter.memory.addresses import store_addresses
 from tkdebug.interpreter.memory.buffer_access import store_active
 from tkdebug.interpreter.memory.checked_access import Access, loaded_type
 from tkdebug.interpreter.memory.loads_and_stores import load_pointers
-from tkdebug.interpreter.memory.pointers import affine_of, sum_of
+from tkdebug.interpreter.memory.pointers import affine_of, sum_of, wrapped
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import (
     AddressTile,
@@ -52,11 +52,12 @@ def descriptor_access(
     base = descriptor.base
     if isinstance(base, PointerTile):
         origin = tile_scalar(base.offset, shape)
-        return PointerTile(base.buffer, sum_of(run, total, origin, shape)), mask
+        offset = sum_of(run, total, origin, shape)
+        return PointerTile(base.buffer, wrapped(run, offset, base.buffer.itemsize)), mask
     size = base.itemsize
     scaled = _times(run, affine_of(run, total, shape), size, shape)
     address = sum_of(run, scaled, tile_scalar(base.address, shape), shape)
-    return AddressTile(address, base.buffers, size), mask
+    return AddressTile(wrapped(run, address), base.buffers, size), mask
 
 
 def tile_scalar(value: TileValue, shape: tuple[int, ...]) -> AffineTile:

@@ -21,6 +21,7 @@ from tkdebug.interpreter.memory.hyperslabs import (
     hyperslabs_of,
     intervals_of,
 )
+from tkdebug.interpreter.memory.pointers import offsets_of
 from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.numerics.nan_scan import quick_sum_of, sum_of
 from tkdebug.interpreter.tiles.values import BoxTile, RepeatedTile, TileValue
@@ -264,7 +265,7 @@ def tell_atomic(run: Evaluator, access: ObservedAccess, apply: Callable[[], Tens
 
 def touched_by(run: Evaluator, access: Access) -> Touched:
     """The legal elements of an access that are not masked off."""
-    offsets = run.materialize(access.tile)
+    offsets = offsets_of(run, access.tile, access.buffer.itemsize)
     allowed = ~access.buffer.outside(offsets)
     if not isinstance(access.mask, int):
         allowed = allowed & run.dense(access.mask, ir.tile(access.shape, ir.I1))

@@ -1,4 +1,8 @@
-"""Pointer arithmetic: a buffer and an offset in elements, or bare byte addresses."""
+"""Pointer arithmetic: a buffer and an offset in elements, or bare byte addresses.
+
+Addresses are numbers of 64 bits, as on a GPU: those that differ by a multiple of 2**64 bytes are
+the same.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +10,37 @@ from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ops.arith import wrap
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.tiles.program_bases import Base
-from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue
-
-if TYPE_CHECKING:
-    from tkdebug.interpreter.evaluator import Evaluator
-
-from typing import TYPE_CHECKING
-
 from tkdebug.interpreter.tiles.values import (
+    AddressTile,
+    AffineTile,
     BoxTile,
     IntTile,
+    PointerTile,
+    TileValue,
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tkdebug.interpreter.evaluator import Evaluator
+
+# Offsets whose parts are below this are far from wrapping, whatever the size of an element.
+_NEAR = 1 << 60
 
 
 def add_pointer(
     run: Evaluator, view: tt.AddPtr, pointer: TileValue, offset: TileValue
 ) -> TileValue:
-    """A pointer moved by `offset` elements; offsets never wrap."""
+    """A pointer moved by `offset` elements."""
     shape = ir.shape_of(view.pointer.type)
     if isinstance(offset, BoxTile):
         offset = run.unbox(offset)
     if isinstance(pointer, PointerTile):
-        return PointerTile(pointer.buffer, sum_of(run, pointer.offset, offset, shape))
+        total = sum_of(run, pointer.offset, offset, shape)
+        return PointerTile(pointer.buffer, wrapped(run, total, pointer.buffer.itemsize))
     assert isinstance(pointer, AddressTile)
     step = run.index.affine(offset, shape)
     assert step is not None
@@ -43,7 +51,49 @@ def add_pointer(
         shape,
     )
     address = sum_of(run, pointer.address, scaled, shape)
-    return AddressTile(address, pointer.buffers, pointer.itemsize)
+    return AddressTile(wrapped(run, address), pointer.buffers, pointer.itemsize)
+
+
+def wrapped(run: Evaluator, offset: IntTile, itemsize: int = 1) -> IntTile:
+    """An offset of elements of `itemsize` bytes, or an address, by the number nearest to 0."""
+    if isinstance(offset, AffineTile):
+        parts: tuple[int, ...] = offset.coefs
+        const = offset.const
+    elif isinstance(offset, int):
+        parts, const = (), offset
+    else:
+        return offset
+    if -_NEAR < const < _NEAR:
+        for part in parts:
+            if not -_NEAR < part < _NEAR:
+                break
+        else:
+            return offset
+    shift = itemsize.bit_length() - 1
+    if isinstance(offset, int):
+        return wrap(offset, 64 - shift)
+    return _wrapped_tile(run, offset, shift)
+
+
+def offsets_of(run: Evaluator, tile: AffineTile, itemsize: int) -> Tensor:
+    """The values of an offset of elements of `itemsize` bytes, int64, each the nearest to 0."""
+    values = run.materialize(tile)
+    low, high = tile.bounds()
+    if -_NEAR < low and high < _NEAR:
+        return values
+    shift = itemsize.bit_length() - 1
+    return (values << shift) >> shift
+
+
+def _wrapped_tile(run: Evaluator, tile: AffineTile, shift: int) -> AffineTile:
+    """`tile` modulo 2**(64 - shift)."""
+    coefs = tuple(wrap(coef, 64 - shift) for coef in tile.coefs)
+    near = AffineTile(wrap(tile.const, 64 - shift), tile.base, coefs, tile.shape)
+    low, high = near.bounds(exact=True)
+    if -_NEAR < low and high < _NEAR:
+        return near
+    values = (run.materialize(near) << shift) >> shift
+    return AffineTile(0, Base(values), (0,) * len(tile.shape), tile.shape)
 
 
 def sum_of(run: Evaluator, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> IntTile:
@@ -68,13 +118,12 @@ def byte_addresses(pointer: PointerTile | AddressTile) -> TileValue:
     size, start = pointer.buffer.itemsize, pointer.buffer.address
     offset = pointer.offset
     if isinstance(offset, int):
-        return start + offset * size
+        return wrap(start + offset * size, 64)
     if not isinstance(offset, AffineTile):
         return offset * size + start
     base = None if offset.base is None else Base(offset.base.tensor * size)
-    return AffineTile(
-        start + offset.const * size, base, tuple(c * size for c in offset.coefs), offset.shape
-    )
+    const = wrap(start + offset.const * size, 64)
+    return AffineTile(const, base, tuple(c * size for c in offset.coefs), offset.shape)
 
 
 def itemsize_of(pointer: PointerTile | AddressTile) -> int:

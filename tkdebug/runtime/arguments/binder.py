@@ -78,10 +78,12 @@ def make_binder(
             for parameter in parameters
             if parameter.notes_alignment
         )
-    text = (
-        f"def {_PREFIX}bind({_declare(parameters)}**{_PREFIX}options):\n"
-        f"    return ({names}), ({keys}), {_PREFIX}options\n"
-    )
+    text = f"def {_PREFIX}bind({_declare(parameters)}**{_PREFIX}options):\n"
+    if torch is not None:
+        # A mode, such as the CUDA stand-in, would be called for each tensor's element type.
+        namespace[f"{_PREFIX}Unseen"] = torch._C.DisableTorchFunction  # noqa: SLF001
+        text += f"    with {_PREFIX}Unseen():\n    "
+    text += f"    return ({names}), ({keys}), {_PREFIX}options\n"
     exec(_compiled(text), namespace)
     binder: Callable[..., Bound] = namespace[f"{_PREFIX}bind"]
     return binder

@@ -10,13 +10,22 @@ from typing import Any
 
 from tkdebug.runtime.errors import PointerError
 
+# On the storage of a tensor that counts as a CUDA tensor: the stand-in's mark. It may stay there
+# when the stand-in is gone.
+CUDA_MARK = "_tkdebug_cuda"
 
-def refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
-    """Refuse tensors in host memory beside tensors on a GPU.
+
+def refuse_unfit_tensors(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Refuse tensors without memory, and tensors in host memory beside tensors on a GPU.
 
     Raises:
-        PointerError: naming the first tensor in host memory.
+        PointerError: naming the first such tensor.
     """
+    if len(_places(kernel, names, values)) > 1:
+        _refuse_mixed_places(kernel, names, values)
+
+
+def _refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
     # Each tensor is asked once: the CUDA stand-in answers, at the cost of several calls.
     places = [(name, value, value.device.type) for name, value in _tensors(names, values)]
     if not any(place == "cuda" for _, _, place in places):
@@ -35,20 +44,26 @@ def refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]
             )
 
 
-def refuse_without_memory(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
-    """Refuse tensors that have no memory, or none that an address and strides describe.
+def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str]:
+    """Where the storages of a launch's tensors are, or count as being.
 
     Raises:
-        PointerError: naming the first such tensor.
+        PointerError: naming the first tensor that has no memory, or none that an address and
+            strides describe.
     """
     import torch  # as below
 
+    places: set[str] = set()
     # Of the tensors themselves: neither subclasses nor the CUDA stand-in are asked.
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         for name, value in _tensors(names, values):
             problem = _memory_problem(torch, value)
             if problem is not None:
                 raise PointerError(f"kernel {kernel}: argument `{name}` is {problem}")
+            storage = value.untyped_storage()
+            is_marked = getattr(storage, CUDA_MARK, None)
+            places.add("cuda" if is_marked else storage.device.type)
+    return places
 
 
 def _memory_problem(torch: Any, value: Any) -> str | None:

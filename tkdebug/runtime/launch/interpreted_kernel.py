@@ -148,13 +148,9 @@ class InterpretedKernel(CompiledKernel):
         self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_reported: bool
     ) -> None:
         from tkdebug.interpreter import run_module
-        from tkdebug.runtime.arguments.tensor_places import (
-            refuse_mixed_places,
-            refuse_without_memory,
-        )
+        from tkdebug.runtime.arguments.tensor_places import refuse_unfit_tensors
 
-        refuse_without_memory(self.name, self.src.fn.arg_names, values)
-        refuse_mixed_places(self.name, self.src.fn.arg_names, values)
+        refuse_unfit_tensors(self.name, self.src.fn.arg_names, values)
         if (HOOKS.debugger is not None or self.breakpoints) and is_reported:
             debugger = HOOKS.debugger or debugger_of_breakpoints(self.breakpoints)
             if debugger is not None and debugger.launch(self, grid, values, record):
