@@ -4,8 +4,8 @@ One fence, then an inline-asm block per accumulator tile with all steps along K,
 tile the commit. The accumulators are tied operands, so that they stay in their registers. All of
 them, and the fragments of A, pass through the fence: a register that is written between the blocks
 would make ptxas wait for the running ones (its note C7517). Descriptors and fragment order are the
-hardware's. Each step has a descriptor of its own, which LLVM may compute before a loop. Kernels with
-many steps would spill these: there a block gets one of each operand, and adds to it step by step.
+hardware's. Each step has a descriptor of its own, which LLVM may compute before a loop. Kernels
+with many steps would spill these: there a block gets one of each operand, and adds to it.
 
 Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async", "Matrix
 Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
