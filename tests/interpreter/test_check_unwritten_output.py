@@ -1,15 +1,19 @@
 """`--check unwritten-output`: gaps in fresh tensors, reported once something reads them."""
 
+import importlib
 import io
+import sys
 from functools import partial
 
 import numpy
+import numpy.testing
 import pytest
 import torch
 import unwritten_kernels as kernels
 from marked_lines import line_of, only
 
 from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
 from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 from tkdebug.events import Fault
 from tkdebug.instrument import add_hook
@@ -408,3 +412,19 @@ def test_gaps_of_memory_that_an_earlier_tensor_had_are_found_by_address():
         assert [gap.fault for gap in gaps.at(address + 8)] == [later]
     finally:
         gaps.end()
+
+
+def test_comparisons_of_numpy_are_seen_where_it_is_imported_later(monkeypatch):
+    monkeypatch.setattr(numpy, "testing", numpy.testing)
+    monkeypatch.delitem(sys.modules, "numpy.testing")
+    finders = list(sys.meta_path)
+
+    stop = watch_comparisons()
+    late = importlib.import_module("numpy.testing")
+    watched = late.assert_equal
+    stop()
+    assert watched.__wrapped__ is late.assert_equal
+
+    del sys.modules["numpy.testing"]
+    watch_comparisons()()
+    assert sys.meta_path == finders

@@ -17,12 +17,23 @@ def after_torch(action: Callable[[], None]) -> None:
     after_import("torch", action)
 
 
-def after_import(module: str, action: Callable[[], None]) -> None:
-    """Call `action` once a module is imported: now, or at the end of its import."""
+def after_import(module: str, action: Callable[[], None]) -> Callable[[], None]:
+    """Call `action` once a module is imported: now, or at the end of its import.
+
+    Returns:
+        What no longer waits for an import that has not begun.
+    """
     if module in sys.modules:
         action()
-    else:
-        sys.meta_path.insert(0, _Watcher(module, action))
+        return lambda: None
+    watcher = _Watcher(module, action)
+    sys.meta_path.insert(0, watcher)
+
+    def forget() -> None:
+        if watcher in sys.meta_path:
+            sys.meta_path.remove(watcher)
+
+    return forget
 
 
 class _Watcher(MetaPathFinder):

@@ -6,11 +6,14 @@ Only the functions that scripts compare results with are looked at: all of an ar
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from tkdebug.compat.after_torch import after_import
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 
@@ -32,15 +35,23 @@ def watch_comparisons() -> Callable[[], None]:
     try:
         # Not needed by torch, and imported with it where it is there.
         import numpy
-        import numpy.testing
     except ImportError:
         return lambda: None
     replaced = Replacements()
-    for owner, names in ((numpy, _OF_NUMPY), (numpy.testing, _OF_TESTING)):
-        for name in names:
-            if hasattr(owner, name):
-                replaced.set(owner, name, _looking(getattr(owner, name), name))
+    _replace(replaced, numpy, _OF_NUMPY)
+
+    def with_testing() -> None:
+        _replace(replaced, sys.modules["numpy.testing"], _OF_TESTING)
+
+    # Few scripts import it.
+    replaced.on_restore(after_import("numpy.testing", with_testing))
     return replaced.restore
+
+
+def _replace(replaced: Replacements, owner: ModuleType, names: Sequence[str]) -> None:
+    for name in names:
+        if hasattr(owner, name):
+            replaced.set(owner, name, _looking(getattr(owner, name), name))
 
 
 def _looking(function: Callable[..., Any], name: str) -> Callable[..., Any]:

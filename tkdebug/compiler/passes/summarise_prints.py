@@ -15,7 +15,6 @@ from tkdebug.compiler.dtypes import describe_type
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
-from tkdebug.compiler.passes.tile_summaries import TileSummary
 from tkdebug.compiler.print_summaries import is_summarised, printed_type, summary_template
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.tensor import tensor
@@ -61,6 +60,8 @@ class SummarisePrints:
         prefix = view.prefix + (f"(operand {place}) " if len(view.values) > 1 else "")
         if not is_summarised(op, value, self.most):
             return emit.op(tt.Print, [value], prefix=prefix, hex=view.hex, signed=(is_signed,))
+        from tkdebug.compiler.passes.tile_summaries import TileSummary  # for few kernels
+
         type_ = printed_type(value, is_signed)
         summary = TileSummary(emit, tensor(value, type_))
         counts = (summary.nan, summary.inf, summary.zeros)

@@ -50,6 +50,11 @@ class ProbeOptions:
     instrumentations: tuple[str, ...] = ()
     timeline: TimelineOptions | None = None
 
+    @property
+    def reads_marks(self) -> bool:
+        """Whether loads look for the marks of memory that nothing has written."""
+        return UNWRITTEN in self.kinds
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeSite:

@@ -9,19 +9,14 @@ import functools
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.tensor_maps import made_maps, tensor_maps, workspace_bytes
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module
-from tkdebug.compiler.passes.expand_watches import ExpandWatches
-from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
-from tkdebug.compiler.passes.log_accesses import LogAccesses
-from tkdebug.compiler.passes.pass_run import Pass, PassRun, RunCallback
+from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
 from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline, with_plugins
 from tkdebug.compiler.passes.summarise_prints import SummarisePrints
-from tkdebug.compiler.probes.access_logs import RACE
-from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites
-from tkdebug.compiler.probes.sites import UNWRITTEN, ProbePlan
 from tkdebug.compiler.targets.backend import (
     NativeOptions,
     ResourceCallback,
@@ -35,6 +30,11 @@ from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame
 from tkdebug.linemap.op_place import OpPlace
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.passes.pass_run import Pass
+    from tkdebug.compiler.probes.clock_sites import TimelineOptions
+    from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,20 +215,13 @@ def lower_to_llvm(
     if timeline is not None:
         function.timeline = (timeline.marks, *timeline.programs)
     elif options.probes is not None:
-        insert: tuple[Pass, ...] = (InsertProbes(options.probes),)
-        if RACE in options.probes.kinds:
-            insert = (*insert, LogAccesses())
-        probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
-        probes = probe_plan(module, options.probes.watch_bytes)
-        if probes is not None and probes.watches:
-            expand = (ExpandWatches(probes.watch_bytes),)
-            probed = (*probed, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
+        probed, probes = _insert_probes(module, options.probes, snapshot, on_run)
     if options.print_elements is not None:
         summarise = (SummarisePrints(options.print_elements),)
         probed = (*probed, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
     reports_asserts = options.probes is not None and "assert" in options.probes.kinds
     # What is copied asynchronously passes through no register, where marks are looked for.
-    reads_marks = options.probes is not None and UNWRITTEN in options.probes.kinds
+    reads_marks = options.probes is not None and options.probes.reads_marks
     pipeline = gpu_pipeline(
         target,
         1 if reads_marks else options.num_stages,
@@ -237,8 +230,7 @@ def lower_to_llvm(
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
     if timeline is not None:
-        plan = TimelinePlan(timeline, options.num_warps, described_sites(function.op))
-        probes = ProbePlan((), (), module, timeline=plan)
+        probes = _timeline_plan(module, timeline, options.num_warps)
     shared = function.shared_bytes
     if on_resources is not None:
         on_resources(options.num_warps * target.threads_per_warp, shared)
@@ -257,6 +249,37 @@ def lower_to_llvm(
         (*probed, *passes),
         probes,
     )
+
+
+def _insert_probes(
+    module: Module,
+    options: ProbeOptions,
+    snapshot: SnapshotCallback | None,
+    on_run: RunCallback | None,
+) -> tuple[tuple[PassRun, ...], ProbePlan | None]:
+    # Not in the first compile of a bare kernel.
+    from tkdebug.compiler.passes.expand_watches import ExpandWatches
+    from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
+    from tkdebug.compiler.passes.log_accesses import LogAccesses
+    from tkdebug.compiler.probes.access_logs import RACE
+
+    insert: tuple[Pass, ...] = (InsertProbes(options),)
+    if RACE in options.kinds:
+        insert = (*insert, LogAccesses())
+    probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
+    probes = probe_plan(module, options.watch_bytes)
+    if probes is not None and probes.watches:
+        expand = (ExpandWatches(probes.watch_bytes),)
+        probed = (*probed, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
+    return probed, probes
+
+
+def _timeline_plan(module: Module, timeline: TimelineOptions, num_warps: int) -> ProbePlan:
+    from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites
+    from tkdebug.compiler.probes.sites import ProbePlan
+
+    plan = TimelinePlan(timeline, num_warps, described_sites(module.function))
+    return ProbePlan((), (), module, timeline=plan)
 
 
 def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None) -> CompiledModule:

@@ -11,7 +11,7 @@ from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.loops import CarriedReaches
+from tkdebug.compiler.targets.nvptx.lowering.probed import carried_reaches
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     elements_of_word,
     word_of_elements,
@@ -100,7 +100,7 @@ def lower_for(
         for argument, slot in zip(body.arguments[1:], inits, strict=True)
     ]
     first = _as_words(ctx, inits, elements)
-    tested = CarriedReaches(ctx, op)
+    tested = carried_reaches(ctx, op)
     head, inside, after = (emit.new_block(stem) for stem in ("for.head", "for.body", "for.end"))
     before = emit.block
     emit.branch(head)
@@ -109,7 +109,8 @@ def lower_for(
     carried = _phis(ctx, first)
     counter.add_incoming(lower[0], before)
     _feed(carried, first, before)
-    tested.begin(before)
+    if tested is not None:
+        tested.begin(before)
     emit.branch_if(emit.icmp("slt", counter.value, upper[0]), inside, after)
     emit.start(inside)
     _bind(ctx, body.arguments, [[counter.value], *_from_words(ctx, _values(carried), elements)])
@@ -117,7 +118,8 @@ def lower_for(
     emit.set_op(op.id)
     if ctx.probes is not None:
         ctx.probes.tick(op)
-    tested.end()
+    if tested is not None:
+        tested.end()
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
     _feed(carried, _as_words(ctx, _operands(ctx, terminator), elements), emit.block)

@@ -19,7 +19,7 @@ from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.reports import report_elements
+from tkdebug.compiler.targets.nvptx.lowering.probed import report_elements
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 _GENERIC = "ptr"

@@ -12,15 +12,13 @@ from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_places
-from tkdebug.compiler.targets.nvptx.lowering.probes.early_tests import lower_tested_block
-from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import (
+from tkdebug.compiler.targets.nvptx.lowering.probed import (
     BOUND_PARAMETERS,
     TABLE_PARAMETER,
-    Probes,
+    begin,
+    lower_body,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.symptoms import symptoms_of
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
-from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
 from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
 
 # A CUtensorMap, by value in the kernel's parameters, where bulk copies read it (PTX ISA, "Opaque
@@ -68,15 +66,14 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     if made_here:
         ctx.map_places = map_places(ctx, made_here, emit.parameter(probed - 1))
     if function.timeline:
+        from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
+
         ctx.timeline = Timeline(ctx, function, emit.parameter(probed))
     elif probed < len(parameters):
         hidden = [emit.parameter(index) for index in range(probed, len(parameters))]
-        ctx.probes = Probes(function.op, ctx, hidden)
-        ctx.symptoms = symptoms_of(function.op, ctx)
-    if ctx.probes is None:
-        terminator = ctx.lower_block(block)
-    else:
-        terminator = lower_tested_block(ctx, ctx.probes, block)
+        begin(ctx, function.op, hidden)
+    terminator = lower_body(ctx, block)
+    if ctx.probes is not None:
         function.probe_tests = ctx.probes.tests
     emit.set_op(terminator.id)
     if ctx.symptoms is not None:

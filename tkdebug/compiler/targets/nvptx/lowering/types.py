@@ -10,6 +10,10 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 # What a thread holds of a value: one entry for each register of its layout, one for a scalar.
 Registers = list[LLVMValue]
 Lower = Callable[..., Sequence[Registers]]
+# How many elements of each group of a checked access are masked on and lie inside, from its first
+# on; i32. A vector lies at a multiple of its size, so only one that crosses the tensor's end has
+# some of both.
+Good = Sequence[LLVMValue]
 
 GLOBAL_POINTER = "ptr addrspace(1)"
 SHARED_POINTER = "ptr addrspace(3)"

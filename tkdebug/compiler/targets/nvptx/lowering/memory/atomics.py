@@ -29,7 +29,7 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.atomic_updates import (
     update,
     vector_sum,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
+from tkdebug.compiler.targets.nvptx.lowering.probed import (
     either_way,
     masked_on,
     tested_access,

@@ -21,17 +21,13 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers, modifiers_of
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import CONSTRAINTS, Words, pack, unpack
-from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
-    Good,
+from tkdebug.compiler.targets.nvptx.lowering.probed import (
     either_way,
+    look_at_loaded,
     tested_access,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import (
-    guarded_load,
-    guarded_store,
-)
-from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_values import look_at_loaded
 from tkdebug.compiler.targets.nvptx.lowering.types import (
+    Good,
     Lower,
     Registers,
     memory_bits,
@@ -56,6 +52,8 @@ def lower_load(
     if access is None:
         loaded = load()
     elif access.is_short:
+        from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_load
+
         assert fills is not None
         loaded = guarded_load(ctx, access, modifiers_of(ctx, op), words.vector, fills)
     else:
@@ -205,6 +203,8 @@ def lower_store(
     if access is None:
         store()
     elif access.is_short:
+        from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_store
+
         owner = _store_owner(ctx, op)
         guarded_store(ctx, access, modifiers_of(ctx, op), words.vector, packed, owner)
     else:

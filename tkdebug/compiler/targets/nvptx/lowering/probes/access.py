@@ -8,7 +8,7 @@ of line, so that vectors and asynchronous copies of the usual way stay what they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tkdebug.compiler.dialects import scf
@@ -34,7 +34,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
     tallied,
 )
 from tkdebug.compiler.targets.nvptx.lowering.probes.tile_tests import Tile, tile_is_inside
-from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+from tkdebug.compiler.targets.nvptx.lowering.types import Good, Registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,6 @@ class TestedAccess:
 
 
 _WORD_BITS = 32
-# How many elements of each group are masked on and lie inside, from its first on; i32. A vector
-# lies at a multiple of its size, so only one that crosses the tensor's end has some of both.
-Good = Sequence[LLVMValue]
 
 
 def tested_access(
@@ -137,11 +134,6 @@ def either_way(
         for phi, value in zip(phis, results, strict=True):
             phi.add_incoming(value, block)
     return [phi.value for phi in phis]
-
-
-def masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
-    """i1 of each register: whether its element is masked on and good."""
-    return [ctx.emit.icmp("ugt", count, place) for count in good for place in range(group)]
 
 
 def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:

@@ -25,9 +25,6 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_pointers import LoadedPointers
 from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach
 
-# The table's address, and what is passed of a tensor.
-TABLE_PARAMETER = "ptr addrspace(1) align 64"
-BOUND_PARAMETERS = ("i64", "i64", "i32")
 # Copies of sites that differ by a clock tick.
 COPY_BITS = 16
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import ttg
@@ -24,13 +25,7 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.loads_and_stores import (
 )
 from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import Words
-from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
-    Good,
-    TestedAccess,
-    either_way,
-    tested_access,
-)
-from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_copy
+from tkdebug.compiler.targets.nvptx.lowering.probed import either_way, tested_access
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import store_vector
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
     VectorPlan,
@@ -38,8 +33,11 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
     widened,
 )
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.buffers import buffer_place, buffer_type
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.nvptx.lowering.types import Good, Lower, Registers, memory_bits
 from tkdebug.compiler.targets.target import WGMMA
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.targets.nvptx.lowering.probes.access import TestedAccess
 
 _COPY_BYTES = (4, 8, 16)
 _FENCE = "fence.proxy.async.shared::cta;"
@@ -116,6 +114,8 @@ class _TileCopy:
 
     def write_guarded(self, access: TestedAccess) -> None:
         """All copies, or those of the good elements, as one piece of PTX."""
+        from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_copy
+
         there = {
             group[0] // self.vector: self.ctx.emit.cast("ptrtoint", address, "i32")
             for group, address in zip(self.plan.groups, self.addresses, strict=True)
