@@ -31,6 +31,7 @@ import triton  # noqa: E402
 from kernels_native import embedding_kernel, gather_kernel  # noqa: E402
 from sections import check_gpu, replace_section  # noqa: E402
 
+from tkdebug.compiler.probes.bounds import elements_behind  # noqa: E402
 from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
 from tkdebug.compiler.probes.table import reports, table_bytes  # noqa: E402
 from tkdebug.interpreter.probes.checked_launch import PassedTensor  # noqa: E402
@@ -150,9 +151,9 @@ def checked_build(kernel: Any, passed: tuple[Any, ...], compiles: int) -> Checke
     for bound in plan.bounds:
         slot = next(slot for slot in slots if slot.name == bound)
         address = passed[4 + names.index(slot.expression)]
-        hidden += PassedTensor.of(
-            max((t for t in found if t.data_ptr() == address), key=torch.numel)
-        ).byte_bounds()
+        tensor = max((t for t in found if t.data_ptr() == address), key=torch.numel)
+        first, end = PassedTensor.of(tensor).byte_bounds()
+        hidden += (first, end, elements_behind(first, end, tensor.element_size()))
     shape = LaunchShape(
         loaded.function, binary.threads, binary.shared_bytes, workspace_bytes=binary.workspace_bytes
     )

@@ -82,16 +82,14 @@ class Thread:
 
     def run_far(self, text: str) -> None:
         """All but the usual way."""
-        before, _, behind = text.partition("bra.uni FAR;")
-        lines = before.splitlines()[: -1 if behind else None]
-        lines += behind[behind.index("FAR:") :].splitlines()[1:] if behind else []
-        self.run(lines)
+        self.run(text.partition("NEAR:")[0].splitlines())
 
     def run(self, lines: list[str]) -> None:
         """Some instructions; no branch is taken, and there is no other thread."""
         for line in lines:
             is_code = line not in ("{", "}", "DONE:") and not line.startswith(".reg")
-            if is_code and " bra" not in line and not line.startswith("barrier."):
+            is_branch = line.startswith("bra") or " bra" in line
+            if is_code and not is_branch and not line.startswith("barrier."):
                 self._step(line)
 
     def _step(self, line: str) -> None:

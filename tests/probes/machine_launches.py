@@ -18,6 +18,7 @@ from ptx_program import Program
 
 from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
+from tkdebug.compiler.probes.bounds import elements_behind
 from tkdebug.compiler.probes.live_memory import MEMORY, MemoryMap
 from tkdebug.compiler.probes.sites import ProbeOptions
 from tkdebug.compiler.probes.table import table_bytes
@@ -68,9 +69,12 @@ def by_ptx(
     names = module.function.attributes["arg_names"]
     passed = {n: PassedTensor.of(v) for n, v in zip(names, values, strict=True) if _is_tensor(v)}
     for name in plan.bounds:
-        first = memory_map.ctypes.data
-        ends = (first, first + memory_map.size) if name == MEMORY else passed[name].byte_bounds()
-        packed += [struct.pack("=Q", place) for place in ends]
+        first, size = memory_map.ctypes.data, 1
+        end = first + memory_map.size
+        if name != MEMORY:
+            (first, end), size = passed[name].byte_bounds(), passed[name].dtype.itemsize
+        packed += [struct.pack("=Q", place) for place in (first, end)]
+        packed.append(struct.pack("=i", elements_behind(first, end, size)))
     packed += [struct.pack("=Q", 0)] * (len(program.parameters) - len(packed))
     memory = Memory([table, memory_map, *(_bytes_of(v) for v in values if _is_tensor(v))])
     x, y, z = launch.grid

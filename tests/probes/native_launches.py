@@ -11,6 +11,7 @@ from probe_support import ALWAYS, Launch, copy_of, faults_found
 
 from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
+from tkdebug.compiler.probes.bounds import elements_behind
 from tkdebug.compiler.probes.live_memory import LOWEST, MEMORY, MemoryMap
 from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.probes.table import table_bytes
@@ -112,10 +113,13 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
         if name == MEMORY:
             first = memory_map.data_ptr()
             packed += [struct.pack("=Q", at) for at in (first, first + memory_map.numel())]
+            packed.append(struct.pack("=i", 0))
             continue
         first, end = PassedTensor.of(given[name]).byte_bounds()
         address = passed[name].address
         packed += [struct.pack("=Q", place) for place in (address, address + end - first)]
+        size = passed[name].dtype.itemsize
+        packed.append(struct.pack("=i", elements_behind(first, end, size)))
     memory = [ctypes.create_string_buffer(value, 8) for value in packed]
     pointers = (ctypes.c_void_p * len(memory))(*map(ctypes.addressof, memory))
     driver_api.call(

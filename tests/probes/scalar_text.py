@@ -69,9 +69,12 @@ def _computed(text: str, values: Mapping[str, int]) -> int | None:
         operands = [number(one.split()[-1]) for one in inline[2].split(", ")]
         return None if None in operands else _run(inline[1].split("\\0A"), operands)
     name, _, rest = text.partition(" ")
-    cast = re.fullmatch(r".* (\S+) to (i\d+)", rest)
+    cast = re.fullmatch(r".* (\S+) to i(\d+)", rest)
     if name in ("sext", "ptrtoint") and cast:
         return number(cast[1])
+    if name == "trunc" and cast:
+        whole = number(cast[1])
+        return None if whole is None else signed(whole, int(cast[2]))
     moved = re.fullmatch(r"i(\d+), ptr addrspace\(1\) (\S+), i\d+ (\S+)", rest)
     if name == "getelementptr" and moved:
         base, offset = number(moved[2]), number(moved[3])
@@ -90,6 +93,16 @@ def _computed(text: str, values: Mapping[str, int]) -> int | None:
     return signed(_ARITHMETIC[name](a, b), int(binary[2]))
 
 
+def _compared(kind: str, operands: list[int]) -> int:
+    """What `setp` gives: of a relation, mostly also of a predicate, and of a type."""
+    relation, *also, type_ = kind.split(".")
+    a, b = (signed(one, int(type_[1:])) for one in operands[:2])
+    if type_[0] == "u":
+        a, b = (one & (1 << int(type_[1:])) - 1 for one in (a, b))
+    holds = {"lt": a < b, "ge": a >= b, "gt": a > b, "eq": a == b}[relation]
+    return int(holds and (not also or bool(operands[2])))
+
+
 def _run(lines: list[str], operands: list[int]) -> int:
     registers = {f"${number}": value for number, value in enumerate(operands, 1)}
 
@@ -103,7 +116,16 @@ def _run(lines: list[str], operands: list[int]) -> int:
         assert parsed, line
         name, target, sources = parsed[1], *parsed[2].partition("}, " if "{" in line else ", ")[::2]
         operation, _, kind = name.partition(".")
-        if target.startswith("{"):
+        if operation == "setp":
+            registers[target] = _compared(kind, [value(one) for one in sources.split(", ")])
+        elif operation == "selp":
+            chosen, other, by = map(value, sources.split(", "))
+            registers[target] = chosen if by else other
+        elif name == "cvt.u64.u32":
+            registers[target] = value(sources) & (1 << 32) - 1
+        elif name == "and.pred":
+            registers[target] = int(all(map(value, sources.split(", "))))
+        elif target.startswith("{"):
             low, high = target.strip("{}").split(", ")
             registers[low], registers[high] = (signed(value(sources) >> by, 32) for by in (0, 32))
         elif operation == "mov":

@@ -73,8 +73,14 @@ class Access:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        near = text[: text.index("bra DONE;")].splitlines()
-        masks = re.findall(r"selp.*, (\$\d+);", "\n".join(near))
+        far, _, near = text.partition("NEAR:")
+        if not near:
+            near, _, far = text.partition("bra.uni DONE;")
+        masks = re.findall(r"selp.*, (\$\d+);", near)
+        if not masks:
+            # In the other way, a group's mask is what several comparisons go by.
+            masks = list(dict.fromkeys(re.findall(r"(?:some|q\|b), [^,]*, [^,]*, (\$\d+);", far)))
+        near = near.splitlines()
         self.groups: list[tuple[str, int, str | None, list[str]]] = []
         for line in near:
             parsed = _NEAR.fullmatch(line)
@@ -82,9 +88,9 @@ class Access:
                 places = re.findall(r"\[(\$\d+)\+?(-?\d*)\]", parsed[2])
                 values = re.search(r"\{(.*)\}", parsed[2])
                 names = values[1].split(", ") if values else [places[0][0]]
-                mask = parsed[1] or (masks[len(self.groups)] if masks else None)
+                mask = masks[len(self.groups)] if masks else None
                 self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
-        suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", text)
+        suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", "\n".join(near))
         self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16
         (first,) = {*re.findall(r"sub\.s64 base, \S+, (\S+);", text)}
         (end,) = {*re.findall(r"sub\.s64 (?:size|left), (\S+), \S+;", text)}
@@ -134,7 +140,7 @@ def llvm_ir(run: Callable[[], object]) -> str:
 
 
 def access_of(run: Callable[[], object], number: int) -> Access:
-    return Access([text for text in guarded_texts(llvm_ir(run)) if "FAR:" in text][number])
+    return Access([text for text in guarded_texts(llvm_ir(run)) if "bra.uni DONE" in text][number])
 
 
 ELEMENTS = [(torch.float32, 4), (torch.float16, 2), (torch.int8, 1)]
@@ -174,7 +180,7 @@ def test_copies_read_good_elements_alone() -> None:
         assert thread.flagged == any(map(_differ, groups, good)), case
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["load", "store"])
+@pytest.mark.parametrize("number", [1, 2], ids=["load", "store"])
 def test_bad_elements_that_are_reported_have_a_bit_each(number: int) -> None:
     access = access_of(_moved, number)
     words = set(re.findall(r"@b or\.b32 (\S+),", access.text))

@@ -75,7 +75,11 @@ def llvm_ir(run: Callable[[], object], target: str, probes: ProbeOptions | None)
 def accesses(text: str) -> Counter[str]:
     """Accesses of the kernel where all elements lie inside."""
     kernel = text[text.index("define ptx_kernel") :]
-    kernel = re.sub(r"FAR:.*?DONE:|\.reg \.pred here, second;.*?REPORTED:", "", kernel)
+    kernel = re.sub(
+        r"bra\.uni NEAR;.*?NEAR:|bra\.uni DONE;.*?DONE:|\.reg \.pred here, second;.*?REPORTED:",
+        "",
+        kernel,
+    )
     blocks = re.split(r"^([a-z.]+)\d*:$", kernel, flags=re.M)
     ways = list(zip(("entry", *blocks[1::2]), blocks[::2], strict=True))
     chosen = (body for name, body in ways if not name.startswith(_FAR))
@@ -160,11 +164,11 @@ def test_corners_are_tested_where_offsets_are_sums_of_ranges() -> None:
         histogram[(1,)](x, x, 1024, B=1024)
 
     # All threads branch alike where scalars tell.
-    assert llvm_ir(_add, "sm_80", ProbeOptions()).count("bra.uni FAR") == 3
-    assert llvm_ir(_matmul, "sm_80", ProbeOptions()).count("bra.uni FAR") == 7
+    assert llvm_ir(_add, "sm_80", ProbeOptions()).count("bra.uni DONE") == 3
+    assert llvm_ir(_matmul, "sm_80", ProbeOptions()).count("bra.uni DONE") == 7
     # What is loaded by offsets is; what it is an offset of has no corners.
     text = llvm_ir(gathered, "sm_80", ProbeOptions())
-    assert text.count("bra.uni FAR") == 1
+    assert text.count("bra.uni DONE") == 1
     assert len(re.findall(r"^probe\.astray\d+:", text, re.M)) == 1
 
 

@@ -17,6 +17,7 @@ from scalar_text import scalars, signed
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compiler.probes.bounds import MOST_ELEMENTS, elements_behind
 from tkdebug.compiler.probes.sites import BOUNDS_KINDS, ProbeOptions
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
@@ -37,6 +38,16 @@ def moved(x, y, n, B: tl.constexpr):
 def rows(x, y, stride, B: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, B)
+    value = tl.load(x + row * stride + cols)
+    tl.store(y + row * B + cols, value)
+
+
+@tkdebug.jit
+def retyped_rows(x, y, stride, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, B)
+    x = x.to(tl.pointer_type(tl.int32), bitcast=True)
+    y = y.to(tl.pointer_type(tl.int32), bitcast=True)
     value = tl.load(x + row * stride + cols)
     tl.store(y + row * B + cols, value)
 
@@ -75,6 +86,11 @@ def _rows() -> None:
     rows[(2,)](x, x.clone(), x.stride(0), B=BLOCK)
 
 
+def _retyped_rows() -> None:
+    x = torch.zeros(2, BLOCK)
+    retyped_rows[(2,)](x, x.clone(), x.stride(0), B=BLOCK)
+
+
 def _weighted() -> None:
     x = torch.zeros(2, BLOCK - 4)
     weighted[(2,)](x, x[0], x[1], x.clone(), BLOCK - 4, B=BLOCK)
@@ -96,7 +112,7 @@ def guards(text: str) -> list[str]:
     found = []
     for line in text.splitlines():
         if "asm sideeffect" in line and ".reg .pred q" in line:
-            number = re.search(r"@!\$(\d+) bra\.uni FAR", line)
+            number = re.search(r"@\$(\d+) bra\.uni (?:NEAR|DONE)", line)
             outputs = line.count("=&")
             operands = re.findall(
                 r"(?:i\d+|ptr addrspace\(1\)) (%\w+|\d+)", line[line.rindex('"(') :]
@@ -135,12 +151,23 @@ def test_what_follows_a_loop_has_a_test_of_its_own():
     assert first != second
 
 
-def _tensor(random_: random.Random, begin: int) -> tuple[int, int, int]:
-    """Base, first byte and end of a tensor that lies about `begin` behind its base."""
+def _passed(number: int, first: int, end: int, base: int) -> dict[str, int]:
+    """What is passed of a tensor, in parameters from `number` on."""
+    elements = elements_behind(base, end, 4)
+    return {f"%arg{number}": first, f"%arg{number + 1}": end, f"%arg{number + 2}": elements}
+
+
+def _argument(random_: random.Random, begin: int) -> tuple[int, int]:
+    """First byte and end of a tensor that ends about where a tile ends, if that is possible.
+
+    Args:
+        random_: chooses.
+        begin: how far the tile's first element is behind the tensor's first byte.
+    """
     first = BASE + 256 * random_.randrange(1 << 20)
-    size = 4 * random_.choice([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1 << 20])
-    base = first - begin + 4 * random_.choice([0, 0, 0, 1, -1, BLOCK, -BLOCK, 1 << 20])
-    return base, first, first + size
+    least = begin if 0 <= begin < 1 << 44 else 0
+    size = 4 * random_.choice([-1, 0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1 << 20, 1 << 31])
+    return first, first + max(0, least + size)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -150,22 +177,51 @@ def test_a_test_of_flat_tiles_holds_where_they_lie_inside(seed):
     for _ in range(300):
         program = random_.choice([0, 1, 5, 1 << 20, (1 << 25) - 1, 1 << 25, 1 << 26, (1 << 31) - 1])
         start = signed(program * BLOCK, 32)
-        x, x_first, x_end = _tensor(random_, 4 * start)
-        y, y_first, y_end = _tensor(random_, 4 * start)
+        (x, x_end), (y, y_end) = (_argument(random_, 4 * start) for _ in range(2))
         offsets = [signed(start + at, 32) for at in range(BLOCK)]
-        inside = _lies_inside(x, offsets, x_first, x_end) and _lies_inside(
-            y, offsets, y_first, y_end
-        )
+        inside = _lies_inside(x, offsets, x, x_end) and _lies_inside(y, offsets, y, y_end)
         parameters = {"%arg0": x, "%arg1": y, "%arg2": 1 << 20, "%arg3": 0, "ctaid.x": program}
-        ends = {"%arg4": x_first, "%arg5": x_end, "%arg6": y_first, "%arg7": y_end}
+        ends = _passed(4, x, x_end, x) | _passed(7, y, y_end, y)
         found = _holds(_moved, parameters | ends)
-        assert found == inside, (program, parameters, ends)
+        # More elements than MOST_ELEMENTS are not passed.
+        is_far = MOST_ELEMENTS in offsets
+        assert found == inside or (is_far and inside), (program, parameters, ends)
         seen.add(found)
     assert seen == {False, True}
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_test_of_rows_holds_where_they_lie_inside(seed):
+    random_ = random.Random(seed)
+    seen = set()
+    for _ in range(400):
+        program = random_.choice([0, 1, 2, 7, (1 << 31) - 1])
+        stride = random_.choice([BLOCK, 0, -BLOCK, 1 << 30, (1 << 31) - 1, -(1 << 31)])
+        x, x_end = _argument(random_, 4 * program * stride)
+        y, y_end = _argument(random_, 4 * program * BLOCK)
+        x_offsets = [program * stride + at for at in range(BLOCK)]
+        y_offsets = [program * BLOCK + at for at in range(BLOCK)]
+        inside = _lies_inside(x, x_offsets, x, x_end) and _lies_inside(y, y_offsets, y, y_end)
+        parameters = {"%arg0": x, "%arg1": y, "%arg2": stride, "%arg3": 0, "ctaid.x": program}
+        ends = _passed(4, x, x_end, x) | _passed(7, y, y_end, y)
+        found = _holds(_rows, parameters | ends)
+        # What is as far behind as 2**31 elements is not looked at as a tile.
+        is_far = max(map(abs, (*x_offsets, *y_offsets))) >= MOST_ELEMENTS
+        assert found == inside or (is_far and inside), (program, parameters, ends)
+        seen.add(found)
+    assert seen == {False, True}
+
+
+def _tensor(random_: random.Random, begin: int) -> tuple[int, int, int]:
+    """Base, first byte and end of a tensor that lies about `begin` behind its base."""
+    first = BASE + 256 * random_.randrange(1 << 20)
+    size = 4 * random_.choice([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1 << 20])
+    base = first - begin + 4 * random_.choice([0, 0, 0, 1, -1, BLOCK, -BLOCK, 1 << 20])
+    return base, first, first + size
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_test_by_addresses_holds_where_tiles_lie_inside(seed):
     random_ = random.Random(seed)
     seen = set()
     for _ in range(400):
@@ -181,8 +237,8 @@ def test_a_test_of_rows_holds_where_they_lie_inside(seed):
             x, [program * stride + at for at in range(BLOCK)], x_first, x_end
         ) and _lies_inside(y, [program * BLOCK + at for at in range(BLOCK)], y_first, y_end)
         parameters = {"%arg0": x, "%arg1": y, "%arg2": stride, "%arg3": 0, "ctaid.x": program}
-        ends = {"%arg4": x_first, "%arg5": x_end, "%arg6": y_first, "%arg7": y_end}
-        found = _holds(_rows, parameters | ends)
+        ends = _passed(4, x_first, x_end, x) | _passed(7, y_first, y_end, y)
+        found = _holds(_retyped_rows, parameters | ends)
         assert found == inside, (program, parameters, ends)
         seen.add(found)
     assert seen == {False, True}

@@ -5,13 +5,14 @@ import weakref
 import pytest
 import torch
 
+from tkdebug.compiler.probes.bounds import elements_behind
 from tkdebug.interpreter.probes.checked_launch import PassedTensor
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.arguments.tensor_stand_ins import reinterpret
+from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper, reinterpret
 from tkdebug.runtime.probes.launch_kinds import MOST_KINDS, QUIET, LaunchKinds
 from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
 
-EVERYTHING = (0, (1 << 63) - 1)
+EVERYTHING = (0, (1 << 63) - 1, (1 << 31) - 1)
 
 
 def checked_of(kinds, launches):
@@ -79,8 +80,12 @@ def bounds_of(value):
 
 
 def span(tensor):
-    storage = getattr(tensor, "base", tensor).untyped_storage().data_ptr()
-    return tuple(place - storage for place in bounds_of(tensor))
+    first, end, elements = bounds_of(tensor)
+    is_wrapped = isinstance(tensor, TensorWrapper)
+    size = 1 if is_wrapped else tensor.element_size()
+    assert elements == (end - first) // size
+    storage = (tensor.base if is_wrapped else tensor).untyped_storage().data_ptr()
+    return first - storage, end - storage
 
 
 def test_bounds_are_those_of_the_view():
@@ -91,7 +96,7 @@ def test_bounds_are_those_of_the_view():
     assert span(x[0, 3]) == (12, 16)
     assert span(reinterpret(x[1:3], torch.int8)) == (32, 96)
     # Of an empty tensor torch gives the address 0.
-    assert bounds_of(x[2:2]) == (0, 0)
+    assert bounds_of(x[2:2]) == (0, 0, 0)
 
 
 def test_expanded_view_may_use_its_allocation():
@@ -115,7 +120,7 @@ def test_bounds_and_gaps_are_those_of_what_is_reported():
         passed = PassedArguments(("x",), (view,))
         tensor = PassedTensor.of(view)
         assert passed.tensors["x"] == tensor
-        assert passed.bounds(("x",)) == tensor.byte_bounds()
+        assert passed.bounds(("x",))[:2] == tensor.byte_bounds()
         assert passed.has_gaps == tensor.has_gaps
 
 
@@ -125,7 +130,7 @@ def test_bounds_of_nested_arguments():
     passed = PassedArguments(("pair", "desc", "nothing", "eps"), values)
     first, end = x.data_ptr(), x.data_ptr() + 256
     names = ("pair.0", "desc", "nothing")
-    assert passed.bounds(names) == (first, end, first, end, *EVERYTHING)
+    assert passed.bounds(names) == (first, end, 64, first, end, 64, *EVERYTHING)
     assert passed.numbers == {"eps": 2.5}
     assert set(passed.tensors) == {"pair.0", "desc"}
 
@@ -147,3 +152,16 @@ def test_address_with_a_type_has_no_known_extent():
             return 4096
 
     assert bounds_of(Address()) == EVERYTHING
+
+
+def test_no_more_elements_are_passed_than_fit_32_bits():
+    large = torch.empty(1, dtype=torch.int8).expand(1 << 31)
+    (_, _, elements) = PassedArguments(("x",), (large,)).bounds(("x",))
+    assert elements == 1
+    assert (
+        elements_behind(16, 16 + (1 << 31) - 1, 1)
+        == elements_behind(0, 1 << 40, 1)
+        == (1 << 31) - 1
+    )
+    assert elements_behind(16, 27, 4) == 2
+    assert elements_behind(16, 0, 4) == 0

@@ -361,7 +361,9 @@ def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
     binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=16, probes=probes)
     slots = kernel_slots(("x", "pair"), (x, (x, dtypes.int32)), binary)
     assert [slot.name for slot in slots[3:]] == [
-        "workspace", "probe table", "begin of x", "end of x", "begin of pair.0", "end of pair.0",
+        "workspace", "probe table",
+        "begin of x", "end of x", "elements of x",
+        "begin of pair.0", "end of pair.0", "elements of pair.0",
     ]  # fmt: skip
     fake = FakeDriver(len(slots))
     memory = SimpleNamespace(data_ptr=lambda: 7)
@@ -370,7 +372,15 @@ def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
         fake, new_workspace=lambda size, stream: memory,
     )  # fmt: skip
     tensor = torch.zeros(4)
-    submit(1, 1, 1, 0, tensor.data_ptr(), (tensor, 3), (64, 100, 200, 300, (1 << 63) - 1))
+    submit(
+        1,
+        1,
+        1,
+        0,
+        tensor.data_ptr(),
+        (tensor, 3),
+        (64, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1),
+    )
     ((_, _, values),) = fake.launches
     numbers = [int.from_bytes(value, "little") for value in values[3:]]
-    assert numbers == [7, 64, 100, 200, 300, (1 << 63) - 1]
+    assert numbers == [7, 64, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1]

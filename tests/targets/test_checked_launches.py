@@ -157,7 +157,7 @@ def test_checked_launch_gets_the_bounds_of_views_as_passed(printer, x):
     view = x[16:96:2]
     make_kernel()[(1,)](view, x, 40, BLOCK=64)
     first = x.data_ptr()
-    assert printer.bounds == [(first + 64, first + 4 * 95, first, first + 400)]
+    assert printer.bounds == [(first + 64, first + 4 * 95, 79, first, first + 400, 100)]
 
 
 def test_tensor_whose_memory_was_given_up_has_no_elements(printer, reported, x):

@@ -12,6 +12,7 @@ from simulated_checks import CheckedPrinter
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
+from tkdebug.compiler.probes.bounds import PLACES
 from tkdebug.compiler.probes.live_memory import GONE, LIVE, UNKNOWN, AddressRange
 from tkdebug.compiler.probes.table import Report, table_bytes
 from tkdebug.compiler.targets import register_backend
@@ -93,7 +94,7 @@ def state_at(packed, address):
 def test_launch_is_given_the_map_behind_its_table(printer):
     packed, behind, bounds = launched(printer, 1, 2)
     (table_first, table_end), (first, end), (out, out_end) = zip(
-        bounds[::2], bounds[1::2], strict=True
+        bounds[::PLACES], bounds[1::PLACES], strict=True
     )
     assert (table_end - table_first, out_end - out) == (16, 32)
     assert (first, end) == (behind, behind + len(packed))

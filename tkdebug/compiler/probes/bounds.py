@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+# What a kernel takes of each tensor: where it begins and ends, and how many elements there are from
+# the one that its pointer points to on, MOST_ELEMENTS where there are more.
+PLACES: Final = 3
+MOST_ELEMENTS: Final = (1 << 31) - 1
+
+
+def elements_behind(address: int, end: int, size_bytes: int) -> int:
+    """How many elements of a size there are from an address to an end, at most MOST_ELEMENTS."""
+    return min(max(0, end - address) // size_bytes, MOST_ELEMENTS)
 
 
 def hull_elems(shape: Sequence[int], strides: Sequence[int], behind: int) -> int:

@@ -13,6 +13,7 @@ from typing import Final
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.probes.bounds import PLACES
 from tkdebug.compiler.probes.clock_sites import TimelineOptions, TimelinePlan
 from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.probes.site_text import read_sites
@@ -134,7 +135,7 @@ class ProbePlan:
     @property
     def watch_places(self) -> tuple[int, int]:
         """Where the counters and records stand behind the table's address and the bounds."""
-        first = 1 + 2 * len(self.bounds)
+        first = 1 + PLACES * len(self.bounds)
         return first, first + 1
 
     @property

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.compiler import dtypes
 from tkdebug.compiler.dtypes import dtype, tensor_descriptor_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
+from tkdebug.compiler.probes.bounds import PLACES
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.cuda.tensor_maps import ALIGNMENT_BYTES, SIZE_BYTES
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
@@ -42,6 +43,7 @@ _INT_CODES = {
 _UNSIGNED_CODES = "BHIQ"
 _FLOAT_CODES = {dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d"}
 _ADDRESS = "Q"
+_ELEMENTS = "i"
 _BOOL = "?"
 _TENSOR_MAP = f"{SIZE_BYTES}s"
 _BASE_ADDRESS = ".base.data_ptr()"
@@ -139,11 +141,13 @@ def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
 
 
 def _probe_slots(bounds: Sequence[str]) -> Iterator[Slot]:
-    """Of a checked kernel: its table, then where each of these tensors begins and ends."""
+    """Of a checked kernel: its table, then what it takes of each of these tensors."""
     yield Slot("probe table", _ADDRESS, f"{PROBES}[0]")
     for place, name in enumerate(bounds):
-        yield Slot(f"begin of {name}", _ADDRESS, f"{PROBES}[{2 * place + 1}]")
-        yield Slot(f"end of {name}", _ADDRESS, f"{PROBES}[{2 * place + 2}]")
+        first = 1 + PLACES * place
+        yield Slot(f"begin of {name}", _ADDRESS, f"{PROBES}[{first}]")
+        yield Slot(f"end of {name}", _ADDRESS, f"{PROBES}[{first + 1}]")
+        yield Slot(f"elements of {name}", _ELEMENTS, f"{PROBES}[{first + 2}]")
 
 
 def _watch_slots(plan: ProbePlan) -> Iterator[Slot]:

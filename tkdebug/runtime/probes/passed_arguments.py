@@ -11,9 +11,10 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.probes.bounds import MOST_ELEMENTS, elements_behind
 from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.tensor import unwrap
-from tkdebug.runtime.arguments.specialize import is_tensor_like
+from tkdebug.runtime.arguments.specialize import is_tensor_like, language_dtype
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # As the kernel compares addresses, as signed numbers.
 _NO_END = (1 << 63) - 1
-_ANYWHERE = (0, _NO_END)
+_ANYWHERE = (0, _NO_END, MOST_ELEMENTS)
 _NUMBERS = (bool, int, float)
 
 
@@ -48,7 +49,7 @@ class PassedArguments:
         self.numbers: dict[str, object] = {}
         self.has_gaps = False
         self.by_id: dict[int, PassedTensor] = {}
-        self._bounds: dict[str, tuple[int, int]] = {}
+        self._bounds: dict[str, tuple[int, int, int]] = {}
         for name, value in zip(names, values, strict=True):
             # The usual ones first: the GPU may be waiting for this launch.
             kind = value.__class__
@@ -60,15 +61,20 @@ class PassedArguments:
             else:
                 self._add_other(name, unwrap(value))
 
-    def _add(self, place: str, passed: PassedTensor, is_contiguous: bool) -> None:
+    def _add(
+        self, place: str, passed: PassedTensor, is_contiguous: bool, size_bytes: int = 0
+    ) -> None:
+        """Note a tensor, whose elements the kernel takes to be of a size, if that is given."""
         self.tensors[place] = passed
+        size = size_bytes or passed.dtype.itemsize
         if is_contiguous and passed.address:
             # As `byte_bounds` has it, which takes as long as all the rest.
             end = passed.address + prod(passed.shape) * passed.dtype.itemsize
-            self._bounds[place] = passed.address, end
         else:
-            self._bounds[place] = passed.byte_bounds()
+            _, end = passed.byte_bounds()
             self.has_gaps = self.has_gaps or passed.has_gaps
+        first = passed.address
+        self._bounds[place] = first, end, elements_behind(first, end, size)
 
     def _add_other(self, name: str, plain: Any) -> None:
         if isinstance(plain, _NUMBERS):
@@ -76,11 +82,12 @@ class PassedArguments:
         described = None
         if isinstance(plain, TensorDescriptor):
             described = (tuple(map(int, plain.shape)), tuple(map(int, plain.strides)))
-        for place, tensor in _tensors(name, plain):
-            self._add(place, _tensor_classes()[1].of(tensor, described), False)
+        for place, tensor, size_bytes in _tensors(name, plain):
+            passed = _tensor_classes()[1].of(tensor, described)
+            self._add(place, passed, False, size_bytes)
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
-        """First and end byte of each of these, one after the other.
+        """What the kernel takes of each of these, one after the other, as PLACES has it.
 
         Of what has no known extent, such as an address with a type, everything is legal.
 
@@ -90,7 +97,7 @@ class PassedArguments:
         """
         places: list[int] = []
         for name in names:
-            places += memory if name == MEMORY else self._bounds.get(name, _ANYWHERE)
+            places += (*memory, 0) if name == MEMORY else self._bounds.get(name, _ANYWHERE)
         return tuple(places)
 
 
@@ -129,17 +136,20 @@ def _add_facts(facts: list[Hashable], value: Any) -> None:
     if value.__class__ is int:
         facts.append(value)
     else:
-        for _, tensor in _tensors("", value):
+        for _, tensor, _ in _tensors("", value):
             facts += (tensor.shape, tensor.stride())
 
 
-def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors of an argument, by name."""
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any, int]]:
+    """The tensors of an argument, by name, and of which size the kernel takes their elements."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, TensorDescriptor | TensorWrapper):
+        yield name, value, value.dtype.itemsize
+    elif isinstance(value, TensorWrapper):
+        size_bytes = max(1, language_dtype(value.dtype).primitive_bitwidth // 8)
+        yield from ((place, tensor, size_bytes) for place, tensor, _ in _tensors(name, value.base))
+    elif isinstance(value, TensorDescriptor):
         yield from _tensors(name, value.base)
     elif isinstance(value, tuple) and not is_tensor_like(value):
         for index, item in enumerate(value):

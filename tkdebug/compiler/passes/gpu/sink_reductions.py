@@ -9,7 +9,7 @@ shuffles, shared memory and barriers leave the loop. What lies in a thread is cu
 which move nothing: an axis whose bits belong to registers and to threads becomes two axes.
 
 The combination must be commutative and associative, as `tl.reduce` asks for anyway; sums of floats
-round in another order.
+round in another order. A sum may be rescaled before an iteration adds to it (`rescaled_sums`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import TensorType, Type, element_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
 from tkdebug.compiler.ops.arith import wrap
+from tkdebug.compiler.passes.gpu.rescaled_sums import (
+    in_first_part,
+    of_parts,
+    rescaling,
+    weight,
+)
 from tkdebug.compiler.rewriting.cloning import clone_region
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -55,16 +61,30 @@ _INTEGER_IDENTITIES: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkReductions:
-    """Moves reductions across threads out of scf.for, innermost loops first."""
+    """Moves reductions across threads out of scf.for, innermost loops first, then in order.
 
+    Attributes:
+        rescaled: whether sums that are rescaled may leave, too.
+    """
+
+    rescaled: bool = True
     name: ClassVar[str] = "sink-reductions"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Look at every carried value of every loop."""
-        for loop in reversed([op for op in module.walk() if scf.For.matches(op)]):
-            for found in list(_sums(loop)):
+        loops = [op for op in module.walk() if scf.For.matches(op)]
+        for loop in sorted(loops, key=_depth, reverse=True):
+            for found in list(_sums(loop, self.rescaled)):
                 _defer(found, rewriter)
                 rewriter.commit()
+
+
+def _depth(op: Operation) -> int:
+    """How many ops `op` is in."""
+    depth = 0
+    while op.block is not None and op.block.parent_op is not None:
+        op, depth = op.block.parent_op, depth + 1
+    return depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +115,41 @@ class _Sum:
     Attributes:
         carried: the iter arg of an scf.for.
         terms: what an iteration adds, in order; all are alike.
+        rescale: the product that takes the value's place before, if there is one.
     """
 
     carried: IterArg
     terms: tuple[_Term, ...]
+    rescale: Operation | None
+
+    @property
+    def added_to(self) -> Value:
+        """What the first term is added to."""
+        return self.carried.argument if self.rescale is None else self.rescale.result
 
 
-def _sums(loop: Operation) -> Iterator[_Sum]:
+def _sums(loop: Operation, may_rescale: bool) -> Iterator[_Sum]:
     for carried in iter_args(loop):
-        value, terms = carried.argument, list[_Term]()
+        rescale = _rescale(carried.argument) if may_rescale else None
+        value = carried.argument if rescale is None else rescale.result
+        terms = list[_Term]()
         while (term := _term(value)) is not None and (not terms or _are_alike(terms[0], term)):
             terms.append(term)
             value = term.adding.result
         if terms and carried.yielded is value and _only_user(value) is not None:
-            yield _Sum(carried, tuple(terms))
+            if rescale is None or _is_rescalable(terms[0]):
+                yield _Sum(carried, tuple(terms), rescale)
+
+
+def _rescale(value: Value) -> Operation | None:
+    """The product with a weight that is all that uses `value`."""
+    user = _only_user(value)
+    return None if user is None or user.block is not value.owner else rescaling(value, user)
+
+
+def _is_rescalable(term: _Term) -> bool:
+    """Whether the weight of a sum is that of its parts: its layout is the reduction's."""
+    return arith.AddF.matches(term.adding) and not term.conversions
 
 
 def _term(value: Value) -> _Term | None:
@@ -225,23 +266,50 @@ def _defer(found: _Sum, rewriter: Rewriter) -> None:
 
 
 def _carry(found: _Sum, parts: Sequence[Value], rewriter: Rewriter) -> None:
-    """Let the loop carry and add what threads hold, from the number on that changes nothing."""
+    """Let the loop carry and add what threads hold."""
     carried, first = found.carried, found.terms[0]
     type_ = parts[0].type
     number = identity(first.adding)
     assert number is not None
-    start = OpBuilder(rewriter, carried.loop, _RULE, first.adding.location).constant(type_, number)
-    carried.begin_with(start)
+    build = OpBuilder(rewriter, carried.loop, _RULE, first.adding.location)
+    if found.rescale is None:
+        carried.begin_with(build.constant(type_, number))
+    else:
+        assert isinstance(type_, TensorType)
+        axis = axis_of(first.reduce)
+        start = _parts_of(carried.initial, first, type_)
+        if start is None:
+            start = in_first_part(build, carried.initial, type_, axis, number)
+        carried.begin_with(start)
+        _rescale_parts(found.rescale, carried.argument, type_, axis, rewriter)
     rewriter.record_change(carried.loop, _RULE)
     sums = [term.adding.result for term in found.terms]
-    for value in (carried.argument, *sums, carried.result):
+    for value in (carried.argument, found.added_to, *sums, carried.result):
         value.type = type_
-    value = carried.argument
+    value = found.added_to
     for term, part in zip(found.terms, parts, strict=True):
         is_first = arith.Binary(term.adding).lhs is value
         term.adding.operands = (value, part) if is_first else (part, value)
         rewriter.record_change(term.adding, _RULE)
         value = term.adding.result
+
+
+def _parts_of(initial: Value, term: _Term, type_: TensorType) -> Value | None:
+    """What `initial` was summed up from behind a loop before, if these are such parts."""
+    op = initial.defining_op
+    if op is None or not _combines_like(op, term.adding) or axis_of(op) != axis_of(term.reduce):
+        return None
+    (source,) = tt.Reduce(op).sources
+    return source if source.type == type_ else None
+
+
+def _rescale_parts(
+    rescale: Operation, carried: Value, type_: TensorType, axis: int, rewriter: Rewriter
+) -> None:
+    factor = weight(rescale, carried)
+    build = OpBuilder(rewriter, rescale, _RULE)
+    rescale.replace_operand(factor, of_parts(build, factor, type_, axis))
+    rewriter.record_change(rescale, _RULE)
 
 
 def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list[Operation | None]]:
@@ -257,6 +325,8 @@ def _total(found: _Sum, initial: Value, rewriter: Rewriter) -> tuple[Value, list
     )
     assert total.type == first.reduce.result.type
     made = [total.defining_op]
+    if found.rescale is not None:
+        return total, made
     for old in reversed(first.conversions):
         build = OpBuilder(rewriter, following, _RULE, old.location)
         total = build.op(ttg.ConvertLayout, (total,), old.result.type)

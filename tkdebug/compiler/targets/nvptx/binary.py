@@ -31,8 +31,9 @@ class Binary:
             launch allocates it, and passes its address in a parameter behind all others.
         ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
         probes: what reports of a checked kernel are read by; None of a bare one. Behind all other
-            parameters, a checked kernel takes the address of the table that it reports to, and the
-            first and the end byte address of each of `probe_bounds`.
+            parameters, a checked kernel takes the address of the table that it reports to, and of
+            each of `probe_bounds` the first and the end byte address, and how many elements there
+            are from its pointer on.
     """
 
     llvm_ir: str

@@ -30,7 +30,7 @@ from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.passes.split_dot_precision import SplitDotPrecision
 from tkdebug.compiler.passes.widen_dot_operands import WidenDotOperands
 from tkdebug.compiler.targets.nvptx.lowering.scratch import scratch_bytes
-from tkdebug.compiler.targets.target import ASYNC_COPIES, VECTOR_ATOMICS, Target
+from tkdebug.compiler.targets.target import ASYNC_COPIES, VECTOR_ATOMICS, WGMMA, Target
 
 
 def gpu_pipeline(
@@ -61,7 +61,8 @@ def gpu_pipeline(
         EliminateDeadCode(),
         CarryBasePointers(),
         EliminateDeadCode(),
-        SinkReductions(),
+        # With mma.sync, attention fills the registers: ptxas then spills one for it.
+        SinkReductions(rescaled=target.has(WGMMA)),
         LowerTensorStores(),
         RereadOperands(),
         PipelineLoops(num_stages, target.shared_bytes_per_block, scratch_bytes, no_copies),

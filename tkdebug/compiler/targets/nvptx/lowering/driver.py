@@ -13,7 +13,7 @@ from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_places
 from tkdebug.compiler.targets.nvptx.lowering.probed import (
-    BOUND_PARAMETER,
+    BOUND_PARAMETERS,
     TABLE_PARAMETER,
     begin,
     lower_body,
@@ -53,7 +53,7 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     if function.timeline:
         parameters.append(TABLE_PARAMETER)
     elif function.probe_sites:
-        parameters += [TABLE_PARAMETER] + [BOUND_PARAMETER] * (2 * len(function.probe_bounds))
+        parameters += [TABLE_PARAMETER, *BOUND_PARAMETERS * len(function.probe_bounds)]
     fuses = function.fp_fusion
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)

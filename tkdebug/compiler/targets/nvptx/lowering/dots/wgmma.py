@@ -4,7 +4,8 @@ One fence, then an inline-asm block per accumulator tile with all steps along K,
 tile the commit. The accumulators are tied operands, so that they stay in their registers. All of
 them, and the fragments of A, pass through the fence: a register that is written between the blocks
 would make ptxas wait for the running ones (its note C7517). Descriptors and fragment order are the
-hardware's.
+hardware's. Each step has a descriptor of its own, which LLVM may compute before a loop. Kernels
+with many steps would spill these: there a block gets one of each operand, and adds to it.
 
 Source: PTX ISA, "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async", "Matrix
 Descriptor Format", "Register Fragments and Shared Memory Matrix Layouts".
@@ -39,6 +40,9 @@ _PARTIAL_MAX_N = 64
 _K_BYTES = 32
 # "Matrix Descriptor Format": bits 62-63, by bytes of the swizzle.
 _SWIZZLE_MODES = {128: 1, 64: 2, 32: 3, 16: 0}
+# Attention's forward pass has 40 at most, and is up to 5 % slower where it adds in its loop; its
+# backward pass has 73 of heads of 64 elements, 137 of 128 (H200, CUDA 13.0).
+_MOST_DESCRIPTORS = 64
 # 16-bit words of A that a thread holds for one step.
 _A_ELEMENTS = 8
 
@@ -133,13 +137,16 @@ def lower_warp_group_dot(
     # Also where a part is the whole of K: what is carried from dot to dot is summed in fp32.
     in_parts = steps is not None and steps * _K_BYTES <= depth * element_bytes
     shape = _shape(layout, depth, element_bytes, _PARTIAL_MAX_N if in_parts else _MAX_N)
+    adds_in_blocks = _adds_in_blocks(ctx)
     matrix_b = _matrix(op, b_value, 0)
     matrix_a = _matrix(op, a_value, 1) if isinstance(a_value.type, MemDescType) else None
     if matrix_a is not None:
-        a_inputs = [_descriptors(ctx, layout, matrix_a, a[0], shape, o, 0) for o in shape.origins]
+        a_inputs = _descriptors(
+            ctx, layout, matrix_a, a[0], shape, 0, adds_in_blocks=adds_in_blocks
+        )
     else:
         a_inputs = [_fragments(ctx, a, shape, origin) for origin in shape.origins]
-    b_inputs = [_descriptors(ctx, layout, matrix_b, b[0], shape, o, 1) for o in shape.origins]
+    b_inputs = _descriptors(ctx, layout, matrix_b, b[0], shape, 1, adds_in_blocks=adds_in_blocks)
     if not in_parts:
         acc, a_inputs = _fence(ctx, acc, a_inputs, matrix_a is None)
     done: Registers = []
@@ -159,22 +166,27 @@ def lower_warp_group_dot(
 
 
 def _fence(
-    ctx: Lowering, acc: Registers, a_inputs: list[list[LLVMValue]], has_fragments: bool
-) -> tuple[Registers, list[list[LLVMValue]]]:
+    ctx: Lowering, acc: Registers, a_inputs: Sequence[_Input], has_fragments: bool
+) -> tuple[Registers, list[_Input]]:
     """Order what was done to the registers before what the tensor core does to them.
 
     Returns:
         The accumulators, and A's inputs of each tile, as they are after the fence.
     """
     # Tiles beside each other share A's fragments.
-    fragments = list(dict.fromkeys(w for tile in a_inputs for w in tile)) if has_fragments else []
+    words = (word for tile in a_inputs for word in tile.values)
+    fragments = list(dict.fromkeys(words)) if has_fragments else []
     values = [*acc, *fragments]
     letters = {"i32": "r", "float": "f"}
     constraints = [f"={letters[value.type]}" for value in values]
     text = "wgmma.fence.sync.aligned;"
     fenced = tied(ctx, text, [*constraints, *map(str, range(len(values)))], values)
     after = dict(zip(fragments, fenced[len(acc) :], strict=True))
-    return fenced[: len(acc)], [[after.get(value, value) for value in tile] for tile in a_inputs]
+    inputs = [
+        replace(tile, values=tuple(after.get(value, value) for value in tile.values))
+        for tile in a_inputs
+    ]
+    return fenced[: len(acc)], inputs
 
 
 def imprecise_steps(op: Operation, k: int) -> int | None:
@@ -187,24 +199,43 @@ def _in_parts(
     ctx: Lowering,
     part: _Block,
     acc: Registers,
-    a_inputs: Sequence[LLVMValue],
-    b_inputs: Sequence[LLVMValue],
+    a_input: _Input,
+    b_input: _Input,
 ) -> Registers:
     """The tensor core sums some steps from zero, FMA units add that to the accumulators in fp32."""
     zeros = [LLVMValue(value.type, "0.0") for value in acc]
     steps = part.shape.steps
-    per_step = len(a_inputs) // len(b_inputs)
-    for first in range(0, len(b_inputs), steps):
+    for first in range(0, b_input.steps, steps):
         sums = part.emit(
-            ctx,
-            zeros,
-            a_inputs[first * per_step : (first + steps) * per_step],
-            b_inputs[first : first + steps],
+            ctx, zeros, a_input.cut(first, first + steps), b_input.cut(first, first + steps)
         )
         sums = wait(ctx, sums, 0)
         pairs = zip(acc, sums, strict=True)
         acc = [ctx.emit.binary("fadd", total, more) for total, more in pairs]
     return acc
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What the steps of a tile read of one operand.
+
+    Attributes:
+        steps: how many there are.
+        values: registers with fragments, as many for each step; or descriptors, i64: one for each
+            step, or one for all of them.
+        moves: what each step adds to the one for all; none without it.
+    """
+
+    steps: int
+    values: tuple[LLVMValue, ...]
+    moves: tuple[int, ...] = ()
+
+    def cut(self, first: int, end: int) -> _Input:
+        """Some of the steps."""
+        if self.moves:
+            return _Input(end - first, self.values, self.moves[first:end])
+        each = len(self.values) // self.steps
+        return _Input(end - first, self.values[first * each : end * each])
 
 
 def _descriptors(
@@ -213,10 +244,11 @@ def _descriptors(
     matrix: _Matrix,
     base: LLVMValue,
     shape: _Shape,
-    origin: tuple[int, int],
     operand: int,
-) -> list[LLVMValue]:
-    """The descriptor of each step: i64."""
+    *,
+    adds_in_blocks: bool,
+) -> list[_Input]:
+    """The descriptors of each tile; `adds_in_blocks`: one, to which each step adds."""
     emit = ctx.emit
     kept, along_k = ("dim0", "dim1") if operand == 0 else ("dim1", "dim0")
     # Where this warp's group has its rows (columns); the warps of a group share one matrix.
@@ -232,11 +264,31 @@ def _descriptors(
     field = emit.cast("zext", emit.bit_and(emit.lshr(start, 4), 0x3FFF), "i64")
     whole = emit.binary("or", field, integer("i64", matrix.descriptor))
     made = []
-    for step in range(shape.steps):
-        here = {kept: origin[operand], along_k: step * shape.k}
-        moved = _offset(matrix, here) * matrix.element_bytes
-        made.append(emit.add(whole, moved >> 4))
+    for origin in shape.origins:
+        places = [
+            _offset(matrix, {kept: origin[operand], along_k: step * shape.k})
+            for step in range(shape.steps)
+        ]
+        moves = tuple(place * matrix.element_bytes >> 4 for place in places)
+        if adds_in_blocks:
+            made.append(_Input(shape.steps, (whole,), moves))
+        else:
+            each = tuple(emit.add(whole, move) for move in moves)
+            made.append(_Input(shape.steps, each))
     return made
+
+
+def _adds_in_blocks(ctx: Lowering) -> bool:
+    """Whether the descriptors of all steps are more than registers can keep across loops."""
+    dots = [ttng.WarpGroupDot(op) for op in ctx.module.walk() if ttng.WarpGroupDot.matches(op)]
+    return sum(map(_read_steps, dots)) > _MOST_DESCRIPTORS
+
+
+def _read_steps(dot: ttng.WarpGroupDot) -> int:
+    """How many matrices in shared memory a dot's steps read."""
+    depth_bytes = shape_of(dot.a.type)[1] * element_of(dot.a.type).bits // 8
+    shared = sum(isinstance(value.type, MemDescType) for value in (dot.a, dot.b))
+    return shared * max(1, depth_bytes // _K_BYTES)
 
 
 def _offset(matrix: _Matrix, coordinates: dict[str, int]) -> int:
@@ -254,16 +306,14 @@ def _power_above(values: Sequence[int]) -> int:
     return 1 << max((value.bit_length() for value in values), default=0)
 
 
-def _fragments(
-    ctx: Lowering, a: Registers, shape: _Shape, origin: tuple[int, int]
-) -> list[LLVMValue]:
+def _fragments(ctx: Lowering, a: Registers, shape: _Shape, origin: tuple[int, int]) -> _Input:
     """A's registers for every step: pairs of 16-bit elements as i32."""
     rows = sorted({row for row, _ in shape.origins})
     first = rows.index(origin[0]) * shape.steps * _A_ELEMENTS
     words = []
     for index in range(first, first + shape.steps * _A_ELEMENTS, 2):
         words.append(ctx.emit.cast("bitcast", ctx.emit.vector(a[index : index + 2]), "i32"))
-    return words
+    return _Input(shape.steps, tuple(words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +341,8 @@ class _Block:
         self,
         ctx: Lowering,
         acc: Registers,
-        a_inputs: Sequence[LLVMValue],
-        b_inputs: Sequence[LLVMValue],
+        a_input: _Input,
+        b_input: _Input,
     ) -> list[LLVMValue]:
         """Write it, and give the accumulators (still being computed)."""
         count = len(acc)
@@ -301,31 +351,41 @@ class _Block:
         constraints = [
             *[f"={letter}"] * count,
             *map(str, range(count)),
-            *[a_letter] * len(a_inputs),
-            *["l"] * len(b_inputs),
+            *[a_letter] * len(a_input.values),
+            *["l"] * len(b_input.values),
         ]
-        text = self._text(count, len(a_inputs))
-        return tied(ctx, text, constraints, acc, [*a_inputs, *b_inputs])
+        text = self._text(count, a_input, b_input)
+        return tied(ctx, text, constraints, acc, [*a_input.values, *b_input.values])
 
-    def _text(self, count: int, a_count: int) -> str:
+    def _text(self, count: int, a_input: _Input, b_input: _Input) -> str:
         names = ", ".join(f"${i}" for i in range(count))
-        lines = ["{", ".reg .pred p, q;", "setp.eq.u32 p, 0, 0;", "setp.ne.u32 q, 0, 0;"]
+        lines = ["{", ".reg .pred p, q;", ".reg .b64 da, db;"]
+        lines += ["setp.eq.u32 p, 0, 0;", "setp.ne.u32 q, 0, 0;"]
         if self.from_zero:
             lines.append("wgmma.fence.sync.aligned;")
-        per_step = a_count // self.shape.steps
         for step in range(self.shape.steps):
-            first = 2 * count + step * per_step
-            a_names = ", ".join(f"${first + i}" for i in range(per_step))
-            if self.matrix_a is None:
-                a_names = f"{{{a_names}}}"
-            b_name = f"${2 * count + a_count + step}"
+            a_name = self._step(lines, a_input, step, 2 * count, "da")
+            b_name = self._step(lines, b_input, step, 2 * count + len(a_input.values), "db")
             adds = "q" if self.from_zero and step == 0 else "p"
             lines.append(
-                f"{self._instruction()} {{{names}}}, {a_names}, {b_name}, {adds}{self._flags()};"
+                f"{self._instruction()} {{{names}}}, {a_name}, {b_name}, {adds}{self._flags()};"
             )
         if self.is_last:
             lines.append("wgmma.commit_group.sync.aligned;")
         return "\n".join([*lines, "}"])
+
+    @staticmethod
+    def _step(lines: list[str], operand: _Input, step: int, first: int, moved: str) -> str:
+        """What a step calls its operand, whose values begin with number `first`."""
+        if not operand.moves:
+            each = len(operand.values) // operand.steps
+            words = range(first + step * each, first + (step + 1) * each)
+            names = ", ".join(f"${i}" for i in words)
+            return f"{{{names}}}" if each > 1 else names
+        if not operand.moves[step]:
+            return f"${first}"
+        lines.append(f"add.s64 {moved}, ${first}, {operand.moves[step]};")
+        return moved
 
     def _instruction(self) -> str:
         a, b = (_PTX_TYPES[str(element_of(value.type))] for value in DotLike(self.op).factors)

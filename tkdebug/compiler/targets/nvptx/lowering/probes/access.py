@@ -18,7 +18,6 @@ from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.probes.sites import ProbeSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.corners import Tile, tile_is_inside
 from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
 from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import (
     PlaceOrder,
@@ -34,6 +33,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
     report,
     tallied,
 )
+from tkdebug.compiler.targets.nvptx.lowering.probes.tile_tests import Tile, tile_is_inside
 from tkdebug.compiler.targets.nvptx.lowering.types import Good, Registers
 
 
@@ -156,7 +156,7 @@ def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
 def tile_of(probes: Probes, op: Operation, site: ProbeSite) -> Tile:
     """What access `op` of a site may reach, and where it has to stay."""
     pointer, ends = PointerAccess(op).pointer, probes.ends(site, op)
-    return Tile(op, pointer, site.element_bytes, *ends)
+    return Tile(op, pointer, site.element_bytes, *ends, probes.elements(site))
 
 
 def _any_outside(ctx: Lowering, access: TestedAccess, good: Good | None) -> LLVMValue:

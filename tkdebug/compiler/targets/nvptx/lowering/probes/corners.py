@@ -1,28 +1,26 @@
-"""Whether a whole tile of pointers lies in its tensor, by a few scalars instead of each element.
+"""Between which scalars the elements of a tile lie, of offsets or of pointers.
 
 Offsets that are sums and products of ranges and of what is the same in the whole tile reach from
 one number to another, both of which scalars give. What does not change in a loop is computed before
-it, by LLVM. Where numbers could have wrapped, or an op's reach is not known, elements are tested.
-
-Invariant: the test may fail for a tile that lies inside, and never holds for one that does not.
+it, by LLVM. Where numbers could have wrapped, a condition says so; what some ops give is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
+from typing import TypeVar
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
-from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.dialects import arith, tt, ttg
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach, Reach
 
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
@@ -32,132 +30,11 @@ _INT32 = 32
 _PRODUCT_BITS = 44
 _MOST_OPS = 40
 _ZERO = integer("i64", 0)
-# Of one tile, by the signs of its distances from the ends of its tensor.
-_SIGNS = (
-    "mov.b64 {t, h}, begin;",
-    "or.b32 before, before, h;",
-    "mov.b64 {t, h}, left;",
-    "or.b32 $0, $0, h;",
-)
-# Make $0 negative where one of them is. What begins 2**62 bytes behind its tensor counts as
-# negative, too: from there `left` may wrap.
-_EITHER_SIGN = ("shl.b32 h, before, 1;", "or.b32 before, before, h;", "or.b32 $0, $0, before;")
+_T = TypeVar("_T")
 
 
-class _UnknownReachError(Exception):
+class UnknownReachError(Exception):
     """The values of a tile are not known to lie between two scalars."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The tile of pointers of an access, and the tensor that it has to lie in.
-
-    Attributes:
-        op: the access.
-        pointer: the tile.
-        size_bytes: of an element.
-        first: address of the tensor's first byte, i64.
-        end: the one behind its last, i64.
-    """
-
-    op: Operation
-    pointer: Value
-    size_bytes: int
-    first: LLVMValue
-    end: LLVMValue
-
-
-@dataclass(frozen=True, slots=True)
-class TileTest:
-    """A test of a whole tile.
-
-    Attributes:
-        inside: i1, the same in all threads: whether the tile certainly lies in its tensor.
-        is_before_loop: whether nothing of it changes in the innermost loop around the access,
-            before which LLVM moves it.
-    """
-
-    inside: LLVMValue
-    is_before_loop: bool
-
-
-def tile_is_inside(ctx: Lowering, tile: Tile) -> TileTest | None:
-    """The test of a tile of pointers; None where elements have to be tested."""
-    loop = _loop_around(tile.op)
-    if loop is None:
-        _, inside = tiles_are_inside(ctx, (tile,))
-        return None if inside is None else TileTest(inside, is_before_loop=False)
-    corners = _Corners(ctx)
-    reach = corners.of_tile(tile)
-    if reach is None:
-        return None
-    emit = ctx.emit
-    size = emit.binary("sub", tile.end, tile.first)
-    last = emit.add(reach.span, tile.size_bytes - 1)
-    begin = emit.binary("sub", reach.low, tile.first)
-    # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
-    # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
-    # before the tensor lies very far behind it.
-    places = emit.binary("sub", size, last)
-    places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
-    # All conditions first: the accesses of a tensor have them in common.
-    inside = emit.bit_and(corners.all_conditions(), emit.icmp("ult", begin, places))
-    return TileTest(inside, not any(_is_in(value, loop) for value in corners.scalars))
-
-
-def tiles_are_inside(
-    ctx: Lowering, tiles: Sequence[Tile]
-) -> tuple[list[Operation], LLVMValue | None]:
-    """One test of several tiles, by what is known before the first of their accesses.
-
-    Returns:
-        The accesses whose tiles are tested, and i1, the same in all threads: whether all of these
-        certainly lie in their tensors; None where no tile can be tested.
-    """
-    corners, tested = _Corners(ctx), []
-    # One number for all: negative where a tile begins before its tensor or ends behind it.
-    text = InlinePTX(("i32",))
-    text.put("{", ".reg .b64 begin, left;", ".reg .b32 before, h, t;")
-    text.put("mov.b32 $0, 0;", "mov.b32 before, 0;")
-    for tile in tiles:
-        reach = corners.of_tile(tile)
-        if reach is not None:
-            tested.append(tile.op)
-            bytes_ = ctx.emit.add(reach.span, tile.size_bytes)
-            low, first, end = map(text.use, (reach.low, tile.first, tile.end))
-            taken = text.use(bytes_) if bytes_.constant is None else str(bytes_.constant)
-            text.put(
-                f"sub.s64 begin, {low}, {first};",
-                f"sub.s64 left, {end}, {low};",
-                f"sub.s64 left, left, {taken};",
-                *_SIGNS,
-            )
-    text.put(*_EITHER_SIGN, "}")
-    if not tested:
-        return tested, None
-    # LLVM would think about it for as long as about the rest of a small kernel.
-    (sign,) = text.emit(ctx, side_effects=False)
-    ends = ctx.emit.icmp("sge", sign, 0)
-    return tested, ctx.emit.bit_and(corners.all_conditions(), ends)
-
-
-def _loop_around(op: Operation) -> Operation | None:
-    """The innermost loop that an op is in."""
-    around = None if op.block is None else op.block.parent_op
-    while around is not None and not scf.Loop.matches(around):
-        around = None if around.block is None else around.block.parent_op
-    return around
-
-
-def _is_in(value: Value, loop: Operation) -> bool:
-    """Whether a value is of a loop's body."""
-    owner = value.owner
-    block = owner.block if isinstance(owner, Operation) else owner
-    while block is not None and (around := block.parent_op) is not None:
-        if around is loop:
-            return True
-        block = around.block
-    return False
 
 
 def may_wrap(ctx: Lowering, value: Value) -> LLVMValue | None:
@@ -171,25 +48,25 @@ def may_wrap(ctx: Lowering, value: Value) -> LLVMValue | None:
         None where elements have to be looked at.
     """
     try:
-        corners = _Corners(ctx)
+        corners = Corners(ctx)
         corners.fitting(value)
-    except _UnknownReachError:
+    except UnknownReachError:
         return None
     return ctx.emit.xor(corners.all_conditions(), 1)
 
 
 def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
     """Where a tile of pointers or integers lies before a loop carries it; None if unknown."""
-    corners = _Corners(ctx)
+    corners = Corners(ctx)
     try:
         is_pointer = isinstance(element_of(value.type), PointerType)
         reach = corners.addresses(value) if is_pointer else corners.integers(value)
-    except _UnknownReachError:
+    except UnknownReachError:
         return None
     return CarriedReach(reach.low, reach.span, tuple(corners.conditions))
 
 
-class _Corners:
+class Corners:
     """The scalars of one tile.
 
     Attributes:
@@ -205,15 +82,13 @@ class _Corners:
         self.conditions: list[LLVMValue] = []
         self.scalars: list[Value] = []
 
-    def of_tile(self, tile: Tile) -> Reach | None:
-        """Of the pointers of a tile; None where it is not known."""
-        if not isinstance(tile.pointer.type, TensorType):
-            return None
+    def tried(self, find: Callable[[], _T]) -> _T | None:
+        """What `find` gives; None where it does not know, and nothing of it stays."""
         before = self._ops, dict(self._known), set(self._fitting), len(self.conditions)
         self._ops = 0
         try:
-            return self.addresses(tile.pointer)
-        except _UnknownReachError:
+            return find()
+        except UnknownReachError:
             # What was found on the way stands on conditions of which nobody else has need.
             self._ops, self._known, self._fitting, count = before
             del self.conditions[count:]
@@ -238,7 +113,7 @@ class _Corners:
         if source is not None:
             return self.addresses(source)
         if not tt.AddPtr.matches(op):
-            raise _UnknownReachError
+            raise UnknownReachError
         add = tt.AddPtr(op)
         base, offset = self.addresses(add.pointer), self.fitting(add.offset)
         emit, size = self._ctx.emit, unit_of(pointer.type)
@@ -249,9 +124,13 @@ class _Corners:
         """One that is computed before the test."""
         registers = self._ctx.values.get(value)
         if registers is None:
-            raise _UnknownReachError
+            raise UnknownReachError
         self.scalars.append(value)
         return registers[0]
+
+    def wide(self, value: Value) -> LLVMValue:
+        """A number that is computed before the test, i64."""
+        return self._ctx.emit.cast("sext", self._scalar(value), "i64")
 
     def _carried(self, value: Value) -> Reach | None:
         """Of what a loop carries."""
@@ -268,7 +147,7 @@ class _Corners:
         op = value.defining_op
         self._ops += 1
         if op is None or self._ops > _MOST_OPS:
-            raise _UnknownReachError
+            raise UnknownReachError
         return op
 
     def fitting(self, value: Value) -> Reach:
@@ -293,7 +172,7 @@ class _Corners:
         if known is None:
             self.conditions.append(self._ctx.emit.icmp(predicate, value, limit))
         elif (known < limit) != (predicate == "slt"):
-            raise _UnknownReachError
+            raise UnknownReachError
 
     def integers(self, value: Value) -> Reach:
         """Of a tile of integers, or of one, as if none wrapped."""
@@ -307,8 +186,7 @@ class _Corners:
         if isinstance(number, int):
             return Reach(integer("i64", int(number)), _ZERO, True)
         if not isinstance(value.type, TensorType):
-            wide = self._ctx.emit.cast("sext", self._scalar(value), "i64")
-            return Reach(wide, _ZERO, True)
+            return Reach(self.wide(value), _ZERO, True)
         carried = self._carried(value)
         if carried is not None:
             return carried
@@ -329,7 +207,7 @@ class _Corners:
             return self._remainder(op)
         if arith.MinSI.matches(op) or arith.MaxSI.matches(op):
             return self._extremum(op)
-        raise _UnknownReachError
+        raise UnknownReachError
 
     def _sum(self, op: Operation) -> Reach:
         a, b = (self.integers(value) for value in op.operands)
@@ -346,7 +224,7 @@ class _Corners:
         if _is_uniform(a):
             a, b = b, a
         if not _is_uniform(b):
-            raise _UnknownReachError
+            raise UnknownReachError
         emit = self._ctx.emit
         low, span = emit.mul(a.low, b.low), emit.mul(a.span, b.low)
         found = Reach(low, span, False)
@@ -364,7 +242,7 @@ class _Corners:
         """What is not negative, modulo what is positive and the same in the whole tile."""
         a, b = (self.fitting(value) for value in op.operands)
         if not _is_uniform(b):
-            raise _UnknownReachError
+            raise UnknownReachError
         emit = self._ctx.emit
         self.conditions.append(emit.icmp("sge", a.low, 0))
         self.conditions.append(emit.icmp("sgt", b.low, 0))

@@ -18,8 +18,8 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probes.access import tile_of
-from tkdebug.compiler.targets.nvptx.lowering.probes.corners import tiles_are_inside
 from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
+from tkdebug.compiler.targets.nvptx.lowering.probes.tile_tests import tiles_are_inside
 
 # What places tiles: cheap, and the same wherever it is computed.
 _PLACING = names_of(
@@ -32,6 +32,9 @@ _PLACING = names_of(
     arith.SubI,
     arith.MulI,
 )
+
+_POINTER_TILES = names_of(tt.Splat, tt.AddPtr)
+_MOST_REGISTERS = 16
 
 # What differs between programs.
 _BY_PROGRAM = names_of(tt.GetProgramId, tt.Load, tt.Atomic)
@@ -46,7 +49,7 @@ def lower_tested_block(ctx: Lowering, probes: Probes, block: Block) -> Operation
         ctx.lower(op)
     # What is tested before a loop stays in a register while it runs.
     line = _straight_line(ops[begin:])
-    ahead = {op for op in line if _is_placing(op) and _is_lowered_early(ctx, op)}
+    ahead = {op for op in line if _is_placing(ctx, op) and _is_lowered_early(ctx, op)}
     _test_together(ctx, probes, line)
     for op in ops[begin:]:
         if op not in ahead:
@@ -60,7 +63,14 @@ def _straight_line(ops: Sequence[Operation]) -> Sequence[Operation]:
     return ops[:end]
 
 
-def _is_placing(op: Operation) -> bool:
+def _is_placing(ctx: Lowering, op: Operation) -> bool:
+    """Whether an op is lowered before the first access.
+
+    A tile's addresses, too, unless they may take many registers: behind the branch of an access,
+    they would wait for the kernel's arguments once more.
+    """
+    if op.name in _POINTER_TILES and isinstance(op.result.type, TensorType):
+        return ctx.register_count(op.result) <= _MOST_REGISTERS
     return op.name in _PLACING and not isinstance(op.result.type, TensorType)
 
 

@@ -305,7 +305,9 @@ def guarded_copy(
             text.put(f"selp.b32 n, {size_bytes}, 0, {text.use(on)};")
             count = ", n"
         to = text.use(addresses[group])
-        text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}{count};")
+        place = ways.place(group)
+        acting = ways.guard(group, is_masked=False)
+        text.put(f"{acting}{instruction} [{to}], [{place}], {size_bytes}{count};")
 
     def far(group: int) -> None:
         text.put(*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
+from tkdebug.compiler.probes.bounds import PLACES
 from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.probes.sites import (
     BOUNDS_KINDS,
@@ -47,17 +48,19 @@ class Probes:
     Args:
         function: the `tt.func`.
         ctx: the kernel on its way to LLVM IR.
-        parameters: the table, then the bounds.
+        parameters: the table, then what is passed of each tensor.
     """
 
     def __init__(self, function: Operation, ctx: Lowering, parameters: Sequence[LLVMValue]) -> None:
         self._ctx = ctx
         self._sites = probe_sites(function)
-        self._table, *ends = parameters
+        self._table, *passed = parameters
         self._table_address: LLVMValue | None = None
-        self._ends = dict(
-            zip(probe_bounds(function), zip(ends[::2], ends[1::2], strict=True), strict=True)
-        )
+        of_each = zip(*(passed[part::PLACES] for part in range(PLACES)), strict=True)
+        self._ends: dict[str, tuple[LLVMValue, LLVMValue]] = {}
+        self._elements: dict[str, LLVMValue] = {}
+        for name, (first, end, elements) in zip(probe_bounds(function), of_each, strict=True):
+            self._ends[name], self._elements[name] = (first, end), elements
         self._bounds: dict[str, Bounds] = {}
         self._limits: dict[tuple[str, int], LLVMValue] = {}
         self._clock: LLVMValue | None = None
@@ -99,6 +102,13 @@ class Probes:
         if site.tensor is None:
             return self.pointers.ends(op)
         return self._ends[site.tensor]
+
+    def elements(self, site: ProbeSite) -> LLVMValue | None:
+        """How many elements the tensor of a site has from the kernel's pointer on, i32.
+
+        At most 2**31 - 1; None where the tensor is none of the kernel's arguments.
+        """
+        return None if site.tensor is None else self._elements[site.tensor]
 
     def bounds(self, site: ProbeSite, op: Operation) -> Bounds:
         """Of the tensor that access `op` of a site must stay in."""

@@ -18,6 +18,9 @@ from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 from tkdebug.compiler.targets.target import BF16_ARITHMETIC
 
+# Of so many the masks are looked at only where there is a NaN, masked on or off.
+_FEW_GROUPS = 2
+
 
 def any_nan(
     ctx: Lowering, groups: Sequence[Registers], masks: Sequence[LLVMValue] | None, bit: int
@@ -30,6 +33,8 @@ def any_nan(
         masks: i1 of each group: whether it counts; None where all do.
         bit: what is given.
     """
+    if masks is not None and all(mask.constant == 1 for mask in masks):
+        masks = None
     text = InlinePTX(["i32"])
     type_ = groups[0][0].type
     # The upper half of a float; a comparison of bf16 exists from sm_90 on.
@@ -39,23 +44,30 @@ def any_nan(
     if is_widened:
         text.put(".reg .b16 low;", ".reg .f32 x, y;", "mov.b16 low, 0;")
 
-    def compare(group: Registers, found: str) -> None:
-        """Add to `found` whether a register of the group is a NaN."""
-        registers = [text.use(_operand(ctx, value)) for value in dict.fromkeys(group)]
+    def compare(values: Registers, found: str) -> None:
+        """Add to `found` whether one of them is a NaN."""
+        registers = [text.use(_operand(ctx, value)) for value in dict.fromkeys(values)]
         for one, other in zip(registers[::2], [*registers[1::2], registers[-1]], strict=False):
             if is_widened:
                 text.put(f"mov.b32 x, {{low, {one}}};", f"mov.b32 y, {{low, {other}}};")
                 one, other = "x", "y"
             text.put(f"setp.nan.or.{suffix} {found}, {one}, {other}, {found};")
 
-    for number, group in enumerate(groups):
-        mask = None if masks is None else masks[number]
-        if mask is None or mask.constant == 1:
-            compare(group, "any")
-        elif mask.constant is None:
-            text.put("setp.ne.u32 here, 0, 0;")
-            compare(group, "here")
-            text.put(f"and.pred here, here, {text.use(mask)};", "or.pred any, any, here;")
+    has_many = masks is not None and len(groups) > _FEW_GROUPS
+    if masks is None or has_many:
+        compare([value for group in groups for value in group], "any")
+    if has_many:
+        text.put("@!any bra NONE;", "setp.ne.u32 any, 0, 0;")
+    if masks is not None:
+        for group, mask in zip(groups, masks, strict=True):
+            if mask.constant == 1:
+                compare(group, "any")
+            elif mask.constant is None:
+                text.put("setp.ne.u32 here, 0, 0;")
+                compare(group, "here")
+                text.put(f"and.pred here, here, {text.use(mask)};", "or.pred any, any, here;")
+    if has_many:
+        text.put("NONE:")
     text.put(f"selp.u32 $0, {bit}, 0, any;", "}")
     (found,) = text.emit(ctx, side_effects=False)
     return found

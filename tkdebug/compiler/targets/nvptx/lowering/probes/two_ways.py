@@ -6,6 +6,7 @@ Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.probes import table
@@ -24,11 +25,14 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 _WORD_BITS = 32
 # What the text of both ways is written with.
 REGISTERS = (
-    ".reg .pred q, b, bad, some;",
+    ".reg .pred q, b, some;",
     ".reg .b64 base, left, o, l, size, lim, vlim;",
-    ".reg .b32 n, n2, t;",
+    ".reg .b32 n, n2, t, bad;",
     ".reg .b16 h;",
 )
+# No predicate: masks need more of these than there are.
+_BAD = "@b mov.b32 bad, 1;"
+_FEW_GROUPS = 2
 # Writes the instructions for one group of registers, by its number.
 _Group = Callable[[int], None]
 # `n`: how many bytes there are to the tensor's end: none where that lies before the place, and
@@ -69,6 +73,8 @@ class TwoWays:
         by_distances: bool = False,
     ) -> None:
         self.whole = tile_is_whole(ctx, access)
+        # Before the branch around the other way, so that nothing waits for what is behind it.
+        self._is_ahead = self.whole is not None and len(access.firsts) <= _FEW_GROUPS
         self._places = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
         self._bits = {} if access.order is None else access.order.positions()
         self._ctx = ctx
@@ -109,12 +115,13 @@ class TwoWays:
         """
         access, text = self._access, self._text
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
-        if self.whole is not None:
-            text.put(f"@!{text.use(self.whole)} bra.uni FAR;")
+        if self.whole is not None and self._is_ahead:
             for group in range(len(access.firsts)):
                 near(group)
-            text.put("bra DONE;", "FAR:")
-        text.put(*before_far, "setp.ne.u32 bad, 0, 0;")
+            text.put(f"@{text.use(self.whole)} bra.uni DONE;")
+        elif self.whole is not None:
+            text.put(f"@{text.use(self.whole)} bra.uni NEAR;")
+        text.put(*before_far, "mov.b32 bad, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
         if not self.by_distances:
             text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
@@ -134,7 +141,13 @@ class TwoWays:
         if access.site.is_recomputed:
             address, offset = self._probes.place(access.site)
             flag = f"[{text.use(address)}+{offset + table.COUNT}]"
-            text.put("mov.b64 o, 1;", f"@bad st.relaxed.gpu.global.u64 {flag}, o;")
+            text.put("setp.ne.u32 b, bad, 0;", "mov.b64 o, 1;")
+            text.put(f"@b st.relaxed.gpu.global.u64 {flag}, o;")
+        if self.whole is not None and not self._is_ahead:
+            # Behind the other way, which ends in a branch: ptxas would make branches of the masks.
+            text.put("bra.uni DONE;", "NEAR:")
+            for group in range(len(access.firsts)):
+                near(group)
         text.put("DONE:")
 
     def emit(self) -> Registers:
@@ -156,7 +169,7 @@ class TwoWays:
         if self._access.site.is_recomputed:
             # Where one in the middle is bad, so is the first or the last.
             is_end = element in (0, self._access.group - 1)
-            return ("or.pred bad, bad, b;",) if is_end else ()
+            return (_BAD,) if is_end else ()
         place = self._bits.get(self._access.firsts[group] + element)
         if place is None:
             return ()
@@ -195,7 +208,7 @@ class TwoWays:
             begins = f"setp.ge.and.s64 some, base, {-offset}, {operand};"
         ends = f"setp.ge.and.u32 q, n, {offset + size_bytes}, some;"
         bad = "not.pred b, q;" if operand is None else f"xor.pred b, {operand}, q;"
-        return [begins, ends, bad, "or.pred bad, bad, b;"]
+        return [begins, ends, bad, _BAD]
 
     def reached(self, group: int, element: int) -> str:
         """The instruction that says whether `some`, and whether an element ends in the tensor."""
@@ -223,12 +236,12 @@ class TwoWays:
             return f"setp.lt.u64 q|b, {offset}, {limit};"
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
-    def guard(self, group: int) -> str:
-        """What an instruction goes by: mask and owner."""
-        mask, owner = self._mask(group), self._owner
-        both = owner if mask is None else mask
-        if mask is not None and owner is not None:
-            both = self._ctx.emit.bit_and(owner, mask)
+    def guard(self, group: int, *, is_masked: bool = True) -> str:
+        """What an instruction of the usual way goes by; `is_masked`: by the group's mask, too."""
+        mask, owner = self._mask(group) if is_masked else None, self._owner
+        whole = self.whole if self._is_ahead else None
+        known = [one for one in (whole, owner, mask) if one is not None]
+        both = reduce(self._ctx.emit.bit_and, known) if known else None
         return "" if both is None else f"@{self._text.use(both)} "
 
     def _mask(self, group: int) -> LLVMValue | None:
