@@ -1,5 +1,6 @@
 """Launches noted by machine code lie in slots as those that the Python function notes."""
 
+import ctypes
 import gc
 import itertools
 import os
@@ -26,7 +27,7 @@ from tkdebug.instrument.recording_process.ring import (
     RingReader,
     RingWriter,
 )
-from tkdebug.runtime.launch_notes import machine_code
+from tkdebug.runtime.launch_notes import c_functions, machine_code
 from tkdebug.runtime.launch_notes.machine_notes import KNOWN_SETS, machine_note
 from tkdebug.scopes import SCOPES
 
@@ -375,3 +376,73 @@ def test_python_notes_where_there_is_no_such_code(monkeypatch):
     finally:
         machine_code.note_maker.cache_clear()
     assert (len(noted.taken()), noted.instead) == (2, 0)
+
+
+PR_SET_MDWE, NO_NEW_EXECUTABLE = 65, 1
+
+
+def test_python_notes_where_memory_must_not_become_executable():
+    child = os.fork()
+    if not child:
+        if ctypes.CDLL(None).prctl(PR_SET_MDWE, NO_NEW_EXECUTABLE, 0, 0, 0):
+            os._exit(2)
+        c_functions.c_functions.cache_clear()
+        machine_code.note_maker.cache_clear()
+        noted = Noted()
+        noted.note()
+        noted.note()
+        os._exit(0 if len(noted.taken()) == 2 else 1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code == 2:
+        pytest.skip("Linux before 6.3 cannot forbid it")
+    assert code == 0
+
+
+def test_memory_that_code_writes_to_cannot_go_away(noted):
+    noted.note()
+    with pytest.raises(BufferError):
+        noted.ring.memory.close()
+    with pytest.raises(BufferError):
+        noted.flags.clear()
+    noted.note()
+    assert len(noted.taken()) == 2
+
+
+@pytest.mark.parametrize("kind", ["tensor", "int"])
+def test_sets_that_another_thread_has_not_written_yet_are_not_known(kind):
+    noted = Noted((kind,))
+    scalar = torch.tensor(0.5)
+    value = scalar if kind == "tensor" else 5
+    noted.packer.note_of(noted.kernel)
+    (known,) = noted.packer._machine_notes
+    next_set = known._next_set
+
+    def interrupted():
+        number = next_set()
+        if number == 0:
+            known.know(7, (X,) if kind == "tensor" else ())
+            noted.note(value)
+        return number
+
+    known._next_set = interrupted
+    known.know(8, (scalar,) if kind == "tensor" else ())
+    assert 0 not in shapes(noted)
+    assert noted.instead == (kind == "tensor")
+
+
+def test_forgotten_sets_do_not_come_back_with_a_late_one(noted):
+    for n in range(3):
+        noted.note(torch.zeros(n + 1), 1, 1, 1.0, 1, X)
+    (known,) = noted.packer._machine_notes
+    next_set = known._next_set
+
+    def forgotten():
+        number = next_set()
+        known.forget()
+        return number
+
+    known._next_set = forgotten
+    known.know(9, (torch.zeros(9), X))
+    noted.instead = 0
+    noted.note(torch.zeros(1), 1, 1, 1.0, 1, X)
+    assert noted.instead == 1

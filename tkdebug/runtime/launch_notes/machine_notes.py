@@ -1,7 +1,9 @@
 """Makes the machine code that notes launches of one kernel, and tells it which tensors it knows.
 
-Responsible for the state of that code. Invariant: a set of tensors is replaced by one call of C,
-so a launch, which notes with the GIL held, sees the whole of it.
+Responsible for the state of that code. Invariants: a set of tensors is replaced by one call of C,
+so a launch, which notes with the GIL held, sees the whole of it; a set that nobody has written yet
+is like no tensors, whatever threads and signal handlers do meanwhile; all memory whose address the
+code has is exported as long as the code is there, so nobody can close or resize it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from tkdebug.runtime.launch_notes.machine_code import (
 # Kernels are launched with a few kinds of tensors in turn, as by the layers of a network.
 KNOWN_SETS = 8
 _SETS_WORD_AT = WORD_BYTES * StateWords._fields.index("sets")
+# Bytes of a set that is like no tensors: they would have -1 axes.
+_UNWRITTEN = b"\xff"
 
 
 class MachineNote:
@@ -42,12 +46,15 @@ class MachineNote:
     def __init__(self, make: Callable[[NoteSelf], Callable[..., None]], parts: NoteParts) -> None:
         tensors = parts.kinds.count("tensor")
         self._set_words = 1 + tensors * TENSOR_WORDS
+        # Without tensors all sets are alike, an unwritten one too: the only one is written first.
+        self._most_sets = KNOWN_SETS if tensors else 1
         kinds = bytes(KINDS.index(kind) for kind in parts.kinds)
+        memory, flags = _export(parts.memory), _export(parts.flags)
         self._sets_at = KINDS_AT + -(-len(kinds) // WORD_BYTES) * WORD_BYTES
         words = StateWords(
             arguments=BEFORE_VALUES + len(kinds),
-            ring=_address(parts.memory),
-            flags=_address(parts.flags),
+            ring=ctypes.addressof(memory),
+            flags=ctypes.addressof(flags),
             variant=parts.variant,
             parameters=len(kinds),
             tensors=tensors,
@@ -57,8 +64,8 @@ class MachineNote:
             thread_key=_thread_key(os.getpid()),
         )
         head = struct.pack(f"={len(words)}q", *words) + kinds
-        size_bytes = self._sets_at + KNOWN_SETS * self._set_words * WORD_BYTES
-        self._state = bytearray(head.ljust(size_bytes, b"\0"))
+        self._size_bytes = self._sets_at + self._most_sets * self._set_words * WORD_BYTES
+        self._state = bytearray(head.ljust(self._size_bytes, _UNWRITTEN))
         self._next_set = itertools.count().__next__
         self.note = make(
             NoteSelf(
@@ -67,7 +74,7 @@ class MachineNote:
                 parts.late,
                 parts.numbers,
                 parts.scopes_now,
-                (parts.memory, parts.flags),
+                (memory, flags, _export(self._state)),
             )
         )
 
@@ -84,10 +91,10 @@ class MachineNote:
         if packed in self._sets():
             return
         number = self._next_set()
-        at = self._sets_at + number % KNOWN_SETS * len(packed)
+        at = self._sets_at + number % self._most_sets * len(packed)
         self._state[at : at + len(packed)] = packed
         # No launch looks at a set before it is there.
-        self._tell_sets(min(number + 1, KNOWN_SETS))
+        self._tell_sets(min(number + 1, self._most_sets))
 
     def _sets(self) -> list[bytes]:
         size_bytes = self._set_words * WORD_BYTES
@@ -99,6 +106,8 @@ class MachineNote:
         """Know no tensors."""
         self._next_set = itertools.count().__next__
         self._tell_sets(0)
+        sets_bytes = self._size_bytes - self._sets_at
+        self._state[self._sets_at : self._size_bytes] = _UNWRITTEN * sets_bytes
 
     def _tell_sets(self, count: int) -> None:
         self._state[_SETS_WORD_AT : _SETS_WORD_AT + WORD_BYTES] = struct.pack("=q", count)
@@ -110,9 +119,9 @@ def machine_note(parts: NoteParts) -> MachineNote | None:
     return None if make is None else MachineNote(make, parts)
 
 
-def _address(memory: Any) -> int:
-    """Of memory that is not resized as long as something refers to it."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def _export(memory: Any) -> ctypes.c_char:
+    """The first byte of memory, which cannot be closed or resized as long as this is there."""
+    return ctypes.c_char.from_buffer(memory)
 
 
 @cache
