@@ -22,9 +22,11 @@ from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach, Reach
+from tkdebug.compiler.targets.nvptx.lowering.probes.wrapping import wraps
 
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
 _POINTER_VIEWS = _VIEWS | names_of(tt.Bitcast)
+_LINEAR = names_of(arith.AddI, arith.SubI, arith.MulI, arith.ExtSI)
 _INT32 = 32
 # Products are refused beyond this many bits: so no sum of bytes wraps.
 _PRODUCT_BITS = 44
@@ -69,13 +71,19 @@ def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
 class Corners:
     """The scalars of one tile.
 
+    Args:
+        ctx: the kernel.
+        trusts_scalars: whether numbers that the kernel computes count as they are. Otherwise it is
+            a condition that none of their sums and products wraps.
+
     Attributes:
         conditions: under which they are right.
         scalars: the values of the kernel that they are computed from.
     """
 
-    def __init__(self, ctx: Lowering) -> None:
+    def __init__(self, ctx: Lowering, *, trusts_scalars: bool = True) -> None:
         self._ctx = ctx
+        self._trusts_scalars = trusts_scalars
         self._ops = 0
         self._known: dict[Value, Reach] = {}
         self._fitting: set[Value] = set()
@@ -130,7 +138,24 @@ class Corners:
 
     def wide(self, value: Value) -> LLVMValue:
         """A number that is computed before the test, i64."""
+        if not self._trusts_scalars:
+            self._require_no_wrap(value)
         return self._ctx.emit.cast("sext", self._scalar(value), "i64")
+
+    def _require_no_wrap(self, value: Value) -> None:
+        """Make it a condition that no sum or product of 32 bits that a number is made of wraps."""
+        op = value.defining_op
+        if op is None or value in self._fitting:
+            return
+        self._fitting.add(value)
+        if op.name not in _LINEAR:
+            return
+        if op.name != arith.ExtSI.name and element_of(value.type).bits <= _INT32:
+            a, b, result = map(self._scalar, (*op.operands, value))
+            wrapped = wraps(self._ctx.emit, op.name, a, b, result)
+            self.conditions.append(self._ctx.emit.xor(wrapped, 1))
+        for operand in op.operands:
+            self._require_no_wrap(operand)
 
     def _carried(self, value: Value) -> Reach | None:
         """Of what a loop carries."""

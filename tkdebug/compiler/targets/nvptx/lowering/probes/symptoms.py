@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from math import ceil, floor
 
 from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
@@ -41,6 +39,7 @@ from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.corners import may_wrap
 from tkdebug.compiler.targets.nvptx.lowering.probes.nan_test import any_nan
 from tkdebug.compiler.targets.nvptx.lowering.probes.routine import PROGRAM
+from tkdebug.compiler.targets.nvptx.lowering.probes.wrapping import wraps
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -226,34 +225,13 @@ class Symptoms:
             if found is not None:
                 return [found]
         each = zip(*(self._ctx.values[value] for value in (*op.operands, op.result)), strict=True)
-        wraps = [self._wraps(op.name, *one) for one in dict.fromkeys(each)]
+        wrapped = [wraps(self._ctx.emit, op.name, *one) for one in dict.fromkeys(each)]
         if isinstance(op.result.type, TensorType):
             for operand in op.operands:
                 source = _computed(operand)
                 if source in self._offset_sums and isinstance(source.result.type, TensorType):
-                    wraps += self._wrapped(source)
-        return wraps
-
-    def _wraps(self, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:
-        emit = self._ctx.emit
-        if name == arith.MulI.name:
-            number = b.constant if a.constant is None else a.constant
-            if number is not None and a.type != "i64":
-                return self._leaves(b if a.constant is not None else a, number)
-            wide = [emit.cast("sext", x, "i64") for x in (a, b, result)]
-            return emit.icmp("ne", emit.binary("mul", *wide[:2]), wide[2])
-        other = result if name == arith.AddI.name else b
-        signs = emit.bit_and(emit.xor(a, other), emit.xor(b if other is result else a, result))
-        return emit.icmp("slt", signs, 0)
-
-    def _leaves(self, value: LLVMValue, number: int) -> LLVMValue:
-        """i1: whether a value times a number does not fit the value's type."""
-        emit, half = self._ctx.emit, 1 << int(value.type.removeprefix("i")) - 1
-        if number == 0:
-            return integer("i1", 0)
-        ends = sorted((Fraction(-half, number), Fraction(half - 1, number)))
-        least, most = max(-half, ceil(ends[0])), min(half - 1, floor(ends[1]))
-        return emit.icmp("ugt", emit.add(value, -least), most - least)
+                    wrapped += self._wrapped(source)
+        return wrapped
 
     def _index(self, gather: tt.Gather) -> None:
         """Indices of a gather beyond its axis; as unsigned numbers, those below 0 are too."""
