@@ -446,3 +446,16 @@ def test_forgotten_sets_do_not_come_back_with_a_late_one(noted):
     noted.instead = 0
     noted.note(torch.zeros(1), 1, 1, 1.0, 1, X)
     assert noted.instead == 1
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_kernel_that_got_a_tensor_without_strides_is_left_to_python():
+    noted = Noted(("tensor",))
+    for _ in range(2):
+        noted.note(X)
+    noted.note(X.to_sparse_csr())
+    assert (noted.instead, len(noted.odd)) == (2, 1)
+    for _ in range(2):
+        noted.note(X)
+    assert noted.instead == 4
+    assert shapes(noted) == [1] * 4

@@ -1,6 +1,8 @@
 """What looks at the arguments of a note, as text of LLVM: scalars, and tensors that are known.
 
 In it `{…}` stands for the address of a function or an object, or a place in the state of a kernel.
+A tensor without sizes or strides (nested, sparse CSR) makes torch throw inside, which takes long and
+in older versions prints a line: all later launches of its kernel are left to Python.
 """
 
 CONVERT = """
@@ -50,7 +52,7 @@ no:
   ret i1 false
 }}
 
-define internal i1 @tensor(ptr %object, ptr %seen) {{
+define internal i1 @tensor(ptr %state, ptr %object, ptr %seen) {{
   %type_at = getelementptr i8, ptr %object, i64 {type_at}
   %type = load ptr, ptr %type_at
   %is_tensor = icmp eq ptr %type, {Tensor}
@@ -67,7 +69,13 @@ ask:
   %ab = or i32 %a, %b
   %abc = or i32 %ab, %c
   %is_known = icmp eq i32 %abc, 0
-  ret i1 %is_known
+  br i1 %is_known, label %yes, label %give_up
+give_up:
+  %arguments_at = getelementptr i8, ptr %state, i64 {state_arguments}
+  store i64 -1, ptr %arguments_at
+  br label %no
+yes:
+  ret i1 true
 no:
   ret i1 false
 }}

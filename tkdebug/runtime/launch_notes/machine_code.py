@@ -53,7 +53,7 @@ class StateWords(NamedTuple):
     """The words that a state begins with; the kinds of parameters follow, a byte each.
 
     Attributes:
-        arguments: how many a note has.
+        arguments: how many a note has; -1 once all are left to Python.
         ring: address of the slots' memory.
         flags: address of the byte that is the flags of launches made now.
         variant: of the kernel's launches.

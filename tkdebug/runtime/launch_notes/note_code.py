@@ -60,7 +60,7 @@ skipped:
   br label %done
 tensor:
   %seen_at = getelementptr [3 x i64], ptr %seen, i64 %t
-  %is_tensor = call i1 @tensor(ptr %value, ptr %seen_at)
+  %is_tensor = call i1 @tensor(ptr %state, ptr %value, ptr %seen_at)
   %more_t = add i64 %t, 1
   br i1 %is_tensor, label %done, label %no
 signed:
