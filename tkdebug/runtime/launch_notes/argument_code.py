@@ -1,8 +1,8 @@
 """What looks at the arguments of a note, as text of LLVM: scalars, and tensors that are known.
 
 In it `{…}` stands for the address of a function or an object, or a place in the state of a kernel.
-A tensor without sizes or strides (nested, sparse CSR) makes torch throw inside, which takes long and
-in older versions prints a line: all later launches of its kernel are left to Python.
+A tensor without sizes or strides (nested, sparse CSR) makes torch throw inside, which takes long
+and in older versions prints a line: all later launches of its kernel are left to Python.
 """
 
 CONVERT = """
