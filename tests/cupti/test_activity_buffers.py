@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
+from tkdebug.runtime.cuda import activity_buffers
 from tkdebug.runtime.cuda.activity_buffers import ActivityBuffers
 
 REQUEST = ctypes.CFUNCTYPE(
@@ -136,3 +137,9 @@ def test_nothing_is_lost_or_taken_twice_among_threads():
     for number in range(4):
         own = [text for text in received if text.startswith(f"{number}:".encode())]
         assert own == sent[number]
+
+
+def test_buffers_say_that_code_must_not_be_made(monkeypatch):
+    monkeypatch.setattr(activity_buffers, "may_run_what_it_writes", lambda: False)
+    with pytest.raises(OSError, match="forbids this process to make code"):
+        ActivityBuffers(4096, 2)

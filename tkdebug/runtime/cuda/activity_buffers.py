@@ -19,11 +19,13 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
 from tkdebug.hook_chain import LentBuffer
+from tkdebug.runtime.executable_memory import may_run_what_it_writes
 
 BUFFER_BYTES = 4 << 20
 MAX_BUFFERS = 64
@@ -189,10 +191,15 @@ class ActivityBuffers:
         requested: address of the function that CUPTI takes buffers from.
         completed: of that it gives them to.
         descriptor: of the memory, for another process; -1 where there is none.
+
+    Raises:
+        OSError: there is no such memory, or this process may not make machine code.
     """
 
     def __init__(self, size_bytes: int = BUFFER_BYTES, count: int = MAX_BUFFERS) -> None:
         assert count * _WORD_BYTES <= HEADER_BYTES
+        if sys.platform == "linux" and not may_run_what_it_writes():
+            raise OSError("the system forbids this process to make code (execmem, MDWE)")
         all_bytes = HEADER_BYTES + count * size_bytes
         self.descriptor = _shared(all_bytes)
         # What is not written to takes no memory.

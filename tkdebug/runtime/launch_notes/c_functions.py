@@ -9,12 +9,13 @@ functions, whose handle of a tensor is the address of an `at::Tensor`; `THPVaria
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tkdebug.runtime.executable_memory import may_run_what_it_writes
 
 # Of `PyObject`: a count of references, then the type.
 TYPE_AT = 8
@@ -62,7 +63,7 @@ def c_functions() -> CFunctions | None:
     """The addresses; None where something is not there, or not as it is taken for granted."""
     if sys.platform != "linux" or sys.byteorder != "little" or _POINTER_BYTES != 8:
         return None
-    if not _may_run_what_it_writes():
+    if not may_run_what_it_writes():
         return None
     import torch
 
@@ -81,22 +82,6 @@ def c_functions() -> CFunctions | None:
     if handle_at is None or not all(_has_type_there(one) for one in (1, 1.0, torch.empty(0))):
         return None
     return CFunctions(addresses, handle_at, library)
-
-
-def _may_run_what_it_writes() -> bool:
-    """Whether this process may make memory executable.
-
-    SELinux (execmem), systemd (MemoryDenyWriteExecute) and `prctl(PR_SET_MDWE)` forbid it; LLVM
-    does not report that, and a call of its code crashes.
-    """
-    page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    page[0] = 0  # LLVM's pages have been written, too
-    protect = ctypes.CDLL(None).mprotect
-    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    status: int = protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC)
-    page.close()
-    return status == 0
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:
