@@ -21,8 +21,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# An app that ends while something moves leaves who waits for the end of that waiting: `Pilot.press`
-# did, of the key that quits, on a busy machine.
+# Textual's `Pilot.press` waits until animations have ended. If the key quits the app during one, it
+# waits forever, as seen on a busy machine.
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
 
 

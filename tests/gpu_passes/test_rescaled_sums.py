@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from test_sink_reductions import deferred
 
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
@@ -42,12 +43,6 @@ tt.func @k(%x: tensor<2x64xf32, #tile>, %first: tensor<2xf32, #sums>, %w: tensor
   tt.return
 }
 """  # noqa: E501
-
-
-def deferred(text: str) -> str:
-    module = parse_module(text)
-    PassManager((SinkReductions(),), verify_each=True, print_after=()).run(module)
-    return print_module(module)
 
 
 DEFERRED = """\

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-# What a kernel takes of each tensor: where it begins and ends, and how many elements there are from
-# the one that its pointer points to on, MOST_ELEMENTS where there are more.
+# How many parameters a checked kernel takes for each tensor: the address of its first byte, the one
+# behind its last, and how many elements there are from the kernel's pointer on (MOST_ELEMENTS if
+# there are more).
 PLACES: Final = 3
 MOST_ELEMENTS: Final = (1 << 31) - 1
 

@@ -1,1 +1,1 @@
-"""Notes of launches by machine code, for whoever records them."""
+"""Packs each recorded launch by machine code."""

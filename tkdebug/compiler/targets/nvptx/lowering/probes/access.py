@@ -79,11 +79,11 @@ _WORD_BITS = 32
 def tested_access(
     ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None, group: int
 ) -> TestedAccess | None:
-    """How access `op` is tested; None where it is not."""
-    site = None if ctx.probes is None else ctx.probes.tested(op)
+    """How access `op` of a checked kernel is tested; None where it is not."""
+    assert ctx.probes is not None
+    site = ctx.probes.tested(op)
     if site is None:
         return None
-    assert ctx.probes is not None
     order = None if site.is_recomputed else PlaceOrder.of(ctx, PointerAccess(op).pointer)
     is_searched = site.is_loaded and not ctx.probes.pointers.are_related(op)
     return TestedAccess(site, op, pointers, mask, group, order, is_searched)

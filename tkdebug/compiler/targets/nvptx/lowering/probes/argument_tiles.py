@@ -1,8 +1,9 @@
-"""Whether tiles of the kernel's arguments lie inside, by numbers of elements instead of addresses.
+"""Tests whether tiles lie inside their tensors by element offsets instead of addresses.
 
-How many elements a tensor has from the kernel's pointer on is passed. So a tile whose elements are
-at so many behind that pointer takes two comparisons of 32 bits, which the tiles of several tensors
-mostly share one of; by addresses it takes seven instructions of 64 bits.
+A checked launch passes how many elements each tensor has from the kernel's pointer on. An element
+offset from that pointer is then compared with 0 and with that number, both of 32 bits. Tiles of
+several tensors mostly have the same offset and share the first comparison. A comparison of
+addresses takes seven instructions of 64 bits.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.corners import Corners, Unkn
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
 _INT32 = 32
 _HALF = 1 << 31
-# `first`: whether no tile begins before its pointer; `last`: whether none ends behind its tensor.
+# `first`: no tile begins before its pointer. `last`: no tile ends behind its tensor.
 REGISTERS = (".reg .pred first, last;", ".reg .b32 low, high;", ".reg .b64 wide, there;")
 BEGIN = ("setp.eq.u32 first, 0, 0;", "setp.eq.u32 last, 0, 0;")
 
 
 @dataclass(slots=True)
 class ArgumentTile:
-    """How far a tile's elements are behind an argument of the kernel, in elements.
+    """The element offsets of a tile from a pointer argument of the kernel.
 
     Attributes:
-        lows: i64, and whether each is known to fit 32 bits; their sum and `constant` is the least.
-        constant: the part of it that is known.
-        span: how far the greatest one is from the least.
+        lows: terms of the least offset, i64, each with whether it is known to fit 32 bits.
+        constant: the term of the least offset that is known when the kernel is compiled.
+        span: the greatest offset minus the least.
     """
 
     lows: list[tuple[LLVMValue, bool]]
@@ -47,7 +48,7 @@ class ArgumentTile:
 
 
 class ArgumentTests:
-    """Writes the comparisons of several tiles.
+    """Writes the comparisons for several tiles, each of them once.
 
     Args:
         ctx: the kernel.
@@ -61,10 +62,10 @@ class ArgumentTests:
         self._compared: set[tuple[str, int]] = set()
 
     def put(self, tile: ArgumentTile, elements: LLVMValue) -> None:
-        """Those of a tile.
+        """Write the comparisons for a tile.
 
         Args:
-            tile: where it is.
+            tile: its offsets.
             elements: how many the argument has, i32, from 0 on.
         """
         count, end = self._text.use(elements), tile.constant + tile.span
@@ -75,11 +76,11 @@ class ArgumentTests:
             if (low, tile.constant) not in self._compared:
                 self._compared.add((low, tile.constant))
                 self._text.put(f"setp.ge.and.s32 first, {low}, {-tile.constant}, first;")
-            # What is not negative, and a number below 2**31: their sum fits 32 bits.
+            # The least offset is not negative and `span` is below 2**31: no wrap as u32.
             self._text.put(f"add.s32 high, {low}, {end};")
             self._text.put(f"setp.lt.and.u32 last, high, {count}, last;")
         else:
-            # What wraps at 64 bits does so in the address, too.
+            # Where this sum wraps at 64 bits, the address wraps alike.
             low = self._text.use(reduce(self._emit.add, (low for low, _ in tile.lows)))
             self._text.put(
                 f"add.s64 there, {low}, {tile.constant};",
@@ -100,7 +101,7 @@ class ArgumentTests:
 def argument_tile(
     corners: Corners, pointer: Value, size_bytes: int, arguments: Sequence[Value]
 ) -> ArgumentTile:
-    """How far a tile of pointers is behind one of the kernel's arguments.
+    """The element offsets of a tile of pointers from one of the kernel's arguments.
 
     Args:
         corners: takes the conditions under which that is right.
@@ -109,7 +110,7 @@ def argument_tile(
         arguments: of the kernel.
 
     Raises:
-        UnknownReachError: that is not known.
+        UnknownReachError: the tile is not such a sum, or counts elements of another size.
     """
     found = ArgumentTile([], 0, 0)
     while (op := pointer.defining_op) is not None:
@@ -118,7 +119,7 @@ def argument_tile(
             pointer = tt.AddPtr(op).pointer
         else:
             pointer = _seen_through(op, pointer)
-    # Behind the pointer at least, where nothing that is known only on the GPU is added.
+    # Where all of the offset is known here, it has to be 0 at least.
     least = 1 - _HALF if found.lows else 0
     is_small = least <= found.constant < _HALF and 0 <= found.constant + found.span < _HALF
     if is_small and pointer in arguments and unit_of(pointer.type) == size_bytes:
@@ -136,7 +137,7 @@ def _seen_through(op: Operation, pointer: Value) -> Value:
 
 
 def _add(found: ArgumentTile, corners: Corners, offset: Value) -> None:
-    """Add what moves a tile."""
+    """Add the offset of a `tt.addptr`."""
     number = constant_value(offset)
     if isinstance(number, int):
         found.constant += int(number)

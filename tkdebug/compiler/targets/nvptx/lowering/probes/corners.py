@@ -73,8 +73,8 @@ class Corners:
 
     Args:
         ctx: the kernel.
-        trusts_scalars: whether numbers that the kernel computes count as they are. Otherwise it is
-            a condition that none of their sums and products wraps.
+        trusts_scalars: whether scalars that the kernel computes are taken as they are. Otherwise it
+            is a condition that none of their 32-bit sums and products wraps.
 
     Attributes:
         conditions: under which they are right.
@@ -143,7 +143,7 @@ class Corners:
         return self._ctx.emit.cast("sext", self._scalar(value), "i64")
 
     def _require_no_wrap(self, value: Value) -> None:
-        """Make it a condition that no sum or product of 32 bits that a number is made of wraps."""
+        """Add the condition that no 32-bit sum or product that a scalar is computed by wraps."""
         op = value.defining_op
         if op is None or value in self._fitting:
             return

@@ -66,8 +66,8 @@ def _straight_line(ops: Sequence[Operation]) -> Sequence[Operation]:
 def _is_placing(ctx: Lowering, op: Operation) -> bool:
     """Whether an op is lowered before the first access.
 
-    A tile's addresses, too, unless they may take many registers: behind the branch of an access,
-    they would wait for the kernel's arguments once more.
+    So are a tile's addresses, unless they may take many registers. Behind the branch of an access,
+    ptxas would load the kernel's pointer there, and the access would wait for it.
     """
     if op.name in _POINTER_TILES and isinstance(op.result.type, TensorType):
         return ctx.register_count(op.result) <= _MOST_REGISTERS

@@ -18,7 +18,7 @@ from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 from tkdebug.compiler.targets.target import BF16_ARITHMETIC
 
-# Of so many the masks are looked at only where there is a NaN, masked on or off.
+# With more groups, masks are looked at only if any value is a NaN, masked on or off.
 _FEW_GROUPS = 2
 
 

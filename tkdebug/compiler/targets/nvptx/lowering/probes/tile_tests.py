@@ -106,7 +106,7 @@ def tiles_are_inside(
         The accesses whose tiles are tested, and i1, the same in all threads: whether all of these
         certainly lie in their tensors; None where no tile can be tested.
     """
-    # LLVM may have multiplied what an address is made of in 64 bits where it wraps in 32.
+    # LLVM may compute an address in 64 bits from a product that wraps in 32.
     corners, text = Corners(ctx, trusts_scalars=False), InlinePTX(("i32",))
     text.put("{", *argument_tiles.REGISTERS, ".reg .b64 begin, left;", ".reg .b32 before, behind;")
     text.put(*argument_tiles.BEGIN, "mov.b32 before, 0;", "mov.b32 behind, 0;")

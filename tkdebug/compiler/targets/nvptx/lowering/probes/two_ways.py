@@ -30,7 +30,7 @@ REGISTERS = (
     ".reg .b32 n, n2, t, bad;",
     ".reg .b16 h;",
 )
-# No predicate: masks need more of these than there are.
+# A 32-bit register: the masks of an access may take all seven predicate registers.
 _BAD = "@b mov.b32 bad, 1;"
 _FEW_GROUPS = 2
 # Writes the instructions for one group of registers, by its number.
@@ -73,7 +73,7 @@ class TwoWays:
         by_distances: bool = False,
     ) -> None:
         self.whole = tile_is_whole(ctx, access)
-        # Before the branch around the other way, so that nothing waits for what is behind it.
+        # Few instructions come before the branch around the other way: they need not wait for it.
         self._is_ahead = self.whole is not None and len(access.firsts) <= _FEW_GROUPS
         self._places = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
         self._bits = {} if access.order is None else access.order.positions()
@@ -144,7 +144,7 @@ class TwoWays:
             text.put("setp.ne.u32 b, bad, 0;", "mov.b64 o, 1;")
             text.put(f"@b st.relaxed.gpu.global.u64 {flag}, o;")
         if self.whole is not None and not self._is_ahead:
-            # Behind the other way, which ends in a branch: ptxas would make branches of the masks.
+            # Behind the other way: before a branch, ptxas turns masks into branches, too.
             text.put("bra.uni DONE;", "NEAR:")
             for group in range(len(access.firsts)):
                 near(group)
