@@ -6,6 +6,7 @@ cannot be compared are counted by reason; each of the reasons is known.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -19,6 +20,8 @@ from agreeing_corpus import ORDER, Agreement, Row, difference, read_rows
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compat.around_torch.marked_empties import mark_empties
+from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 from tkdebug.interpreter import run_module
 from tkdebug.runtime.arguments.specialize import runtime_values
 
@@ -108,6 +111,17 @@ def repeated(run, start=0, bound=None):
 def test_a_launch_is_repeated_from_the_same_memory():
     rows = repeated(interpret_again)
     assert [(row.kernel, row.result) for row in rows] == [("scaled_sum", "equal")] * 2
+
+
+def test_a_gap_in_an_output_is_the_same_in_its_copies():
+    agreement = Agreement(interpret_again, "cpu")
+    with tkdebug.knobs.scope(checks=("unwritten-output",)), contextlib.ExitStack() as stack:
+        for stop in (mark_empties(), watch_gaps()):
+            stack.callback(stop)
+        given, out = torch.ones(80, dtype=torch.int8), torch.empty(80, dtype=torch.int8)
+        with agreement.checking():
+            scaled_sum[(3,)](given, given, out, 80, BLOCK=16)
+    assert [(row.result, row.detail) for row in agreement.rows] == [("equal", "")]
 
 
 @tkdebug.jit
