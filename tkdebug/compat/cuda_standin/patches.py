@@ -242,10 +242,11 @@ def _patch_autograd(patches: Replacements, mode: CudaStandIn) -> None:
             patches.set(owner, "_engine_run_backward", run_backward)
     _patch_saved_tensors(patches, mode)
     function = torch.autograd.Function
-    apply_forward = vars(function)["apply"].__func__
+    # From torch 2.15 on it is no function of Python's.
+    apply_forward = vars(function)["apply"]
 
     def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-        outputs = apply_forward(cls, *arguments, **keywords)
+        outputs = apply_forward.__get__(None, cls)(*arguments, **keywords)
         results = outputs if isinstance(outputs, tuple) else (outputs,)
         on_cuda = tuple(isinstance(r, Tensor) and placement.on_cuda(r) for r in results)
         if any(on_cuda):
