@@ -33,7 +33,7 @@ from sections import check_gpu, replace_section  # noqa: E402
 
 from tkdebug.compiler.probes.bounds import elements_behind  # noqa: E402
 from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
-from tkdebug.compiler.probes.table import reports, table_bytes  # noqa: E402
+from tkdebug.compiler.probes.table import HEADER_BYTES, reports, table_bytes  # noqa: E402
 from tkdebug.interpreter.probes.checked_launch import PassedTensor  # noqa: E402
 from tkdebug.knobs import KNOBS  # noqa: E402
 from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
@@ -145,7 +145,8 @@ def checked_build(kernel: Any, passed: tuple[Any, ...], compiles: int) -> Checke
     )
     names = [f"v{parameter.num}" for parameter in source.fn.params if not parameter.is_constexpr]
     slots = kernel_slots(source.fn.arg_names, source.specs, binary)
-    table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
+    size = HEADER_BYTES + table_bytes(len(plan.sites))
+    table = torch.zeros(size, dtype=torch.uint8, device="cuda")[HEADER_BYTES:]
     hidden = [table.data_ptr()]
     found = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.is_cuda]
     for bound in plan.bounds:

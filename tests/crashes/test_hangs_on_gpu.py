@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from tkdebug.events import Fault
+from tkdebug.instrument.session import Session
+
 SCRIPT = Path(__file__).parents[1] / "native" / "hanging_kernels.py"
 LINES = {
-    text.partition("# waits: ")[2]: number
+    text.partition(mark)[2]: number
     for number, text in enumerate(SCRIPT.read_text().splitlines(), start=1)
-    if "# waits: " in text
+    for mark in ("# waits: ", "# outside: ")
+    if mark in text
 }
+BY_MASK, BY_LOAD = LINES["by its mask"], LINES["by what it loads"]
 
 pytestmark = pytest.mark.gpu
 
@@ -109,3 +114,61 @@ def test_without_core_dump_the_launch_is_named_and_the_script_ends(tmp_path):
     assert "--coredump or --hang-timeout" in fault["message"]
     assert status == 130
     assert seconds < 8
+
+
+def places(faults):
+    return {(one["kind"], one["line"]) for one in faults}
+
+
+# 56 of 200 to 255, and 32 in each of three programs.
+OUTSIDE = {("oob-store", BY_MASK): 56, ("oob-store", BY_LOAD): 96}
+
+
+@pytest.mark.parametrize("how", ["dumped", "undumped"])
+def test_faults_of_a_kernel_that_hangs_are_reported(tmp_path, how):
+    report = tmp_path / "report.json"
+    if how == "dumped":
+        command_line = command(report, "--hang-timeout", "1", SCRIPT, "outside")
+        subprocess.run(command_line, timeout=60, check=False, capture_output=True)
+    else:
+        interrupted(report, SCRIPT, "outside")
+    faults = json.loads(report.read_text())["faults"]
+    assert places(faults) >= set(OUTSIDE)
+    assert "hang" in {one["kind"] for one in faults}
+    for one in faults:
+        if one["kind"] != "hang":
+            # The last elements may have come behind the last example.
+            wanted = OUTSIDE[one["kind"], one["line"]]
+            assert 0 < one["count"] <= wanted
+            assert one["tensor"] == "out"
+            assert one["index"] == (200 if one["line"] == BY_MASK else 500)
+
+
+def test_faults_of_a_kernel_are_in_the_session_while_it_runs(tmp_path):
+    path = tmp_path / "run.tkd"
+    script = subprocess.Popen(
+        command(tmp_path / "report.json", "-o", str(path), SCRIPT, "outside_slow"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert script.stdout.readline() == "launched\n"
+        seen = {}
+        until = time.monotonic() + 5
+        while len(seen) < 2 and time.monotonic() < until:
+            time.sleep(0.2)
+            with Session.open(path) as session:
+                seen = {one.fault.line: one for one in session.running_faults()}
+                reported = session.records(Fault)
+        assert script.poll() is None
+        assert seen.keys() == {BY_MASK, BY_LOAD}
+        assert not reported
+        assert seen[BY_LOAD].fault.program_id in {(0, 0, 0), (1, 0, 0), (2, 0, 0)}
+        assert "while its launch runs" in seen[BY_MASK].fault.message
+        assert script.wait(30) == 1
+    finally:
+        script.kill()
+    with Session.open(path) as session:
+        assert session.running_faults() == ()
+        found = {(one.fault.kind, one.fault.line): one.count for one in session.fault_groups()}
+    assert found == OUTSIDE

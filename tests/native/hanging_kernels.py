@@ -5,6 +5,7 @@ import sys
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import globaltimer
 
 
 @triton.jit
@@ -40,6 +41,29 @@ def for_one_that_has_no_room(flags, out, B: tl.constexpr):
     tl.store(out + tl.arange(0, B), 1.0)
 
 
+@triton.jit
+def outside(out, index, n, B: tl.constexpr):
+    lanes = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + lanes, 1.0, mask=lanes < n)  # outside: by its mask
+    places = tl.load(index + lanes % 4)
+    tl.store(out + places, 2.0)  # outside: by what it loads
+
+
+@triton.jit
+def outside_then_locked(lock, out, index, n, B: tl.constexpr):
+    outside(out, index, n, B)
+    while tl.atomic_add(lock, 0) == 0:  # waits: outside
+        pass
+
+
+@triton.jit
+def outside_then_slow(out, index, n, limit_ns, B: tl.constexpr):
+    outside(out, index, n, B)
+    begin = globaltimer()
+    while globaltimer() - begin < limit_ns:
+        pass
+
+
 # Each thread arrives once, and the barrier counts one more.
 ARRIVE_AND_WAIT = """{
 .reg .pred ended;
@@ -72,6 +96,12 @@ def main(name):
     }
     if name == "arrival":
         for_an_arrival[(2,)](flags, out, B=32, CODE=ARRIVE_AND_WAIT, num_warps=1)
+    elif name.startswith("outside"):
+        few, index = out[:200].clone(), torch.tensor([0, 1, 2, 500], device="cuda")
+        if name == "outside":
+            outside_then_locked[(3,)](flags, few, index, 256, B=128)
+        else:
+            outside_then_slow[(3,)](few, index, 256, 6_000_000_000, B=128)
     else:
         kernel, programs = kernels[name]
         kernel[(programs,)](flags, out, B=128)

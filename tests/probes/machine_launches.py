@@ -6,6 +6,7 @@ import copy
 import ctypes
 import itertools
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
 from tkdebug.compiler.probes.bounds import elements_behind
 from tkdebug.compiler.probes.live_memory import MEMORY, MemoryMap
-from tkdebug.compiler.probes.sites import ProbeOptions
-from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+from tkdebug.compiler.probes.symptoms import SYMPTOMS
+from tkdebug.compiler.probes.table import HEADER_BYTES, SLOT_BYTES, VERSION, reports, table_bytes
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage
@@ -53,7 +55,8 @@ def by_ptx(
     version = ptx_stage.newest_ptx(80, 70, target)
     program = Program(LlvmStage().emit_ptx(lowered.llvm_ir, target, version, lambda _: None)[0])
     values = copy.deepcopy(launch.values)
-    table = np.zeros(table_bytes(len(plan.sites)), np.uint8)
+    tables, shown = tables_of(plan)
+    table = tables[HEADER_BYTES:]
     memory_map = np.frombuffer(bytearray(MemoryMap(()).packed(8)), np.uint8)
     packed = []
     for argument, value in zip(
@@ -76,13 +79,34 @@ def by_ptx(
         packed += [struct.pack("=Q", place) for place in (first, end)]
         packed.append(struct.pack("=i", elements_behind(first, end, size)))
     packed += [struct.pack("=Q", 0)] * (len(program.parameters) - len(packed))
-    memory = Memory([table, memory_map, *(_bytes_of(v) for v in values if _is_tensor(v))])
+    memory = Memory([tables, shown, memory_map, *(_bytes_of(v) for v in values if _is_tensor(v))])
     x, y, z = launch.grid
     for place in itertools.product(range(z), range(y), range(x)):
         where = (tuple(reversed(place)), launch.grid)
         Block(program, packed, memory, where, 32 * lowered.num_warps, lowered.shared_bytes).run()
+    expect_shown(plan, table.tobytes(), shown[HEADER_BYTES:].tobytes())
     checked = CheckedLaunch(module.name, 0, launch.grid, passed, launch.arguments)
     return faults_found(plan, table.tobytes(), checked, launch), values
+
+
+def tables_of(plan: ProbePlan) -> tuple[Any, Any]:
+    """A launch's table behind its header, and the one that the host sees while it runs."""
+    tables, shown = (np.zeros(HEADER_BYTES + table_bytes(len(plan.sites)), np.uint8) for _ in "12")
+    tables[:8] = np.frombuffer(struct.pack("=q", shown.ctypes.data - tables.ctypes.data), np.uint8)
+    return tables, shown
+
+
+def expect_shown(plan: ProbePlan, table: bytes, shown: bytes) -> None:
+    """What the host saw at last is what was found, but for elements that were only counted."""
+    latest = {one.site: one for one in reports(shown)}
+    for one in reports(table):
+        if plan.sites[one.site].kind != SYMPTOMS:
+            seen = latest[one.site]
+            assert 0 < seen.count <= one.count
+            assert replace(seen, count=one.count) == one
+            at = one.site * SLOT_BYTES + VERSION
+            assert shown[at : at + 4] == table[at : at + 4]
+            assert shown[at] % 2 == 0
 
 
 def _is_tensor(value: object) -> bool:

@@ -14,7 +14,7 @@ from tkdebug.compiler.ir.types import ScalarType
 from tkdebug.compiler.probes.bounds import elements_behind
 from tkdebug.compiler.probes.live_memory import LOWEST, MEMORY, MemoryMap
 from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
-from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.probes.table import HEADER_BYTES, table_bytes
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.events import Fault
@@ -91,7 +91,8 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
         on_gpu(value) if isinstance(value, torch.Tensor) else value for value in launch.values
     ]
     names = module.function.attributes["arg_names"]
-    table = torch.zeros(table_bytes(len(plan.sites)), dtype=torch.uint8, device="cuda")
+    size = HEADER_BYTES + table_bytes(len(plan.sites))
+    table = torch.zeros(size, dtype=torch.uint8, device="cuda")[HEADER_BYTES:]
     packed = []
     for argument, value in zip(
         plan.module.function.regions[0].block.arguments, values, strict=True

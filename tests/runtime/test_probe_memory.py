@@ -1,11 +1,15 @@
 """Tables of checked launches: what the driver is asked, and when they are read and used again."""
 
 import ctypes
+import mmap
+import os
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
+from tkdebug.compiler.probes.table import Report, reports
+from tkdebug.running_faults import HEADER_BYTES, SHOWN, VERSION, Seen, seen
 from tkdebug.runtime.cuda import device, driver_api, probe_memory
 from tkdebug.runtime.cuda.device import EnteredContext
 from tkdebug.runtime.cuda.probe_memory import MOST_TABLES, CudaProbeMemory
@@ -24,8 +28,15 @@ class FakeDriver:
         self.allocated = []
         self.status = 0
         self.is_capturing = 0
+        self.can_register = True
 
     def call(self, name, *arguments):
+        if name == "cuMemHostRegister":
+            if not self.can_register:
+                raise CudaError("cuMemHostRegister: CUDA_ERROR_NOT_SUPPORTED")
+            return self.allocated.append((name, arguments[1]))
+        if name == "cuMemHostGetDevicePointer":
+            return arguments[0]
         if name in ("cuMemAlloc", "cuMemHostAlloc"):
             self.allocated.append((name, arguments[0]))
             self.memory.append(ctypes.create_string_buffer(arguments[0]))
@@ -36,6 +47,10 @@ class FakeDriver:
     def zero(self, address, value, size, stream):
         ctypes.memset(address, value, size)
         self.done.append(("zero", size, stream))
+        return self.status
+
+    def fill(self, address, host, size, stream):
+        ctypes.memmove(address, host, size)
         return self.status
 
     def copy(self, host, address, size, stream):
@@ -70,6 +85,7 @@ class FakeDriver:
         return SimpleNamespace(
             is_capturing=self.capturing,
             zero=self.zero,
+            fill=self.fill,
             copy=self.copy,
             record=self.record,
             query=self.query,
@@ -88,7 +104,8 @@ def driver(monkeypatch):
 
 @pytest.fixture
 def memory(driver):
-    return CudaProbeMemory(SimpleNamespace(entered=nullcontext, make_current=lambda: None))
+    gpu = SimpleNamespace(entered=nullcontext, make_current=lambda: None, maps_host_memory=1)
+    return CudaProbeMemory(gpu)
 
 
 def test_table_is_zeroed_before_and_copied_behind_the_launch(driver, memory):
@@ -150,3 +167,82 @@ def test_context_is_entered_and_left_again(monkeypatch, status):
     with pytest.raises(CudaError if status else KeyError), EnteredContext(77):
         raise KeyError
     assert done == ([77] if status else [77, "left"])
+
+
+@pytest.fixture
+def shared(memory):
+    """A function that gives what another process sees of the tables."""
+    given = []
+    SHOWN.watch(given.append)
+
+    def look():
+        (tables,) = given[-1:]
+        with mmap.mmap(os.dup(tables.descriptor), 0) as mapped, memoryview(mapped) as view:
+            return list(seen(view, tables.stride_bytes))
+
+    yield look
+    SHOWN.unwatch(given.append)
+
+
+def write_slot(table, site, slot, version=2):
+    """What a kernel does: into the device's memory, and into the host's by the header."""
+    address = table.address + 64 * site
+    shown = ctypes.c_int64.from_address(table.address - HEADER_BYTES).value
+    assert shown
+    for place in (address, address + shown):
+        ctypes.memmove(place, slot, 64)
+        ctypes.c_uint32.from_address(place + VERSION).value = version
+
+
+def test_what_a_running_kernel_has_found_is_seen_by_another_process(memory, shared):
+    table = memory.begin(128, STREAM)
+    memory.show(table, 7, 3, 2)
+    assert shared() == []
+    write_slot(table, 1, Report(1, 5, 4, 0, 0, 0, 5).packed())
+    assert shared() == [Seen(7, 3, 1, 5, 4)]
+    found = list(reports(memory.seen(table)))
+    assert [(one.site, one.count, one.program) for one in found] == [(1, 5, 4)]
+    write_slot(table, 0, Report.flagged(0).packed())
+    assert shared() == [Seen(7, 3, 0, 1, None), Seen(7, 3, 1, 5, 4)]
+
+
+def test_slot_that_changes_now_is_not_given_out(memory, shared):
+    table = memory.begin(128, STREAM)
+    memory.show(table, 7, 3, 2)
+    write_slot(table, 1, Report(1, 5, 4, 0, 0, 0, 5).packed(), version=3)
+    assert shared() == []
+    assert memory.seen(table) == bytes(128)
+
+
+@pytest.mark.parametrize("ends", ["read", "dropped"])
+def test_table_of_a_launch_that_was_read_is_nobodys_and_empty(memory, shared, ends):
+    table = memory.begin(128, STREAM)
+    memory.show(table, 7, 3, 2)
+    write_slot(table, 1, Report(1, 5, 4, 0, 0, 0, 5).packed())
+    memory.end(table, STREAM)
+    if ends == "dropped":
+        memory.drop(table)
+        assert shared() == []
+        return
+    memory.read(table, wait=True)
+    assert shared() == []
+    again = memory.begin(128, STREAM)
+    assert again is table
+    memory.show(again, 8, 3, 2)
+    assert shared() == []
+
+
+def test_memory_that_cannot_be_shared_is_seen_by_this_process(driver, memory):
+    driver.can_register = False
+    table = memory.begin(64, STREAM)
+    memory.show(table, 7, 3, 1)
+    write_slot(table, 0, Report(0, 5, 4, 0, 0, 0, 5).packed())
+    assert [one.count for one in reports(memory.seen(table))] == [5]
+
+
+def test_gpu_that_maps_no_memory_shows_nothing(driver):
+    gpu = SimpleNamespace(entered=nullcontext, make_current=lambda: None, maps_host_memory=0)
+    memory = CudaProbeMemory(gpu)
+    table = memory.begin(64, STREAM)
+    assert ctypes.c_int64.from_address(table.address - HEADER_BYTES).value == 0
+    assert memory.seen(table) == bytes(64)

@@ -26,6 +26,8 @@ class SimulatedTable:
     behind_it: bytes = b""
     content: bytes = b""
     has_ended: bool = False
+    seen: bytes = b""
+    shown: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def behind(self) -> int:
@@ -65,6 +67,12 @@ class SimulatedMemory:
         self.waited += not table.has_ended
         del self.tables[table.address]
         return table.content
+
+    def show(self, table: SimulatedTable, launch: int, number: int, sites: int) -> None:
+        table.shown = (launch, number, sites)
+
+    def seen(self, table: SimulatedTable) -> bytes:
+        return table.seen or bytes(table.size_bytes)
 
     def drop(self, table: SimulatedTable) -> None:
         del self.tables[table.address]

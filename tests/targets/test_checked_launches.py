@@ -272,7 +272,34 @@ def test_what_is_lost_by_a_crash_is_said(printer, reported, x, capsys):
     make_kernel()[(2,)](x, x, 64, BLOCK=64)
     printer.memory.fails = True
     CHECKED.conclude()
-    assert "what 1 checked launch found is lost" in capsys.readouterr().err
+    assert "1 checked launch could not be read, as the GPU failed" in capsys.readouterr().err
+
+
+def bad_store_of(plan):
+    """The table of a launch that stored outside of its tensor."""
+    site = next(site for site in plan.sites if site.kind == "oob-store")
+    slots = [bytes(table_bytes(1))] * len(plan.sites)
+    slots[site.number] = Report.flagged(site.number).packed()
+    return b"".join(slots)
+
+
+@pytest.mark.parametrize("ends", ["by failing", "never"])
+def test_what_the_host_saw_of_a_launch_that_does_not_end_is_reported(printer, reported, x, ends):
+    printer.memory.holds = True
+    make_kernel()[(2,)](x, x, 128, BLOCK=64)
+    (table,) = printer.memory.tables.values()
+    launch, number, sites = table.shown
+    (plan,) = CHECKED._plans.values()
+    assert (number, sites) == (1, len(plan.sites))
+    table.seen = bad_store_of(plan)
+    if ends == "never":
+        CHECKED.report_unfinished()
+        assert table.shown == (0, 0, 0)
+    else:
+        printer.memory.fails = True
+        CHECKED.conclude()
+    (fault,) = reported[0]
+    assert (fault.kind, fault.launch_id, fault.count) == ("oob-store", launch, 28)
 
 
 def test_captured_launches_are_bare_and_counted(printer, reported, x):

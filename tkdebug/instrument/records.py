@@ -11,12 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tkdebug.errors import Frame
-from tkdebug.events import ArgumentInfo, AutotuneChoice, CompilerPass, Fault, OpFacts, Rewrite
+from tkdebug.events import (
+    ArgumentInfo,
+    AutotuneChoice,
+    CompilerPass,
+    Fault,
+    FaultKind,
+    OpFacts,
+    Rewrite,
+)
 from tkdebug.findings.baseline import UsedBaseline
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.instrument.device_records import ActivityBatch, GpuState, LostActivities
 from tkdebug.instrument.session_file.tables import Recorded
-from tkdebug.storage import REPEATED, SHORT, WIDE, stored
+from tkdebug.storage import OPEN, REPEATED, SHORT, WIDE, stored
 
 SCOPE_SEPARATOR = " > "
 
@@ -317,6 +325,33 @@ class Blob:
     text: str
 
 
+@stored("running_faults", key=("process", "launch_id", "site"), stamped=False)
+@dataclass(frozen=True, slots=True)
+class RunningFault:
+    """What a native launch that has not ended has found so far, seen from outside.
+
+    Once it has ended its faults say all of it, and this is gone; where the script was killed
+    before, it stays.
+
+    Attributes:
+        site: of the access or assertion in its kernel.
+        frames: its place, outermost first.
+        program: number of the program of an example, x fastest; None where that is not known yet.
+        count: bad elements, or more.
+    """
+
+    process: int
+    rank: int
+    launch_id: int
+    site: int
+    kernel: str
+    kind: Annotated[FaultKind, OPEN]
+    frames: Annotated[tuple[Frame, ...], REPEATED]
+    tensor: str | None
+    program: int | None
+    count: int
+
+
 RecordedFault = Recorded[Fault]
 FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str, str]
 
@@ -326,6 +361,40 @@ def fault_key(fault: Fault) -> FaultKey:
     # Two compile errors of one line differ by what they say, all else by where it happened.
     said = fault.message if fault.kind == "compile-error" else ""
     return (fault.kind, fault.kernel, fault.frames, fault.tensor, said, fault.state)
+
+
+def running_fault(found: RunningFault, launch: Launch | None) -> RecordedFault:
+    """The fault that stands for what a launch has found so far.
+
+    Args:
+        found: that.
+        launch: which, where it is in the session.
+    """
+    said = "found while its launch runs"
+    if found.program is None:
+        said += "; which elements is known when it has ended"
+    else:
+        said += f", {found.count:,} or more so far"
+    start_ns = 0 if launch is None else launch.start_ns
+    fault = Fault(
+        kind=found.kind,
+        kernel=found.kernel,
+        frames=found.frames,
+        message=said,
+        launch_id=found.launch_id,
+        program_id=None if launch is None else _place_in(launch.grid, found.program),
+        tensor=found.tensor,
+        count=found.count,
+    )
+    return Recorded(0, found.process, found.rank, start_ns, fault)
+
+
+def _place_in(grid: tuple[int, int, int], program: int | None) -> tuple[int, int, int] | None:
+    """Where the program of that number is in the grid."""
+    x, y, z = (max(1, size) for size in grid)
+    if program is None or program >= x * y * z:
+        return None
+    return (program % x, program // x % y, program // (x * y))
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +481,7 @@ TABLES: tuple[type, ...] = (
     AutotuneChoice,
     Output,
     Progress,
+    RunningFault,
     ActivityBatch,
     LostActivities,
     GpuState,

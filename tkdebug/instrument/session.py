@@ -22,6 +22,7 @@ from tkdebug.instrument.records import (
     TABLES,
     Artifact,
     FaultGroup,
+    FaultKey,
     FaultOverview,
     KernelSummary,
     Launch,
@@ -30,7 +31,10 @@ from tkdebug.instrument.records import (
     RecordedKernel,
     RecordedPass,
     RunInfo,
+    RunningFault,
     ScopeSummary,
+    fault_key,
+    running_fault,
 )
 from tkdebug.instrument.session_file.columns import (
     MAX_TEXT_CHARS,
@@ -311,12 +315,17 @@ class Session:
         lines = self._source_lines[file]
         return lines[line - 1] if lines is not None and 1 <= line <= len(lines) else None
 
-    def fault_groups(self, last_seq: int = MAX_SEQ) -> tuple[FaultGroup, ...]:
+    def fault_groups(self) -> tuple[FaultGroup, ...]:
         """All faults, those of one `fault_key` together, in the order in which they came up.
 
-        Args:
-            last_seq: of the last fault that counts.
+        Behind them is what launches that have not ended have found so far, where it is new.
         """
+        groups = self._reported_faults(MAX_SEQ)
+        known = {group.key for group in groups}
+        return (*groups, *(one for one in self.running_faults() if one.key not in known))
+
+    def _reported_faults(self, last_seq: int) -> tuple[FaultGroup, ...]:
+        """The faults of launches that ended, up to the one of `last_seq`."""
 
         def read() -> tuple[FaultGroup, ...]:
             # Columns outside of aggregates are those of the row that has the least `seq`.
@@ -331,6 +340,17 @@ class Session:
 
         return self._query(read)
 
+    def running_faults(self) -> tuple[FaultGroup, ...]:
+        """What native launches that have not ended have found so far."""
+        found = self._found(RunningFault, "ORDER BY launch_id, site LIMIT ?", MAX_PAGE_ROWS)
+        groups: dict[FaultKey, FaultGroup] = {}
+        for one in found:
+            fault = running_fault(one, self.launch_of(one.process, one.launch_id))
+            known = groups.get(fault_key(fault.event))
+            known = known or FaultGroup(fault, 0, 0)
+            groups[known.key] = FaultGroup(known.first, known.count + one.count, known.launches + 1)
+        return tuple(groups.values())
+
     def fault_overview(self, max_launches: int) -> FaultOverview:
         """All faults so far, in groups; ask `records` from its `last_seq` for those that come."""
         last_seq = self._number("SELECT coalesce(max(seq), 0) FROM faults")
@@ -344,7 +364,7 @@ class Session:
             )
             return tuple((decode_integer(row[0]), decode_integer(row[1])) for row in rows)
 
-        return FaultOverview(last_seq, self.fault_groups(last_seq), self._query(read))
+        return FaultOverview(last_seq, self._reported_faults(last_seq), self._query(read))
 
     def progress(self) -> tuple[Progress, ...]:
         """The latest progress of the launches that run now."""

@@ -18,6 +18,7 @@ from tkdebug.compat.gpu_failures.running_launches import Running, running_launch
 from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
 from tkdebug.runtime.launch.launches_in_flight import Flight
+from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.terminal_text import tell
 
 NEXT_STEP = "the lines where its warps wait need --coredump or --hang-timeout S"
@@ -66,6 +67,7 @@ class UndumpedHangs:
             return
         for one in stuck[:_MOST_FAULTS]:
             report(hang_fault(one, waited), is_end=True)
+        CHECKED.report_unfinished()
         self._run.end_stuck()
 
 

@@ -8,7 +8,7 @@ text, so that printed GPU IR says what its numbers mean.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir.core import Module, Operation
@@ -20,7 +20,11 @@ from tkdebug.compiler.probes.site_text import read_sites
 from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.probes.watch_sites import WORD_BYTES, WatchSite
+from tkdebug.running_faults import SiteText
 from tkdebug.watches.places import Watch
+
+if TYPE_CHECKING:
+    from tkdebug.events import FaultKind
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
 UNWRITTEN: Final = "uninitialised-read"
@@ -146,6 +150,20 @@ class ProbePlan:
             known = any(tt.DescriptorBlockAccess.matches(op) for op in self.module.walk())
             self.module.derived[tt.DescriptorBlockAccess] = known
         return bool(known)
+
+    @property
+    def site_texts(self) -> tuple[SiteText, ...]:
+        """What the sites are called, in the order of their slots."""
+        found: dict[int, Operation] = {}
+        for op in self.module.walk():
+            for number in (OpView(op).probe, OpView(op).value_probe):
+                if number is not None:
+                    found.setdefault(number, op)
+        places = (found.get(site.number, self.module.function) for site in self.sites)
+        return tuple(
+            SiteText(cast("FaultKind", site.kind), op.location.frames, site.tensor)
+            for site, op in zip(self.sites, places, strict=True)
+        )
 
     def op_of(self, site: ProbeSite) -> Operation:
         """The Tile IR op of a site."""

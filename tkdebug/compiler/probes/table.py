@@ -6,6 +6,10 @@ taken, so that they are of one report. An address is kept as it was computed, an
 there, it may be anything.
 
 Of a site whose bad elements the host finds, the slot only says that there are some: `count` is 1.
+
+Counting is cheap in the device's memory alone. So that the host sees what a kernel has found while
+it runs, whoever changes an example copies its slot to mapped memory, too; a header before the first
+slot says where that is (`tkdebug.running_faults`).
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-SLOT_BYTES: Final = 64
-COUNT: Final = 0
-# The program's number plus one; 0 where nothing was reported.
-PROGRAM: Final = 8
+from tkdebug.running_faults import COUNT, HEADER_BYTES, PROGRAM, SLOT_BYTES, VERSION
+
+__all__ = ("COUNT", "HEADER_BYTES", "PROGRAM", "SLOT_BYTES", "VERSION")
+
 # When the program was there: larger for later iterations.
 TIME: Final = 16
 # Row-major position in the tile.
@@ -33,7 +37,7 @@ MASKED: Final = 44
 COMPLETE: Final = 48
 # Of a pointer that was loaded: what the tile's pointers are offsets from; 0 where they differ.
 ORIGIN: Final = 56
-_SLOT: Final = struct.Struct("<QQQIIQIII4xQ")
+_SLOT: Final = struct.Struct("<QQQIIQIII4xQ")  # without VERSION
 assert _SLOT.size == SLOT_BYTES
 
 

@@ -35,6 +35,7 @@ from tkdebug.instrument.session_file.queued_events import (
     Stamped,
 )
 from tkdebug.instrument.session_file.store import process_rank
+from tkdebug.running_faults import CheckedKernel, SharedTables
 from tkdebug.terminal_text import tell
 
 START_S = 20.0
@@ -77,6 +78,8 @@ class RecordingProcess:
         self._is_ready = False
         self._is_done = False
         self._closing = threading.RLock()
+        # Descriptors come in the order of the messages about them.
+        self._showing = threading.RLock()
         self._devices: set[int] = set()
         self._refusal: str | None = None
         self._arguments: dict[int, tuple[tuple[ArgumentInfo, ...], int]] = {}
@@ -172,14 +175,26 @@ class RecordingProcess:
 
     def show_memory(self, descriptor: int) -> None:
         """Let the process read memory, by its descriptor."""
+        self._show(descriptor, "memory")
+
+    def show_checked(self, one: SharedTables | CheckedKernel) -> None:
+        """Let the process see what checked kernels find while they run."""
+        if isinstance(one, CheckedKernel):
+            self.send("checked", one)
+        else:
+            self._show(one.descriptor, "tables", one.stride_bytes)
+
+    def _show(self, descriptor: int, *message: Any) -> None:
+        """Hand a descriptor over, and the message that says what it is of."""
         if self.error is not None or self._is_done:
             return
-        try:
-            socket.send_fds(self._descriptors, [b"m"], [descriptor])
-        except OSError as error:
-            self._take_answers()  # where it was killed, that says so
-            self._fail(str(error))
-        self.send("memory")
+        with self._showing:
+            try:
+                socket.send_fds(self._descriptors, [b"m"], [descriptor])
+            except OSError as error:
+                self._take_answers()  # where it was killed, that says so
+                self._fail(str(error))
+            self.send(*message)
 
     def _send_line_table(self, kernel_hash: str, text: str) -> None:
         self.send("event", MadeLineTable(kernel_hash, text))

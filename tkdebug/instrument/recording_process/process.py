@@ -100,6 +100,7 @@ class RecordingEnd:
         events += self._incoming.launches(launches, read)
         events += self._incoming.joined()
         events += self._incoming.lost(self._ring.take_lost())
+        events += self._incoming.seen()
         for start in range(0, len(events), _BATCH):
             self._store.write(events[start : start + _BATCH])
         for number in self._asked:

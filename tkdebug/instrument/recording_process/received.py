@@ -36,6 +36,7 @@ from tkdebug.instrument.recording_process.ring import (
     TIMED,
     PackedLaunch,
 )
+from tkdebug.instrument.recording_process.running import RunningFaults
 from tkdebug.instrument.session_file.queued_events import (
     EncodedLaunch,
     Event,
@@ -69,6 +70,7 @@ class Received:
         self._ask = ask
         self._memory = memory
         self._lent: mmap.mmap | None = None
+        self._running = RunningFaults()
         self._variants: dict[int, tuple[Variant, Scalars]] = {}
         self._facts: Generations[tuple[ArgumentInfo, ...] | ArgumentTexts] = Generations(_NO_FACTS)
         self._scopes: Generations[str] = Generations(_NO_SCOPES)
@@ -124,6 +126,10 @@ class Received:
             self._spans = OpSpans() if has_origins else None
         elif kind == "memory":
             self._lent = self._memory()
+        elif kind == "tables":
+            self._running.add_tables(memoryview(self._memory()), parts[0])
+        elif kind == "checked":
+            self._running.add_kernel(parts[0])
         elif kind == "round":
             taken, lent = parts
             self._rounds.append(taken._replace(buffers=self._read(lent)))
@@ -264,6 +270,11 @@ class Received:
     def _on_record(self, event: object) -> None:
         self._events.append(Stamped(event, time.time_ns()))
 
+    def seen(self) -> list[Event]:
+        """What launches that run have found, where that is something new."""
+        found = self._running.look()
+        return [] if found is None else [found]
+
     def lost(self, count: int) -> list[Event]:
         """Slots of which no launch came."""
         if count:
@@ -288,7 +299,8 @@ class Received:
             self._join.end_held()
         if self._join is not None and not is_killed:
             self._join.give_up()
-        return self._taken()
+        found = self._running.look(is_last=True)
+        return [*self._taken(), *([] if found is None else [found])]
 
     def _taken(self) -> list[Event]:
         events, self._events = self._events, []

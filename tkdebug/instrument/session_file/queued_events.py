@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tkdebug.events import ArgumentInfo
+from tkdebug.errors import Frame
+from tkdebug.events import ArgumentInfo, FaultKind
 
 
 class LaunchStarted(NamedTuple):
@@ -85,6 +86,32 @@ class MadeLineTable(NamedTuple):
     text: str
 
 
+class SeenFault(NamedTuple):
+    """The fields of `RunningFault` behind its process and rank."""
+
+    launch_id: int
+    site: int
+    kernel: str
+    kind: FaultKind
+    frames: tuple[Frame, ...]
+    tensor: str | None
+    program: int | None
+    bad: int
+
+
+class SeenFaults(NamedTuple):
+    """All that launches that run now have found so far, in the place of what was seen before."""
+
+    faults: tuple[SeenFault, ...]
+
+
 Event = (
-    LaunchStarted | EncodedLaunch | LaunchEnded | Stamped | RunEnded | EncodedRow | MadeLineTable
+    LaunchStarted
+    | EncodedLaunch
+    | LaunchEnded
+    | Stamped
+    | RunEnded
+    | EncodedRow
+    | MadeLineTable
+    | SeenFaults
 )

@@ -31,6 +31,7 @@ from tkdebug.instrument.records import (
     RecordedKernel,
     RecordedLineTable,
     RecordedPass,
+    RunningFault,
     SourceFile,
 )
 from tkdebug.instrument.session_file.columns import MAX_TEXT_CHARS, encode_text
@@ -42,6 +43,7 @@ from tkdebug.instrument.session_file.queued_events import (
     LaunchStarted,
     MadeLineTable,
     RunEnded,
+    SeenFaults,
     Stamped,
 )
 from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
@@ -140,6 +142,7 @@ class SessionStore:
                 started.sort(key=attrgetter("id"))
             self._write_launches(started, _of_type(by_type, LaunchEnded))
             self._write_progress(stamped.pop(LaunchProgress, ()))
+            self._write_seen(_of_type(by_type, SeenFaults))
             self._write_records(self._joined_output(stamped.pop(Output, ())))
             for records in stamped.values():
                 self._write_records(records)
@@ -418,6 +421,16 @@ class SessionStore:
                         elapsed_ns=event.elapsed_ns,
                     )
                 )
+
+    def _write_seen(self, events: Sequence[SeenFaults]) -> None:
+        """Only what is seen now is kept."""
+        for event in events[-1:]:
+            self._connection.execute(
+                "DELETE FROM running_faults WHERE process = ?", (self._process,)
+            )
+            for seen in event.faults:
+                self._replace(RunningFault(self._process, self._rank, *seen))
+            self._store_sources({frame.file for seen in event.faults for frame in seen.frames})
 
     def _write_end(self, ends: Sequence[RunEnded]) -> None:
         """Of several ranks, the first failure stays."""

@@ -2,12 +2,16 @@
 
 A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
 Before the launch it is set to zero, behind it copied, and an event says when that has been done.
+Until then the kernel itself writes examples into the host's memory as it finds them, where another
+process can see them (`tkdebug.running_faults`).
 Invariants: nothing here waits unless asked to; a table is used again when it has been read.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +19,15 @@ from typing import Any, NamedTuple
 
 from tkdebug.errors import TkError
 from tkdebug.forks import renew_after_forks
+from tkdebug.running_faults import (
+    HEADER_BYTES,
+    SHOWN,
+    SLOT_BYTES,
+    SharedTables,
+    consistent_slot,
+    erase_header,
+    write_header,
+)
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.allocator_blocks import torchs_allocations
 from tkdebug.runtime.cuda.device import Device
@@ -26,8 +39,10 @@ _ALIGNMENT = 16
 # Made together, as the driver takes a while for each piece of memory.
 _MADE_TOGETHER = 32
 _NO_TIMING = 2
-# CU_MEMHOSTALLOC_DEVICEMAP (cuda.h)
+# CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP (cuda.h)
 _DEVICE_MAP = 2
+_PORTABLE_MAP = 3
+_WORD_BYTES = 8
 # Launches whose records were not read yet.
 MOST_RECORDS = 8
 # CUstream_flags (cuda.h).
@@ -66,26 +81,104 @@ def _calls() -> _Calls:
     )
 
 
+class _HostMemory:
+    """Memory of the host that the device writes to, and that another process may map.
+
+    It stays until the process ends, since a kernel may write until then.
+
+    Attributes:
+        host: its address.
+        address: the same as the device sees it; None where it does not.
+        descriptor: of it, -1 where nobody else can map it.
+        view: of its bytes.
+    """
+
+    def __init__(self, size_bytes: int, is_mapped: bool) -> None:
+        self.descriptor = -1
+        self.address: int | None = None
+        if is_mapped and hasattr(os, "memfd_create"):
+            self._share(size_bytes)
+        if self.address is None:
+            self.host = int(
+                driver_api.call("cuMemHostAlloc", size_bytes, _DEVICE_MAP if is_mapped else 0)
+            )
+            if is_mapped:
+                self.address = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
+        self.view = memoryview((ctypes.c_ubyte * size_bytes).from_address(self.host)).cast("B")
+
+    def _share(self, size_bytes: int) -> None:
+        descriptor = os.memfd_create("tkdebug-tables", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, size_bytes)
+        memory = mmap.mmap(descriptor, size_bytes)
+        host = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        try:
+            driver_api.call("cuMemHostRegister", host, size_bytes, _PORTABLE_MAP)
+            address = int(driver_api.call("cuMemHostGetDevicePointer", host, 0))
+        except TkError:
+            os.close(descriptor)
+            return
+        # Python would unmap it when the interpreter ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+        self.host, self.address, self.descriptor = host, address, descriptor
+
+
 class _Table:
     """One table.
 
     Attributes:
         address: on the device.
         size_bytes: what of it is used now.
-        host: address of its copy.
+        host: address of what the host sees of it, and of its copy at last.
         event: recorded behind the copy.
         behind: address of what the launch reads, behind the table.
         capacity_bytes: of both.
+        is_fresh: whether the device's memory has no header yet.
+        memory: that `host` is in.
     """
 
-    __slots__ = ("address", "behind", "capacity_bytes", "event", "host", "size_bytes")
+    __slots__ = (
+        "_at",
+        "address",
+        "behind",
+        "capacity_bytes",
+        "event",
+        "host",
+        "is_fresh",
+        "memory",
+        "size_bytes",
+    )
 
-    def __init__(self, address: int, host: int, capacity_bytes: int) -> None:
+    def __init__(self, address: int, memory: _HostMemory, at: int, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
         self.size_bytes = 0
-        self.address = self.behind = address
-        self.host = host
+        self.address = self.behind = address + at + HEADER_BYTES
+        self.memory, self._at = memory, at
+        self.host = memory.host + at + HEADER_BYTES
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
+        self.is_fresh = True
+        shown = 0 if memory.address is None else memory.address - address
+        ctypes.c_int64.from_address(memory.host + at).value = shown
+
+    @property
+    def header(self) -> tuple[int, int]:
+        """Addresses of the first word on the device and in the host's memory."""
+        return self.address - HEADER_BYTES, self.host - HEADER_BYTES
+
+    def show(self, launch: int, number: int, sites: int) -> None:
+        """Say in the host's memory whose it is."""
+        write_header(self.memory.view, self._at, launch, number, sites)
+
+    def hide(self) -> None:
+        """It is nobody's."""
+        erase_header(self.memory.view, self._at)
+
+    def seen(self) -> bytes:
+        """What the host sees now; of a slot that changes all the time nothing."""
+        first = self._at + HEADER_BYTES
+        places = range(first, first + self.size_bytes // SLOT_BYTES * SLOT_BYTES, SLOT_BYTES)
+        empty = bytes(SLOT_BYTES)
+        slots = [consistent_slot(self.memory.view, place) or empty for place in places]
+        return b"".join(slots).ljust(self.size_bytes, b"\0")
 
 
 class _Records:
@@ -133,6 +226,10 @@ class CudaProbeMemory:
         if table is None:
             return None
         table.size_bytes, table.behind = size_bytes, table.address + offset
+        if table.is_fresh:
+            there, here = table.header
+            self._do("cuMemcpyHtoDAsync", self._calls.fill, there, here, _WORD_BYTES, stream)
+            table.is_fresh = False
         self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, size_bytes, stream)
         if behind:
             # Nobody writes there before the table is read, which the launch's end comes before.
@@ -166,13 +263,27 @@ class CudaProbeMemory:
             # Allocating is forbidden while some thread captures, but for one that is relaxed.
             self._calls.exchange_capture_mode(ctypes.addressof(mode))
             try:
-                size = capacity_bytes * _MADE_TOGETHER
+                stride = HEADER_BYTES + capacity_bytes
+                size = stride * _MADE_TOGETHER
                 address = int(driver_api.call("cuMemAlloc", size))
-                host = int(driver_api.call("cuMemHostAlloc", size, 0))
-                places = range(0, size, capacity_bytes)
-                return [_Table(address + at, host + at, capacity_bytes) for at in places]
+                memory = _HostMemory(size, bool(self._device.maps_host_memory))
+                places = range(0, size, stride)
+                tables = [_Table(address, memory, at, capacity_bytes) for at in places]
             finally:
                 self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        if memory.descriptor >= 0:
+            SHOWN.put(SharedTables(memory.descriptor, stride))
+        return tables
+
+    def show(self, table: ProbeTable, launch: int, number: int, sites: int) -> None:
+        """Say whose the table is to whoever looks at it while the launch runs."""
+        assert isinstance(table, _Table)
+        table.show(launch, number, sites)
+
+    def seen(self, table: ProbeTable) -> bytes:
+        """What the launch has found so far, as far as the host sees it; asks nothing of the GPU."""
+        assert isinstance(table, _Table)
+        return table.seen()
 
     def end(self, table: ProbeTable, stream: int) -> None:
         """Have the table copied to the host once what was launched on `stream` has ended."""
@@ -197,11 +308,17 @@ class CudaProbeMemory:
         if status:
             raise driver_api.cuda_error(status, "what a checked launch found")
         found = ctypes.string_at(table.host, table.size_bytes)
+        table.hide()
+        if found.count(0) != len(found):
+            # The next launch's kernel writes there only what it finds.
+            ctypes.memset(table.host, 0, table.size_bytes)
         self._give_back(table)
         return found
 
     def drop(self, table: ProbeTable) -> None:
         """Give up a table: what runs may still write into it, so nobody else gets it."""
+        assert isinstance(table, _Table)
+        table.hide()
         with self._lock:
             self._made -= 1
 

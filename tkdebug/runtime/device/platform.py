@@ -142,6 +142,21 @@ class ProbeMemory(Protocol):
         """
         ...
 
+    def show(self, table: ProbeTable, launch: int, number: int, sites: int) -> None:
+        """Say whose the table is to whoever looks at it while the launch runs.
+
+        Args:
+            table: of the launch, which is about to be made.
+            launch: its id.
+            number: of the checked build (`running_faults.CheckedKernel`).
+            sites: how many slots it has.
+        """
+        ...
+
+    def seen(self, table: ProbeTable) -> bytes:
+        """What the host sees now of what the launch has found; asks nothing of the device."""
+        ...
+
     def drop(self, table: ProbeTable) -> None:
         """Give up a table that was not ended, or that cannot be read."""
         ...

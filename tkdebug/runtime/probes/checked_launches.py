@@ -2,7 +2,8 @@
 
 A launch leaves its table here. It is read at the first occasion: the next checked launch, a
 synchronisation of the script's, the end of the script. None of them waits for the device but the
-end, and a launch for which no table is free.
+end, and a launch for which no table is free. Of a launch that fails, or never ends, what it had
+shown the host until then is reported (`tkdebug.running_faults`).
 
 Invariants: launches are reported in the order in which they were made; nothing here holds on to an
 argument; a process reads its own launches only, not those from before it was forked.
@@ -27,6 +28,7 @@ from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, access_tes
 from tkdebug.findings.reporting import report
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
+from tkdebug.running_faults import SHOWN, CheckedKernel
 from tkdebug.runtime.probes.closer_looks import CloserLooks
 from tkdebug.runtime.probes.native_races import has_log, races
 from tkdebug.runtime.probes.timelines import tell_timelines
@@ -92,6 +94,7 @@ class CheckedLaunches:
         self._recorded = LaunchCounts(0, 0)
         # Builds that were launched: how their accesses are tested is recorded once.
         self._plans: dict[int, ProbePlan] = {}
+        self._numbers: dict[int, int] = {}
         self._tests = AccessTests()
         self._looks = CloserLooks()
         self._failures: set[str] = set()
@@ -107,7 +110,18 @@ class CheckedLaunches:
             if id(pending.plan) not in self._plans:
                 self._plans[id(pending.plan)] = pending.plan
                 self._tests += access_tests(pending.plan.tests)
+        self._show(pending)
         self._conclude_at_exit()
+
+    def _show(self, pending: PendingTable) -> None:
+        """Let others see what the launch finds while it runs."""
+        plan = pending.plan
+        number = self._numbers.get(id(plan), 0)
+        if not number and plan.sites:
+            with self._counting:
+                number = self._numbers[id(plan)] = len(self._numbers) + 1
+            SHOWN.put(CheckedKernel(number, pending.kernel, plan.site_texts))
+        pending.memory.show(pending.table, pending.launch_id, number, len(plan.sites))
 
     def add_captured(self) -> None:
         """Count a launch that became part of a graph, and so was not checked."""
@@ -158,8 +172,28 @@ class CheckedLaunches:
             self._tests = AccessTests()
         if self._lost:
             lost = counted(self._lost, "checked launch")
-            tell(f"what {lost} found is lost, as the GPU failed before it was read")
+            tell(
+                f"{lost} could not be read, as the GPU failed: of what went wrong there, only "
+                "accesses and assertions are reported that failed before"
+            )
             self._lost = 0
+
+    def report_unfinished(self) -> None:
+        """Report what launches that do not end have found so far.
+
+        To be called where the process ends with them. It waits for no launch, and for no thread:
+        the main one may wait for the device, and be reading.
+        """
+        for pending in tuple(self._pending):
+            self._report_seen(pending)
+
+    def _report_seen(self, pending: PendingTable) -> None:
+        """Report what the host has seen of a launch, of which no more will be known."""
+        seen = pending.memory.seen(pending.table)[: table_bytes(len(pending.plan.sites))]
+        # Nobody else needs to look at it.
+        pending.memory.show(pending.table, 0, 0, 0)
+        if seen.count(0) != len(seen):
+            self._report(pending, seen, may_look=False)
 
     @property
     def counts(self) -> LaunchCounts:
@@ -192,9 +226,11 @@ class CheckedLaunches:
             found = first.memory.read(first.table, wait)
         except TkError:
             # The crash is reported as such.
-            first.memory.drop(first.table)
-            # Records may still be written: nobody else gets them.
             self._pending.popleft()
+            if first.plan.sites:
+                self._report_seen(first)
+            # Records may still be written: nobody else gets them.
+            first.memory.drop(first.table)
             self._lost += 1
             return True
         if found is None:
@@ -208,7 +244,7 @@ class CheckedLaunches:
         if reported.count(0) != len(reported) or self._is_for_the_host(first):
             self._report(first, reported)
         if first.records is not None:
-            self._show(first, first.records, counters)
+            self._show_values(first, first.records, counters)
         return True
 
     @staticmethod
@@ -216,7 +252,7 @@ class CheckedLaunches:
         """Whether there may be faults that no kernel tests."""
         return pending.arguments.has_gaps or pending.plan.has_blocks
 
-    def _show(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
+    def _show_values(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
         """Hand out the values that were watched."""
         from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
 
@@ -244,7 +280,14 @@ class CheckedLaunches:
         for fault in found:
             pending.context.run(report, fault)
 
-    def _report(self, pending: PendingTable, table: bytes) -> None:
+    def _report(self, pending: PendingTable, table: bytes, may_look: bool = True) -> None:
+        """Report what a launch left in its table.
+
+        Args:
+            pending: the launch.
+            table: its slots.
+            may_look: whether it may be run again on the host, which takes one that ended.
+        """
         # Only launches that went wrong need the texts of faults.
         from tkdebug.interpreter.probes.closer_look import needs_closer_look
         from tkdebug.interpreter.probes.reports import faults_of, host_faults, merged
@@ -255,7 +298,7 @@ class CheckedLaunches:
         try:
             if self._is_for_the_host(pending):
                 faults = merged(faults, host_faults(pending.plan, launch))
-            if needs_closer_look(pending.plan, table, faults):
+            if may_look and needs_closer_look(pending.plan, table, faults):
                 faults = self._looks.faults(pending, table, launch, faults)
         except Exception as error:
             # No script fails by what its checks do.

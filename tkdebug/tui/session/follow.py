@@ -80,6 +80,7 @@ class Follower:
         self._fault_seq = 0
         self._faults: dict[FaultKey, FaultGroup] = {}
         self._faulty: set[LaunchKey] = set()
+        self._running: tuple[FaultGroup, ...] = ()
         self._last_launches: dict[tuple[FaultKey, int], int] = {}
         self._faults_left_out = False
         self._others_seq = 0
@@ -96,6 +97,11 @@ class Follower:
         last = self._last or Snapshot(run)
         rows_changed = self._read_launches()
         faults_changed = self._read_faults()
+        running = tuple(
+            group for group in self.session.running_faults() if group.key not in self._faults
+        )
+        if running != self._running:
+            self._running, faults_changed = running, True
         kernels = last.kernels
         if len(kernels) < MAX_KERNELS:
             new = self.session.kernels(kernels[-1].seq if kernels else 0)
@@ -109,7 +115,7 @@ class Follower:
             launch_count=sum(summary.launches for summary in summaries),
             summaries=last.summaries if summaries == last.summaries else summaries,
             kernels=kernels,
-            faults=tuple(self._faults.values()) if faults_changed else last.faults,
+            faults=(*self._faults.values(), *running) if faults_changed else last.faults,
             faulty=frozenset(self._faulty) if faults_changed else last.faulty,
             fault_limit_reached=self._faults_left_out,
             progress=last.progress if progress == last.progress else progress,

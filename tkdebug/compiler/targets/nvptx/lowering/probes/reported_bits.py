@@ -97,7 +97,7 @@ def _report(ctx: Lowering, access: TestedAccess, text: InlinePTX, is_complete: b
     complete = str(int(is_complete or not access.site.shape))
     operands = ["beyond", complete, "time", "found", "place", "left_out", "address"]
     operands += [] if origin is None else [text.use(origin)]
-    template = report_text(ctx, has_origin=origin is not None)
+    template = report_text(ctx, access.site, has_origin=origin is not None)
     text.put(re.sub(r"\$(\d)", lambda found: operands[int(found[1])], template))
 
 

@@ -15,6 +15,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.routine import (
     FLAG,
     REPORT,
     REPORT_WITHOUT_REDUX,
+    at_site,
     with_origin,
 )
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
@@ -50,7 +51,7 @@ def flag(ctx: Lowering, site: ProbeSite, is_bad: LLVMValue) -> None:
     """Say of a site that this program has bad elements there, where this thread has any."""
     assert ctx.probes is not None
     slot = ctx.emit.cast("ptrtoint", ctx.probes.slot(site), "i64")
-    ctx.emit.asm(FLAG, "l,b,~{memory}", "void", (slot, is_bad))
+    ctx.emit.asm(at_site(FLAG, site.number), "l,b,~{memory}", "void", (slot, is_bad))
 
 
 def report(
@@ -84,7 +85,7 @@ def report(
     if origin is not None:
         arguments = (*arguments, origin)
         constraints += ",l"
-    text = report_text(ctx, has_origin=origin is not None)
+    text = report_text(ctx, site, has_origin=origin is not None)
     emit.asm(text, f"{constraints},~{{memory}}", "void", arguments)
     emit.branch(after)
     emit.start(after)
@@ -97,9 +98,9 @@ def in_any_thread(ctx: Lowering, predicate: str) -> str:
     return f"vote.sync.any.pred {predicate}, {predicate}, -1;"
 
 
-def report_text(ctx: Lowering, *, has_origin: bool) -> str:
+def report_text(ctx: Lowering, site: ProbeSite, *, has_origin: bool) -> str:
     """The PTX of a report, with operands as `routine` has them."""
-    text = REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX
+    text = at_site(REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX, site.number)
     return with_origin(text) if has_origin else text
 
 

@@ -1,5 +1,7 @@
 """The PTX by which threads report bad elements.
 
+`HEADER` stands for the place of the table's header from $0, the slot.
+
 It is written out at each site: a function's registers would add to those of all that calls it, and
 a kernel has few sites that report. Most accesses only flag theirs (`guarded_access`).
 
@@ -58,6 +60,39 @@ PROGRAM: Final = (
 )
 _PROGRAM: Final = "\n".join(PROGRAM)
 
+_WORDS: Final = (table.COUNT, table.PROGRAM, table.TIME, table.PAYLOAD, table.BAD, table.ORIGIN)
+_HALF_WORDS: Final = (table.ELEMENT, table.COMPLETE)
+# A copy of the slot for the host, at t: its version is odd until all of it has arrived.
+_SHOWN: Final = "\n".join(
+    (
+        f"@seen ld.relaxed.gpu.global.u32 e, [$0+{table.VERSION}];",
+        "add.u32 e, e, 1;",
+        f"@seen st.relaxed.sys.global.u32 [t+{table.VERSION}], e;",
+        "@seen fence.acq_rel.sys;",
+        *(
+            line
+            for place in _WORDS
+            for line in (
+                f"@seen ld.relaxed.gpu.global.u64 p, [$0+{place}];",
+                f"@seen st.relaxed.sys.global.u64 [t+{place}], p;",
+            )
+        ),
+        "add.u32 e, e, 1;",
+        f"@seen st.relaxed.gpu.global.u32 [$0+{table.VERSION}], e;",
+        *(
+            line
+            for place in _HALF_WORDS
+            for line in (
+                f"@seen ld.relaxed.gpu.global.u32 half, [$0+{place}];",
+                f"@seen st.relaxed.sys.global.u32 [t+{place}], half;",
+            )
+        ),
+        "@seen fence.acq_rel.sys;",
+        f"@seen st.relaxed.sys.global.u32 [t+{table.VERSION}], e;",
+        "",
+    )
+)
+
 # $0 slot, $1 whether all threads report where one of them has bad elements, $2 time, $3 bad
 # elements of this thread, $4 the place of the least of them in the tile, $5 elements that the mask
 # leaves out, $6 the least one's address or value; `me` is the program's number plus one.
@@ -67,9 +102,9 @@ _PROGRAM: Final = "\n".join(PROGRAM)
 # have faults, most find a lesser program there, and never take it. What is done with the lock is
 # predicated and branches nowhere, so the lane gives it back in the same turn.
 REPORT: Final = f"""{{
-.reg .pred more, mine, less, same, first, lead;
+.reg .pred more, mine, less, same, first, lead, seen;
 .reg .b64 p, t, me;
-.reg .b32 l, e, m, tries, active, count, least;
+.reg .b32 l, e, m, tries, active, count, least, half;
 {_PROGRAM}
 add.u64 me, p, 1;
 mov.u32 tries, 0;
@@ -116,6 +151,10 @@ and.pred same, same, mine;
 @first st.relaxed.gpu.global.u32 [$0+{table.COMPLETE}], $1;
 @first st.release.gpu.global.u64 [$0+{table.PROGRAM}], me;
 or.pred same, same, first;
+mov.u64 t, 0;
+@same ld.global.u64 t, [$0+HEADER];
+setp.ne.and.u64 seen, t, 0, same;
+add.u64 t, t, $0;
 mov.u32 e, 0;
 @same ld.relaxed.gpu.global.u32 e, [$0+{table.BAD}];
 add.u32 e, e, count;
@@ -127,7 +166,7 @@ add.u32 e, e, m;
 setp.lt.and.u32 same, least, e, same;
 @same st.relaxed.gpu.global.u32 [$0+{table.ELEMENT}], least;
 @same st.relaxed.gpu.global.u64 [$0+{table.PAYLOAD}], $6;
-@mine st.release.gpu.global.u32 [$0+{table.LOCK}], 0;
+{_SHOWN}@mine st.release.gpu.global.u32 [$0+{table.LOCK}], 0;
 setp.ne.and.u32 more, l, 0, more;
 add.u32 tries, tries, 1;
 setp.lt.and.u32 more, tries, {_MOST_TRIES}, more;
@@ -147,9 +186,18 @@ def with_origin(text: str) -> str:
     return text.replace(_PAYLOAD, f"{_PAYLOAD}\n{origin}")
 
 
-# $0 slot, $1 whether this thread has bad elements.
-FLAG: Final = f"""{{
-.reg .b64 one;
-mov.u64 one, 1;
-@$1 st.relaxed.gpu.global.u64 [$0+{table.COUNT}], one;
-}}"""
+# $0 slot, $1 whether this thread has bad elements, `one` and `t` 64 bits each. Where the host sees
+# nothing, the header holds 0, and this stores twice.
+FLAG_LINES: Final = (
+    "mov.u64 one, 1;",
+    f"@$1 st.relaxed.gpu.global.u64 [$0+{table.COUNT}], one;",
+    "@$1 ld.global.u64 t, [$0+HEADER];",
+    "add.u64 t, t, $0;",
+    f"@$1 st.relaxed.sys.global.u64 [t+{table.COUNT}], one;",
+)
+FLAG: Final = "\n".join(("{", ".reg .b64 one, t;", *FLAG_LINES, "}"))
+
+
+def at_site(text: str, number: int) -> str:
+    """The PTX for the site of that number."""
+    return text.replace("HEADER", str(-number * table.SLOT_BYTES - table.HEADER_BYTES))
