@@ -32,13 +32,15 @@ WATCHES = {
     "hook": "tkdebug, one no-op hook",
     "hooks": "tkdebug, two no-op hooks",
     "events": "tkdebug, recorded, times by CUDA events",
+    "alone": "tkdebug, CUPTI alone, whose records nobody reads",
     "cupti": "tkdebug, recorded, times by CUPTI",
 }
 # Program -> title, unit, units per second, whose time is 1 in the ratio.
 PROGRAMS = {
     "empty": ("an empty kernel, host time of a launch", "us", 1e6),
     "big": ("vector add of 2^27 fp32, a launch", "us", 1e6),
-    "training": ("training step of a 4-layer transformer", "ms", 1e3),
+    "training": ("training step of a 4-layer transformer, bound by the host", "ms", 1e3),
+    "large": ("the same with 8 times the batch, bound by the GPU", "ms", 1e3),
 }
 
 

@@ -3,7 +3,8 @@
 Started by `bench/overhead.py`: reads the names of programs from stdin, a line each, and writes the
 seconds that they took to the file descriptor it is given.
 
-    overhead_worker.py --watch triton|proton|bare|hook|hooks|events|cupti --answers FD --folder PATH
+    overhead_worker.py --watch triton|proton|bare|hook|hooks|events|alone|cupti --answers FD
+        --folder PATH
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from kernels_native import add_kernel, empty_kernel  # noqa: E402
 
 EMPTY_LAUNCHES = 2000
 BIG_ELEMENTS, BIG_LAUNCHES = 1 << 27, 50
-TRAINING_STEPS = 20
+TRAINING_STEPS, LARGE_STEPS = 20, 5
 LAYERS, WIDTH, HEADS, TOKENS, BATCH = 4, 512, 8, 256, 8
+# With so many times the batch the host waits for the GPU, not the GPU for the host.
+LARGE = 8
 
 
 class Programs:
@@ -50,8 +53,10 @@ class Programs:
         )
         self._net = torch.nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
         self._optimizer = torch.optim.AdamW(self._net.parameters())
-        self._batch = torch.randn(BATCH, TOKENS, WIDTH, device="cuda")
-        self._noise = torch.randn(BATCH, TOKENS, WIDTH, device="cuda")
+        self._noises = [
+            [torch.randn(size, TOKENS, WIDTH, device="cuda") for _ in range(2)]
+            for size in (BATCH, BATCH * LARGE)
+        ]
 
     def empty(self) -> float:
         """Host time of launches of a kernel that does nothing."""
@@ -72,20 +77,27 @@ class Programs:
 
     def training(self) -> float:
         """Steps of a small transformer in torch, with a kernel of Triton's in each."""
-        count = self._batch.numel()
+        return self._train(*self._noises[0], TRAINING_STEPS)
+
+    def large(self) -> float:
+        """The same steps with a larger batch."""
+        return self._train(*self._noises[1], LARGE_STEPS)
+
+    def _train(self, batch: torch.Tensor, noise: torch.Tensor, steps: int) -> float:
+        count = batch.numel()
         grid = (triton.cdiv(count, 1024),)
         start = time.perf_counter()
         ends = [start]
-        for _ in range(TRAINING_STEPS):
-            noisy = torch.empty_like(self._batch)
-            add_kernel[grid](self._batch, self._noise, noisy, count, BLOCK=1024)
+        for _ in range(steps):
+            noisy = torch.empty_like(batch)
+            add_kernel[grid](batch, noise, noisy, count, BLOCK=1024)
             self._optimizer.zero_grad(set_to_none=True)
             self._net(noisy).square().mean().backward()
             self._optimizer.step()
             ends.append(time.perf_counter())
         self.steps = [end - begin for begin, end in pairwise(ends)]
         torch.cuda.synchronize()
-        return (time.perf_counter() - start) / TRAINING_STEPS
+        return (time.perf_counter() - start) / steps
 
 
 def start_watching(folder: Path) -> Any:
@@ -104,6 +116,14 @@ def start_watching(folder: Path) -> Any:
             )
             for _ in range(2 if WATCH == "hooks" else 1)
         ]
+    if WATCH == "alone":
+        from tkdebug.instrument.cupti.collection import Collection
+        from tkdebug.instrument.cupti.library import Cupti, find_cupti
+        from tkdebug.runtime.cuda.activity_buffers import activity_buffers
+
+        collection = Collection(Cupti(find_cupti()), activity_buffers())
+        collection.start()
+        return collection
     if WATCH in ("events", "cupti"):
         from tkdebug.instrument.recorder import Recorder
 
@@ -120,7 +140,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kept = start_watching(arguments.folder)
     programs = Programs()
-    for name in ("empty", "big", "training"):
+    for name in ("empty", "big", "training", "large"):
         getattr(programs, name)()  # compiled, and warm
     torch.cuda.synchronize()
     with os.fdopen(arguments.answers, "w", encoding="utf-8") as answers:
@@ -132,7 +152,7 @@ def main() -> None:
             print(json.dumps(seconds), file=answers, flush=True)
     if WATCH == "proton":
         kept.finalize()
-    elif WATCH in ("events", "cupti"):
+    elif WATCH in ("events", "alone", "cupti"):
         kept.stop()
 
 

@@ -1,11 +1,11 @@
 """Kernels that never end. `python hanging_kernels.py NAME`: launches one, and waits for it."""
 
 import sys
+import time
 
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import globaltimer
 
 
 @triton.jit
@@ -56,14 +56,6 @@ def outside_then_locked(lock, out, index, n, B: tl.constexpr):
         pass
 
 
-@triton.jit
-def outside_then_slow(out, index, n, limit_ns, B: tl.constexpr):
-    outside(out, index, n, B)
-    begin = globaltimer()
-    while globaltimer() - begin < limit_ns:
-        pass
-
-
 # Each thread arrives once, and the barrier counts one more.
 ARRIVE_AND_WAIT = """{
 .reg .pred ended;
@@ -98,14 +90,16 @@ def main(name):
         for_an_arrival[(2,)](flags, out, B=32, CODE=ARRIVE_AND_WAIT, num_warps=1)
     elif name.startswith("outside"):
         few, index = out[:200].clone(), torch.tensor([0, 1, 2, 500], device="cuda")
-        if name == "outside":
-            outside_then_locked[(3,)](flags, few, index, 256, B=128)
-        else:
-            outside_then_slow[(3,)](few, index, 256, 6_000_000_000, B=128)
+        others = torch.cuda.Stream()
+        outside_then_locked[(3,)](flags, few, index, 256, B=128)
     else:
         kernel, programs = kernels[name]
         kernel[(programs,)](flags, out, B=128)
     print("launched", flush=True)
+    if name == "outside_slow":
+        time.sleep(6)
+        with torch.cuda.stream(others):
+            flags.fill_(1)
     if sys.argv[2:] == ["item"]:
         print(out.sum().item())
     torch.cuda.synchronize()

@@ -68,7 +68,8 @@ def by_ptx(
             packed.append(packed_scalar(argument.type, value))
         else:
             raise NotByHandError("a descriptor")
-    packed.append(struct.pack("=Q", table.ctypes.data))
+    for one in (table, shown[HEADER_BYTES:]):
+        packed.append(struct.pack("=Q", one.ctypes.data))
     names = module.function.attributes["arg_names"]
     passed = {n: PassedTensor.of(v) for n, v in zip(names, values, strict=True) if _is_tensor(v)}
     for name in plan.bounds:
@@ -86,7 +87,7 @@ def by_ptx(
         Block(program, packed, memory, where, 32 * lowered.num_warps, lowered.shared_bytes).run()
     expect_shown(plan, table.tobytes(), shown[HEADER_BYTES:].tobytes())
     checked = CheckedLaunch(module.name, 0, launch.grid, passed, launch.arguments)
-    return faults_found(plan, table.tobytes(), checked, launch), values
+    return faults_found(plan, with_flags(plan, table, shown), checked, launch), values
 
 
 def tables_of(plan: ProbePlan) -> tuple[Any, Any]:
@@ -94,6 +95,16 @@ def tables_of(plan: ProbePlan) -> tuple[Any, Any]:
     tables, shown = (np.zeros(HEADER_BYTES + table_bytes(len(plan.sites)), np.uint8) for _ in "12")
     tables[:8] = np.frombuffer(struct.pack("=q", shown.ctypes.data - tables.ctypes.data), np.uint8)
     return tables, shown
+
+
+def with_flags(plan: ProbePlan, table: Any, shown: Any) -> bytes:
+    """The table as the host reads it: flags are in what it saw alone."""
+    for site in plan.sites:
+        if site.is_recomputed:
+            at = site.number * SLOT_BYTES
+            assert not table[at : at + SLOT_BYTES].any()
+            table[at : at + SLOT_BYTES] = shown[HEADER_BYTES + at :][:SLOT_BYTES]
+    return bytes(table)
 
 
 def expect_shown(plan: ProbePlan, table: bytes, shown: bytes) -> None:

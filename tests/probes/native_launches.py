@@ -102,7 +102,7 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
         else:
             assert isinstance(argument.type, ScalarType)
             packed.append(packed_scalar(argument.type, value))
-    packed.append(struct.pack("=Q", table.data_ptr()))
+    packed += [struct.pack("=Q", table.data_ptr())] * 2
     passed = {
         name: PassedTensor.of(given)._replace(address=value.data_ptr())
         for name, given, value in zip(names, launch.values, values, strict=True)

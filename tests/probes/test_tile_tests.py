@@ -161,7 +161,7 @@ def test_no_tile_is_known_by_a_product_that_wraps(factor, is_held):
     x = BASE
     known = {"%arg0": x, "%arg1": factor, "%arg2": 0}
     # At 32 bits, four times 2**30 is 0, and four times 2**31 - 1 is -4.
-    found = _holds(_scattered, known | _passed(3, x, x + 4 * 4096, x))
+    found = _holds(_scattered, known | _passed(4, x, x + 4 * 4096, x))
     assert found == is_held
 
 
@@ -201,7 +201,7 @@ def test_a_test_of_flat_tiles_holds_where_they_lie_inside(seed):
         offsets = [signed(start + at, 32) for at in range(BLOCK)]
         inside = _lies_inside(x, offsets, x, x_end) and _lies_inside(y, offsets, y, y_end)
         parameters = {"%arg0": x, "%arg1": y, "%arg2": 1 << 20, "%arg3": 0, "ctaid.x": program}
-        ends = _passed(4, x, x_end, x) | _passed(7, y, y_end, y)
+        ends = _passed(5, x, x_end, x) | _passed(8, y, y_end, y)
         found = _holds(_moved, parameters | ends)
         # LLVM may compute in 64 bits what wraps; more elements than MOST_ELEMENTS are not passed.
         is_far = MOST_ELEMENTS in offsets or start != program * BLOCK
@@ -223,7 +223,7 @@ def test_a_test_of_rows_holds_where_they_lie_inside(seed):
         y_offsets = [program * BLOCK + at for at in range(BLOCK)]
         inside = _lies_inside(x, x_offsets, x, x_end) and _lies_inside(y, y_offsets, y, y_end)
         parameters = {"%arg0": x, "%arg1": y, "%arg2": stride, "%arg3": 0, "ctaid.x": program}
-        ends = _passed(4, x, x_end, x) | _passed(7, y, y_end, y)
+        ends = _passed(5, x, x_end, x) | _passed(8, y, y_end, y)
         found = _holds(_rows, parameters | ends)
         # What is as far behind as 2**31 elements is not looked at as a tile.
         is_far = max(map(abs, (*x_offsets, *y_offsets))) >= MOST_ELEMENTS
@@ -257,7 +257,7 @@ def test_a_test_by_addresses_holds_where_tiles_lie_inside(seed):
             x, [program * stride + at for at in range(BLOCK)], x_first, x_end
         ) and _lies_inside(y, [program * BLOCK + at for at in range(BLOCK)], y_first, y_end)
         parameters = {"%arg0": x, "%arg1": y, "%arg2": stride, "%arg3": 0, "ctaid.x": program}
-        ends = _passed(4, x_first, x_end, x) | _passed(7, y_first, y_end, y)
+        ends = _passed(5, x_first, x_end, x) | _passed(8, y_first, y_end, y)
         found = _holds(_retyped_rows, parameters | ends)
         assert found == inside, (program, parameters, ends)
         seen.add(found)

@@ -357,11 +357,12 @@ def test_a_failed_launch_is_tried_once_more():
 
 def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
     x = pointer_type(dtypes.float32)
-    probes = SimpleNamespace(bounds=("x", "pair.0"), takes_table=True, watches=())
+    plan = {"bounds": ("x", "pair.0"), "takes_table": True, "watches": (), "timeline": None}
+    probes = SimpleNamespace(**plan)
     binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=16, probes=probes)
     slots = kernel_slots(("x", "pair"), (x, (x, dtypes.int32)), binary)
     assert [slot.name for slot in slots[3:]] == [
-        "workspace", "probe table",
+        "workspace", "probe table", "shown table",
         "begin of x", "end of x", "elements of x",
         "begin of pair.0", "end of pair.0", "elements of pair.0",
     ]  # fmt: skip
@@ -379,8 +380,8 @@ def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
         0,
         tensor.data_ptr(),
         (tensor, 3),
-        (64, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1),
+        (64, 72, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1),
     )
     ((_, _, values),) = fake.launches
     numbers = [int.from_bytes(value, "little") for value in values[3:]]
-    assert numbers == [7, 64, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1]
+    assert numbers == [7, 64, 72, 100, 200, 25, 300, (1 << 63) - 1, (1 << 31) - 1]

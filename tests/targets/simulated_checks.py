@@ -27,7 +27,11 @@ class SimulatedTable:
     content: bytes = b""
     has_ended: bool = False
     seen: bytes = b""
-    shown: tuple[int, int, int] = (0, 0, 0)
+    header: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def shown(self) -> int:
+        return self.address
 
     @property
     def behind(self) -> int:
@@ -69,7 +73,7 @@ class SimulatedMemory:
         return table.content
 
     def show(self, table: SimulatedTable, launch: int, number: int, sites: int) -> None:
-        table.shown = (launch, number, sites)
+        table.header = (launch, number, sites)
 
     def seen(self, table: SimulatedTable) -> bytes:
         return table.seen or bytes(table.size_bytes)
@@ -141,7 +145,7 @@ class CheckedPrinter(PrinterPlatform):
 
         def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
             if plan is not None:
-                *arguments, (address, *bounds) = arguments
+                *arguments, (address, _, *bounds) = arguments
                 self.bounds.append(tuple(bounds))
                 if self.finds is not None:
                     self.memory.tables[address].content = self.finds(plan, tuple(bounds))

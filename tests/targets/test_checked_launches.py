@@ -288,13 +288,13 @@ def test_what_the_host_saw_of_a_launch_that_does_not_end_is_reported(printer, re
     printer.memory.holds = True
     make_kernel()[(2,)](x, x, 128, BLOCK=64)
     (table,) = printer.memory.tables.values()
-    launch, number, sites = table.shown
+    launch, number, sites = table.header
     (plan,) = CHECKED._plans.values()
     assert (number, sites) == (1, len(plan.sites))
     table.seen = bad_store_of(plan)
     if ends == "never":
         CHECKED.report_unfinished()
-        assert table.shown == (0, 0, 0)
+        assert table.header == (0, 0, 0)
     else:
         printer.memory.fails = True
         CHECKED.conclude()

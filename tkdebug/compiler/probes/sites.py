@@ -138,8 +138,8 @@ class ProbePlan:
 
     @property
     def watch_places(self) -> tuple[int, int]:
-        """Where the counters and records stand behind the table's address and the bounds."""
-        first = 1 + PLACES * len(self.bounds)
+        """Where the counters and records stand behind the table's addresses and the bounds."""
+        first = 2 + PLACES * len(self.bounds)
         return first, first + 1
 
     @property

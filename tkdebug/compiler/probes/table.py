@@ -5,11 +5,12 @@ first time that it came to the site, the least element. Those fields are written
 taken, so that they are of one report. An address is kept as it was computed, and as no lane goes
 there, it may be anything.
 
-Of a site whose bad elements the host finds, the slot only says that there are some: `count` is 1.
-
 Counting is cheap in the device's memory alone. So that the host sees what a kernel has found while
 it runs, whoever changes an example copies its slot to mapped memory, too; a header before the first
 slot says where that is (`tkdebug.running_faults`).
+
+Of a site whose bad elements the host finds, the slot only says that there are some: `count` is 1.
+That is written to the mapped memory alone.
 """
 
 from __future__ import annotations

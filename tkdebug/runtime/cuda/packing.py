@@ -123,7 +123,7 @@ def kernel_slots(
     if binary.workspace_bytes:
         slots.append(Slot(WORKSPACE, _ADDRESS, f"{WORKSPACE}.data_ptr()"))
     if binary.probes is not None and binary.probes.takes_table:
-        slots += _probe_slots(binary.probes.bounds)
+        slots += _probe_slots(binary.probes)
     return slots
 
 
@@ -140,11 +140,13 @@ def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
     return Slot(f"tensor map of {base.name}", _TENSOR_MAP, expression, made_map=made)
 
 
-def _probe_slots(bounds: Sequence[str]) -> Iterator[Slot]:
-    """Of a checked kernel: its table, then what it takes of each of these tensors."""
+def _probe_slots(plan: ProbePlan) -> Iterator[Slot]:
+    """Of a checked kernel: its table, what the host sees of it, what it takes of each tensor."""
     yield Slot("probe table", _ADDRESS, f"{PROBES}[0]")
-    for place, name in enumerate(bounds):
-        first = 1 + PLACES * place
+    if plan.timeline is None:
+        yield Slot("shown table", _ADDRESS, f"{PROBES}[1]")
+    for place, name in enumerate(plan.bounds):
+        first = 2 + PLACES * place
         yield Slot(f"begin of {name}", _ADDRESS, f"{PROBES}[{first}]")
         yield Slot(f"end of {name}", _ADDRESS, f"{PROBES}[{first + 1}]")
         yield Slot(f"elements of {name}", _ELEMENTS, f"{PROBES}[{first + 2}]")

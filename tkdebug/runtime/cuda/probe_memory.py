@@ -128,7 +128,8 @@ class _Table:
     Attributes:
         address: on the device.
         size_bytes: what of it is used now.
-        host: address of what the host sees of it, and of its copy at last.
+        shown: what the host sees of it, as the device addresses it.
+        host: address of its copy.
         event: recorded behind the copy.
         behind: address of what the launch reads, behind the table.
         capacity_bytes: of both.
@@ -145,6 +146,7 @@ class _Table:
         "host",
         "is_fresh",
         "memory",
+        "shown",
         "size_bytes",
     )
 
@@ -153,16 +155,17 @@ class _Table:
         self.size_bytes = 0
         self.address = self.behind = address + at + HEADER_BYTES
         self.memory, self._at = memory, at
-        self.host = memory.host + at + HEADER_BYTES
+        self.host = memory.host + at + HEADER_BYTES + capacity_bytes
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
         self.is_fresh = True
-        shown = 0 if memory.address is None else memory.address - address
-        ctypes.c_int64.from_address(memory.host + at).value = shown
+        moved = 0 if memory.address is None else memory.address - address
+        self.shown = self.address + moved
+        ctypes.c_int64.from_address(memory.host + at).value = moved
 
     @property
     def header(self) -> tuple[int, int]:
         """Addresses of the first word on the device and in the host's memory."""
-        return self.address - HEADER_BYTES, self.host - HEADER_BYTES
+        return self.address - HEADER_BYTES, self.memory.host + self._at
 
     def show(self, launch: int, number: int, sites: int) -> None:
         """Say in the host's memory whose it is."""
@@ -171,6 +174,18 @@ class _Table:
     def hide(self) -> None:
         """It is nobody's."""
         erase_header(self.memory.view, self._at)
+
+    def found(self) -> bytes:
+        """What the launch left; what the host saw is zero again."""
+        first, size = self._at + HEADER_BYTES, self.size_bytes
+        copied, shown = ctypes.string_at(self.host, size), bytes(self.memory.view[first:][:size])
+        if shown.count(0) == size:
+            return copied
+        ctypes.memset(self.memory.host + first, 0, size)
+        slots = range(0, size, SLOT_BYTES)
+        parts = [(copied[at : at + SLOT_BYTES], shown[at : at + SLOT_BYTES]) for at in slots]
+        # Flags are in what was shown alone.
+        return b"".join(one if one.count(0) != len(one) else other for one, other in parts)
 
     def seen(self) -> bytes:
         """What the host sees now; of a slot that changes all the time nothing."""
@@ -263,7 +278,8 @@ class CudaProbeMemory:
             # Allocating is forbidden while some thread captures, but for one that is relaxed.
             self._calls.exchange_capture_mode(ctypes.addressof(mode))
             try:
-                stride = HEADER_BYTES + capacity_bytes
+                # Of the host's memory the second half is for copies; of the device's it is unused.
+                stride = HEADER_BYTES + 2 * capacity_bytes
                 size = stride * _MADE_TOGETHER
                 address = int(driver_api.call("cuMemAlloc", size))
                 memory = _HostMemory(size, bool(self._device.maps_host_memory))
@@ -307,11 +323,8 @@ class CudaProbeMemory:
             return None
         if status:
             raise driver_api.cuda_error(status, "what a checked launch found")
-        found = ctypes.string_at(table.host, table.size_bytes)
+        found = table.found()
         table.hide()
-        if found.count(0) != len(found):
-            # The next launch's kernel writes there only what it finds.
-            ctypes.memset(table.host, 0, table.size_bytes)
         self._give_back(table)
         return found
 

@@ -83,6 +83,11 @@ class ProbeTable(Protocol):
         ...
 
     @property
+    def shown(self) -> int:
+        """Of what the host sees of it while the launch runs; `address` where it sees nothing."""
+        ...
+
+    @property
     def behind(self) -> int:
         """Where what was put behind it begins, a multiple of 16."""
         ...

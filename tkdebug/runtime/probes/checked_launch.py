@@ -172,7 +172,11 @@ class CheckedLaunch:
         assert plan is not None
         size_bytes = 0 if self._known is None else len(self._known.packed)
         there = self._table.behind, self._table.behind + size_bytes
-        probes = (self._table.address, *self._arguments.bounds(plan.bounds, there))
+        probes = (
+            self._table.address,
+            self._table.shown,
+            *self._arguments.bounds(plan.bounds, there),
+        )
         if self._records is not None:
             counters = self._table.address + CheckedBuild.of(plan).counters
             probes = (*probes, counters, self._records.address)

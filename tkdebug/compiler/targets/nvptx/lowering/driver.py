@@ -15,6 +15,7 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_place
 from tkdebug.compiler.targets.nvptx.lowering.probed import (
     BOUND_PARAMETERS,
     TABLE_PARAMETER,
+    TABLE_PARAMETERS,
     begin,
     lower_body,
 )
@@ -53,7 +54,7 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     if function.timeline:
         parameters.append(TABLE_PARAMETER)
     elif function.probe_sites:
-        parameters += [TABLE_PARAMETER, *BOUND_PARAMETERS * len(function.probe_bounds)]
+        parameters += [*TABLE_PARAMETERS, *BOUND_PARAMETERS * len(function.probe_bounds)]
     fuses = function.fp_fusion
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from tkdebug.compiler.targets.nvptx.lowering.probes.access import TestedAccess
     from tkdebug.compiler.targets.nvptx.lowering.probes.loops import CarriedReaches
 
-# Parameters of checked kernels: the table's address, and what is passed of a tensor.
+# Parameters of checked kernels: the table's address, that of what the host sees of it, and what is
+# passed of a tensor.
 TABLE_PARAMETER = "ptr addrspace(1) align 64"
+TABLE_PARAMETERS = (TABLE_PARAMETER, TABLE_PARAMETER)
 BOUND_PARAMETERS = ("i64", "i64", "i32")
 
 

@@ -48,14 +48,14 @@ class Probes:
     Args:
         function: the `tt.func`.
         ctx: the kernel on its way to LLVM IR.
-        parameters: the table, then what is passed of each tensor.
+        parameters: the table, what the host sees of it, then what is passed of each tensor.
     """
 
     def __init__(self, function: Operation, ctx: Lowering, parameters: Sequence[LLVMValue]) -> None:
         self._ctx = ctx
         self._sites = probe_sites(function)
-        self._table, *passed = parameters
-        self._table_address: LLVMValue | None = None
+        self._table, self._shown, *passed = parameters
+        self._addresses: dict[bool, LLVMValue] = {}
         of_each = zip(*(passed[part::PLACES] for part in range(PLACES)), strict=True)
         self._ends: dict[str, tuple[LLVMValue, LLVMValue]] = {}
         self._elements: dict[str, LLVMValue] = {}
@@ -142,12 +142,18 @@ class Probes:
         """Where a site reports to."""
         return self._ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
 
-    def place(self, site: ProbeSite) -> tuple[LLVMValue, int]:
-        """An address, i64, and how far behind it the site's slot is: PTX adds constants itself."""
-        if self._table_address is None:
+    def place(self, site: ProbeSite, *, shown: bool = False) -> tuple[LLVMValue, int]:
+        """An address, i64, and how far behind it the site's slot is: PTX adds constants itself.
+
+        Args:
+            site: whose.
+            shown: the slot that the host sees, not the one that counts.
+        """
+        if shown not in self._addresses:
+            first = self._shown if shown else self._table
             with self._ctx.emit.in_entry():
-                self._table_address = self._ctx.emit.cast("ptrtoint", self._table, "i64")
-        return self._table_address, site.number * table.SLOT_BYTES
+                self._addresses[shown] = self._ctx.emit.cast("ptrtoint", first, "i64")
+        return self._addresses[shown], site.number * table.SLOT_BYTES
 
     def note_test(self, site: ProbeSite, test: str) -> None:
         """A copy of a site is tested so; of several copies, the costliest test counts."""

@@ -50,8 +50,9 @@ class Tally:
 def flag(ctx: Lowering, site: ProbeSite, is_bad: LLVMValue) -> None:
     """Say of a site that this program has bad elements there, where this thread has any."""
     assert ctx.probes is not None
-    slot = ctx.emit.cast("ptrtoint", ctx.probes.slot(site), "i64")
-    ctx.emit.asm(at_site(FLAG, site.number), "l,b,~{memory}", "void", (slot, is_bad))
+    address, offset = ctx.probes.place(site, shown=True)
+    slot = ctx.emit.binary("add", address, integer("i64", offset))
+    ctx.emit.asm(FLAG, "l,b,~{memory}", "void", (slot, is_bad))
 
 
 def report(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.probes import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
@@ -19,7 +20,6 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     tile_is_whole,
 )
 from tkdebug.compiler.targets.nvptx.lowering.probes.group_places import group_places
-from tkdebug.compiler.targets.nvptx.lowering.probes.routine import FLAG_LINES, at_site
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
@@ -139,13 +139,9 @@ class TwoWays:
             far(group)
         text.put(*end)
         if access.site.is_recomputed:
-            address, offset = self._probes.place(access.site)
-            text.put("setp.ne.u32 b, bad, 0;", "{", ".reg .b64 slot, one, t;")
-            text.put(f"add.u64 slot, {text.use(address)}, {offset};")
-            for line in FLAG_LINES:
-                flagged = at_site(line, access.site.number)
-                text.put(flagged.replace("$0", "slot").replace("$1", "b"))
-            text.put("}")
+            address, offset = self._probes.place(access.site, shown=True)
+            flag = f"[{text.use(address)}+{offset + table.COUNT}]"
+            text.put("setp.ne.u32 b, bad, 0;", f"@b st.relaxed.sys.global.u32 {flag}, bad;")
         if self.whole is not None and not self._is_ahead:
             # Behind the other way: before a branch, ptxas turns masks into branches, too.
             text.put("bra.uni DONE;", "NEAR:")
