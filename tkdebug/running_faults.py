@@ -109,6 +109,11 @@ class Shown:
         self._known: list[SharedTables | CheckedKernel] = []
         self._watchers: list[Callable[[SharedTables | CheckedKernel], None]] = []
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody looks."""
+        return bool(self._watchers)
+
     def put(self, one: SharedTables | CheckedKernel) -> None:
         """It is there from now on."""
         with self._lock:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tkdebug.cli.statuses import FAULT_STATUS
 from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
 
@@ -165,7 +166,7 @@ def test_faults_of_a_kernel_are_in_the_session_while_it_runs(tmp_path):
         assert not reported
         assert seen[BY_LOAD].fault.program_id in {(0, 0, 0), (1, 0, 0), (2, 0, 0)}
         assert "while its launch runs" in seen[BY_MASK].fault.message
-        assert script.wait(30) == 1
+        assert script.wait(30) == FAULT_STATUS
     finally:
         script.kill()
     with Session.open(path) as session:

@@ -75,6 +75,9 @@ class SimulatedMemory:
     def show(self, table: SimulatedTable, launch: int, number: int, sites: int) -> None:
         table.header = (launch, number, sites)
 
+    def hide(self, table: SimulatedTable) -> None:
+        table.header = (0, 0, 0)
+
     def seen(self, table: SimulatedTable) -> bytes:
         return table.seen or bytes(table.size_bytes)
 

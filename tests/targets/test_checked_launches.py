@@ -25,6 +25,7 @@ from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.probes import closer_look
+from tkdebug.running_faults import SHOWN
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench
@@ -285,8 +286,10 @@ def bad_store_of(plan):
 
 @pytest.mark.parametrize("ends", ["by failing", "never"])
 def test_what_the_host_saw_of_a_launch_that_does_not_end_is_reported(printer, reported, x, ends):
+    SHOWN.watch(watcher := [].append)
     printer.memory.holds = True
     make_kernel()[(2,)](x, x, 128, BLOCK=64)
+    SHOWN.unwatch(watcher)
     (table,) = printer.memory.tables.values()
     launch, number, sites = table.header
     (plan,) = CHECKED._plans.values()

@@ -139,6 +139,7 @@ class _Table:
 
     __slots__ = (
         "_at",
+        "_is_shown",
         "address",
         "behind",
         "capacity_bytes",
@@ -155,9 +156,10 @@ class _Table:
         self.size_bytes = 0
         self.address = self.behind = address + at + HEADER_BYTES
         self.memory, self._at = memory, at
-        self.host = memory.host + at + HEADER_BYTES + capacity_bytes
+        self.host = memory.host + at + HEADER_BYTES
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
         self.is_fresh = True
+        self._is_shown = False
         moved = 0 if memory.address is None else memory.address - address
         self.shown = self.address + moved
         ctypes.c_int64.from_address(memory.host + at).value = moved
@@ -167,22 +169,35 @@ class _Table:
         """Addresses of the first word on the device and in the host's memory."""
         return self.address - HEADER_BYTES, self.memory.host + self._at
 
+    def resize(self, size_bytes: int) -> None:
+        """Use so many bytes; the copy comes right behind what the host sees."""
+        self.size_bytes = size_bytes
+        self.host = self.memory.host + self._at + HEADER_BYTES + self._shown_bytes
+
+    @property
+    def _shown_bytes(self) -> int:
+        return -(-self.size_bytes // SLOT_BYTES) * SLOT_BYTES
+
     def show(self, launch: int, number: int, sites: int) -> None:
         """Say in the host's memory whose it is."""
         write_header(self.memory.view, self._at, launch, number, sites)
+        self._is_shown = True
 
     def hide(self) -> None:
         """It is nobody's."""
-        erase_header(self.memory.view, self._at)
+        if self._is_shown:
+            erase_header(self.memory.view, self._at)
+            self._is_shown = False
 
     def found(self) -> bytes:
         """What the launch left; what the host saw is zero again."""
-        first, size = self._at + HEADER_BYTES, self.size_bytes
-        copied, shown = ctypes.string_at(self.host, size), bytes(self.memory.view[first:][:size])
+        first, size = self.memory.host + self._at + HEADER_BYTES, self._shown_bytes
+        both = ctypes.string_at(first, size + self.size_bytes)
+        shown, copied = both[:size], both[size:]
         if shown.count(0) == size:
             return copied
-        ctypes.memset(self.memory.host + first, 0, size)
-        slots = range(0, size, SLOT_BYTES)
+        ctypes.memset(first, 0, size)
+        slots = range(0, self.size_bytes, SLOT_BYTES)
         parts = [(copied[at : at + SLOT_BYTES], shown[at : at + SLOT_BYTES]) for at in slots]
         # Flags are in what was shown alone.
         return b"".join(one if one.count(0) != len(one) else other for one, other in parts)
@@ -240,7 +255,8 @@ class CudaProbeMemory:
         table = self._take(offset + len(behind))
         if table is None:
             return None
-        table.size_bytes, table.behind = size_bytes, table.address + offset
+        table.resize(size_bytes)
+        table.behind = table.address + offset
         if table.is_fresh:
             there, here = table.header
             self._do("cuMemcpyHtoDAsync", self._calls.fill, there, here, _WORD_BYTES, stream)
@@ -295,6 +311,11 @@ class CudaProbeMemory:
         """Say whose the table is to whoever looks at it while the launch runs."""
         assert isinstance(table, _Table)
         table.show(launch, number, sites)
+
+    def hide(self, table: ProbeTable) -> None:
+        """Say that the table is nobody's."""
+        assert isinstance(table, _Table)
+        table.hide()
 
     def seen(self, table: ProbeTable) -> bytes:
         """What the launch has found so far, as far as the host sees it; asks nothing of the GPU."""

@@ -158,6 +158,10 @@ class ProbeMemory(Protocol):
         """
         ...
 
+    def hide(self, table: ProbeTable) -> None:
+        """Have nobody look at the table any more."""
+        ...
+
     def seen(self, table: ProbeTable) -> bytes:
         """What the host sees now of what the launch has found; asks nothing of the device."""
         ...

@@ -121,7 +121,8 @@ class CheckedLaunches:
             with self._counting:
                 number = self._numbers[id(plan)] = len(self._numbers) + 1
             SHOWN.put(CheckedKernel(number, pending.kernel, plan.site_texts))
-        pending.memory.show(pending.table, pending.launch_id, number, len(plan.sites))
+        if number and SHOWN.is_watched:
+            pending.memory.show(pending.table, pending.launch_id, number, len(plan.sites))
 
     def add_captured(self) -> None:
         """Count a launch that became part of a graph, and so was not checked."""
@@ -191,7 +192,7 @@ class CheckedLaunches:
         """Report what the host has seen of a launch, of which no more will be known."""
         seen = pending.memory.seen(pending.table)[: table_bytes(len(pending.plan.sites))]
         # Nobody else needs to look at it.
-        pending.memory.show(pending.table, 0, 0, 0)
+        pending.memory.hide(pending.table)
         if seen.count(0) != len(seen):
             self._report(pending, seen, may_look=False)
 
