@@ -246,3 +246,27 @@ def test_gpu_that_maps_no_memory_shows_nothing(driver):
     table = memory.begin(64, STREAM)
     assert ctypes.c_int64.from_address(table.address - HEADER_BYTES).value == 0
     assert memory.seen(table) == bytes(64)
+
+
+def test_flags_that_the_host_saw_are_in_what_is_read_and_counters_behind_stay(driver, memory):
+    table = memory.begin(2 * 64 + 24, STREAM)
+    flag = Report.flagged(1).packed()
+    ctypes.memmove(table.shown + 64, flag, 64)
+    ctypes.memmove(table.address + 128 + 8, (5).to_bytes(8, "little"), 8)
+    memory.end(table, STREAM)
+    wanted = bytes(64) + flag + bytes(8) + b"\5" + bytes(15)
+    assert memory.read(table, wait=True) == wanted
+    again = memory.begin(2 * 64 + 24, STREAM)
+    assert again is table
+    memory.end(again, STREAM)
+    ctypes.memset(again.address, 0, 2 * 64 + 24)
+    assert memory.read(again, wait=True) == bytes(2 * 64 + 24)
+
+
+def test_reports_with_counters_behind_of_which_none_counted(driver, memory):
+    table = memory.begin(64 + 24, STREAM)
+    found = Report(0, 5, 4, 0, 0, 0, 5).packed()
+    for place in (table.address, table.shown):
+        ctypes.memmove(place, found, 64)
+    memory.end(table, STREAM)
+    assert memory.read(table, wait=True) == found + bytes(24)

@@ -193,8 +193,8 @@ class _Table:
         """What the launch left; what the host saw is zero again."""
         first, size = self.memory.host + self._at + HEADER_BYTES, self._shown_bytes
         both = ctypes.string_at(first, size + self.size_bytes)
-        shown, copied = both[:size], both[size:]
-        if shown.count(0) == size:
+        shown, copied = both[: self.size_bytes], both[size:]
+        if shown.count(0) == len(shown):
             return copied
         ctypes.memset(first, 0, size)
         slots = range(0, self.size_bytes, SLOT_BYTES)

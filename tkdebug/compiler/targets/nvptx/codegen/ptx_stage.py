@@ -57,8 +57,9 @@ _WORTH_IT = 0.93
 _NO_DIFFERENCE, _WORTH_IT_ALONE = 1.05, 0.6
 # The least share of its registers that a kernel is to keep for one more block.
 _KEPT_REGISTERS = 7 / 8
-# The same of one with checks, and the most bytes that it may store and load for it.
-_KEPT_WITH_CHECKS, _SPILLED_AROUND_LOOPS = 4 / 5, 96
+# The same of one with checks, where one block fits and where more do, and the most bytes that it
+# may store and load for it.
+_KEPT_FOR_TWO, _KEPT_WITH_CHECKS, _SPILLED_AROUND_LOOPS = 7 / 10, 4 / 5, 128
 # Of kernels with dots one more block is looked for beside so many; each takes a run of ptxas.
 _FEW_BLOCKS = 3
 _DOTS = re.compile(rb"\b(?:wg)?mma\.")
@@ -220,7 +221,8 @@ def _with_one_more_block(
     blocks = occupancy(_target(options), int(threads[2]), used, shared_bytes).blocks
     if blocks != 1 and (blocks > _FEW_BLOCKS or _DOTS.search(ptx) is None):
         return cubin, log
-    tighter = _for_one_more_block(ptx, log, options, shared_bytes, _KEPT_WITH_CHECKS)
+    kept_share = _KEPT_FOR_TWO if blocks == 1 else _KEPT_WITH_CHECKS
+    tighter = _for_one_more_block(ptx, log, options, shared_bytes, kept_share)
     if tighter is None:
         return cubin, log
     try:
