@@ -184,6 +184,13 @@ def shared(memory):
     SHOWN.unwatch(given.append)
 
 
+def raises(error):
+    def fail(*arguments):
+        raise error
+
+    return fail
+
+
 def write_slot(table, site, slot, version=2):
     """What a kernel does: into the device's memory, and into the host's by the header."""
     address = table.address + 64 * site
@@ -232,8 +239,11 @@ def test_table_of_a_launch_that_was_read_is_nobodys_and_empty(memory, shared, en
     assert shared() == []
 
 
-def test_memory_that_cannot_be_shared_is_seen_by_this_process(driver, memory):
-    driver.can_register = False
+@pytest.mark.parametrize("why", ["the driver", "the system"])
+def test_memory_that_cannot_be_shared_is_seen_by_this_process(driver, memory, monkeypatch, why):
+    driver.can_register = why == "the system"
+    if driver.can_register:
+        monkeypatch.setattr(os, "memfd_create", raises(OSError("not permitted")))
     table = memory.begin(64, STREAM)
     memory.show(table, 7, 3, 1)
     write_slot(table, 0, Report(0, 5, 4, 0, 0, 0, 5).packed())
@@ -270,3 +280,14 @@ def test_reports_with_counters_behind_of_which_none_counted(driver, memory):
         ctypes.memmove(place, found, 64)
     memory.end(table, STREAM)
     assert memory.read(table, wait=True) == found + bytes(24)
+
+
+def test_large_tables_have_no_sites_and_are_not_shown(driver, memory):
+    size = 1 << 20
+    table = memory.begin(size, STREAM)
+    assert table.shown == table.address
+    ctypes.memset(table.address, 7, size)
+    memory.end(table, STREAM)
+    assert memory.read(table, wait=True) == b"\7" * size
+    assert [name for name, _ in driver.allocated] == ["cuMemAlloc", "cuMemHostAlloc"]
+    assert driver.allocated[1][1] < 33 * size

@@ -9,6 +9,7 @@ Invariants: nothing here waits unless asked to; a table is used again when it ha
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -43,6 +44,8 @@ _NO_TIMING = 2
 _DEVICE_MAP = 2
 _PORTABLE_MAP = 3
 _WORD_BYTES = 8
+# Larger tables have no sites, but readings of clocks.
+_MOST_SHOWN = 1 << 18
 # Launches whose records were not read yet.
 MOST_RECORDS = 8
 # CUstream_flags (cuda.h).
@@ -97,7 +100,8 @@ class _HostMemory:
         self.descriptor = -1
         self.address: int | None = None
         if is_mapped and hasattr(os, "memfd_create"):
-            self._share(size_bytes)
+            with contextlib.suppress(OSError, TkError):
+                self._share(size_bytes)
         if self.address is None:
             self.host = int(
                 driver_api.call("cuMemHostAlloc", size_bytes, _DEVICE_MAP if is_mapped else 0)
@@ -108,17 +112,17 @@ class _HostMemory:
 
     def _share(self, size_bytes: int) -> None:
         descriptor = os.memfd_create("tkdebug-tables", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, size_bytes)
-        memory = mmap.mmap(descriptor, size_bytes)
-        host = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         try:
+            os.ftruncate(descriptor, size_bytes)
+            memory = mmap.mmap(descriptor, size_bytes)
+            host = ctypes.addressof(ctypes.c_char.from_buffer(memory))
             driver_api.call("cuMemHostRegister", host, size_bytes, _PORTABLE_MAP)
+            # Python would unmap it when the interpreter ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
             address = int(driver_api.call("cuMemHostGetDevicePointer", host, 0))
-        except TkError:
+        except BaseException:
             os.close(descriptor)
-            return
-        # Python would unmap it when the interpreter ends.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+            raise
         self.host, self.address, self.descriptor = host, address, descriptor
 
 
@@ -154,13 +158,13 @@ class _Table:
     def __init__(self, address: int, memory: _HostMemory, at: int, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
         self.size_bytes = 0
-        self.address = self.behind = address + at + HEADER_BYTES
+        self.address = self.behind = address + HEADER_BYTES
         self.memory, self._at = memory, at
         self.host = memory.host + at + HEADER_BYTES
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
         self.is_fresh = True
         self._is_shown = False
-        moved = 0 if memory.address is None else memory.address - address
+        moved = 0 if memory.address is None else memory.address + at - address
         self.shown = self.address + moved
         ctypes.c_int64.from_address(memory.host + at).value = moved
 
@@ -176,6 +180,8 @@ class _Table:
 
     @property
     def _shown_bytes(self) -> int:
+        if self.memory.address is None:
+            return 0
         return -(-self.size_bytes // SLOT_BYTES) * SLOT_BYTES
 
     def show(self, launch: int, number: int, sites: int) -> None:
@@ -193,7 +199,7 @@ class _Table:
         """What the launch left; what the host saw is zero again."""
         first, size = self.memory.host + self._at + HEADER_BYTES, self._shown_bytes
         both = ctypes.string_at(first, size + self.size_bytes)
-        shown, copied = both[: self.size_bytes], both[size:]
+        shown, copied = both[: min(size, self.size_bytes)], both[size:]
         if shown.count(0) == len(shown):
             return copied
         ctypes.memset(first, 0, size)
@@ -205,7 +211,8 @@ class _Table:
     def seen(self) -> bytes:
         """What the host sees now; of a slot that changes all the time nothing."""
         first = self._at + HEADER_BYTES
-        places = range(first, first + self.size_bytes // SLOT_BYTES * SLOT_BYTES, SLOT_BYTES)
+        shown_bytes = min(self._shown_bytes, self.size_bytes) // SLOT_BYTES * SLOT_BYTES
+        places = range(first, first + shown_bytes, SLOT_BYTES)
         empty = bytes(SLOT_BYTES)
         slots = [consistent_slot(self.memory.view, place) or empty for place in places]
         return b"".join(slots).ljust(self.size_bytes, b"\0")
@@ -294,13 +301,16 @@ class CudaProbeMemory:
             # Allocating is forbidden while some thread captures, but for one that is relaxed.
             self._calls.exchange_capture_mode(ctypes.addressof(mode))
             try:
-                # Of the host's memory the second half is for copies; of the device's it is unused.
-                stride = HEADER_BYTES + 2 * capacity_bytes
-                size = stride * _MADE_TOGETHER
-                address = int(driver_api.call("cuMemAlloc", size))
-                memory = _HostMemory(size, bool(self._device.maps_host_memory))
-                places = range(0, size, stride)
-                tables = [_Table(address, memory, at, capacity_bytes) for at in places]
+                is_mapped = bool(self._device.maps_host_memory) and capacity_bytes <= _MOST_SHOWN
+                # What the host sees, and behind it a copy.
+                stride = HEADER_BYTES + (1 + is_mapped) * capacity_bytes
+                there = HEADER_BYTES + capacity_bytes
+                address = int(driver_api.call("cuMemAlloc", there * _MADE_TOGETHER))
+                memory = _HostMemory(stride * _MADE_TOGETHER, is_mapped)
+                tables = [
+                    _Table(address + place * there, memory, place * stride, capacity_bytes)
+                    for place in range(_MADE_TOGETHER)
+                ]
             finally:
                 self._calls.exchange_capture_mode(ctypes.addressof(mode))
         if memory.descriptor >= 0:
