@@ -481,7 +481,6 @@ TABLES: tuple[type, ...] = (
     AutotuneChoice,
     Output,
     Progress,
-    RunningFault,
     ActivityBatch,
     LostActivities,
     GpuState,

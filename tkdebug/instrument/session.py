@@ -342,6 +342,8 @@ class Session:
 
     def running_faults(self) -> tuple[FaultGroup, ...]:
         """What native launches that have not ended have found so far."""
+        if not self._query(lambda: self._has_table(table_of(RunningFault).name)):
+            return ()
         found = self._found(RunningFault, "ORDER BY launch_id, site LIMIT ?", MAX_PAGE_ROWS)
         groups: dict[FaultKey, FaultGroup] = {}
         for one in found:

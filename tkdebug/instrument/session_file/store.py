@@ -425,6 +425,8 @@ class SessionStore:
     def _write_seen(self, events: Sequence[SeenFaults]) -> None:
         """Only what is seen now is kept."""
         for event in events[-1:]:
+            table = self._tables.known(RunningFault)
+            self._create(table.name, table.statements)
             self._connection.execute(
                 "DELETE FROM running_faults WHERE process = ?", (self._process,)
             )
