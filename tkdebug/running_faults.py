@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from tkdebug.errors import Frame
-from tkdebug.events import FaultKind
+from tkdebug.events import FaultKind, FaultState
 from tkdebug.forks import renew_after_forks
 
 # A slot, as far as it is read here.
@@ -37,6 +37,7 @@ _ALONE_AT: Final = 8
 _BOTH: Final = struct.Struct("=QQ")
 _VERSION: Final = struct.Struct("=I")
 _MOST_TRIES: Final = 4
+_TOO_MANY: Final = 1 << 63
 
 
 class SiteText(NamedTuple):
@@ -46,11 +47,13 @@ class SiteText(NamedTuple):
         kind: of the faults that it reports.
         frames: its place, outermost first.
         tensor: the parameter, None where it is none.
+        state: of its faults; None where nobody is told of them.
     """
 
     kind: FaultKind
     frames: tuple[Frame, ...]
     tensor: str | None
+    state: FaultState | None = None
 
 
 class CheckedKernel(NamedTuple):
@@ -105,7 +108,7 @@ class Shown:
 
     def renew_locks(self) -> None:
         """A forked child has launched nothing, and its recorder is one of its own."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._known: list[SharedTables | CheckedKernel] = []
         self._watchers: list[Callable[[SharedTables | CheckedKernel], None]] = []
 
@@ -166,7 +169,8 @@ def _sites(view: memoryview, first: int, sites: int) -> Iterator[tuple[int, int,
         if slot is None:
             continue
         count, program = _BOTH.unpack_from(slot)
-        if count or program:
+        # What else the GPU runs may have written there.
+        if (count or program) and max(count, program) < _TOO_MANY:
             yield site, max(1, count), program - 1 if program else None
 
 

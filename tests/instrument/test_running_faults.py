@@ -27,7 +27,9 @@ from tkdebug.running_faults import (
 STRIDE = HEADER_BYTES + 4 * SLOT_BYTES
 FRAME = Frame("kernel.py", 12, "k")
 KERNEL = CheckedKernel(
-    3, "k", (SiteText("oob-load", (FRAME,), "x"), SiteText("oob-store", (FRAME,), None))
+    3,
+    "k",
+    (SiteText("oob-load", (FRAME,), "x", "open"), SiteText("oob-store", (FRAME,), None, "open")),
 )
 
 
@@ -122,3 +124,30 @@ def test_header_that_lies_is_passed_over():
     found = faults.look(is_last=True)
     assert [(one.launch_id, one.site) for one in found.faults] == [(7, 0)]
     assert faults.look(is_last=True) is None
+
+
+def test_sites_nobody_is_told_of_and_numbers_beyond_any_are_passed_over():
+    faults = running.RunningFaults()
+    memory = bytearray(STRIDE)
+    write_header(memoryview(memory), 0, 7, 3, 2)
+    memory[HEADER_BYTES] = memory[HEADER_BYTES + SLOT_BYTES] = 1
+    faults.add_tables(memoryview(memory), STRIDE)
+    silent, told = KERNEL.sites[0]._replace(state=None), KERNEL.sites[1]._replace(state="ignored")
+    faults.add_kernel(KERNEL._replace(sites=(silent, told)))
+    assert [(one.site, one.state) for one in faults.look(is_last=True).faults] == [(1, "ignored")]
+    struct.pack_into("=Q", memory, HEADER_BYTES + SLOT_BYTES, 1 << 63)
+    assert faults.look(is_last=True).faults == ()
+
+
+def test_descriptors_find_their_messages_in_any_order(process, tables):
+    other = Tables()
+    write_header(other.view, 0, 7, 3, 2)
+    other.find(0, 0, Report(0, 5, 3, 0, 0, 0, 5))
+    sent = []
+    send, process.send = process.send, lambda *message: sent.append(message)
+    show(process, tables)
+    process.show_checked(SharedTables(other.descriptor, STRIDE))
+    process.send = send
+    for message in reversed(sent):
+        process.send(*message)
+    assert len(faults_of(process, 1)) == 1

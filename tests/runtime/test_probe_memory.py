@@ -291,3 +291,19 @@ def test_large_tables_have_no_sites_and_are_not_shown(driver, memory):
     assert memory.read(table, wait=True) == b"\7" * size
     assert [name for name, _ in driver.allocated] == ["cuMemAlloc", "cuMemHostAlloc"]
     assert driver.allocated[1][1] < 33 * size
+
+
+@pytest.mark.parametrize("behind", [b"", b"\5" * 128])
+def test_launches_of_more_sites_see_nothing_of_those_before(driver, memory, behind):
+    first = memory.begin(64, STREAM, behind)
+    found = Report(0, 5, 4, 0, 0, 0, 5).packed()
+    for place in (first.address, first.shown):
+        ctypes.memmove(place, found, 64)
+    memory.end(first, STREAM)
+    assert memory.read(first, wait=True) == found
+    for sites in (4, 8, 1):
+        table = memory.begin(64 * sites, STREAM)
+        assert table is first
+        assert memory.seen(table) == bytes(64 * sites)
+        memory.end(table, STREAM)
+        assert memory.read(table, wait=True) == bytes(64 * sites)

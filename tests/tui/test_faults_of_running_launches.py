@@ -22,7 +22,7 @@ def running(path, *faults):
 
 def seen(path, line, program=None, bad=1):
     frame = Frame(str(path.parent / "kernels.py"), line, "softmax")
-    return SeenFault(5, line, "softmax", "oob-atomic", (frame,), "x", program, bad)
+    return SeenFault(5, line, "softmax", "oob-atomic", (frame,), "x", "open", program, bad)
 
 
 async def test_faults_pane_has_them_while_the_launch_runs(tmp_path):

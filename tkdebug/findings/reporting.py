@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.checks import CHECK_NAMES, NO_CHECKS
 from tkdebug.errors import UsageError, instead_of
-from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
+from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault, FaultState
 from tkdebug.findings.comments import is_ignored
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
@@ -41,6 +41,12 @@ def report(fault: Fault, *, is_end: bool = False) -> None:
     judged = _judged(fault, is_end or fault.kind in ENDING_KINDS)
     if judged is not None:
         HOOKS.fault(judged)
+
+
+def state_of(fault: Fault) -> FaultState | None:
+    """The state that a fault of that kind and place has in this run; None where none is reported."""
+    judged = _judged(fault, fault.kind in ENDING_KINDS)
+    return None if judged is None else judged.state
 
 
 def is_checked(kernel: str) -> bool:

@@ -17,6 +17,7 @@ from tkdebug.events import (
     CompilerPass,
     Fault,
     FaultKind,
+    FaultState,
     OpFacts,
     Rewrite,
 )
@@ -348,6 +349,7 @@ class RunningFault:
     kind: Annotated[FaultKind, OPEN]
     frames: Annotated[tuple[Frame, ...], REPEATED]
     tensor: str | None
+    state: Annotated[FaultState, OPEN]
     program: int | None
     count: int
 
@@ -385,6 +387,7 @@ def running_fault(found: RunningFault, launch: Launch | None) -> RecordedFault:
         program_id=None if launch is None else _place_in(launch.grid, found.program),
         tensor=found.tensor,
         count=found.count,
+        state=found.state,
     )
     return Recorded(0, found.process, found.rank, start_ns, fault)
 

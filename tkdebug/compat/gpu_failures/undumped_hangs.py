@@ -60,6 +60,7 @@ class UndumpedHangs:
             # What was asked for while it ran may have no time: nobody knows which one it is now.
             flights = [flight for one in running for flight in one.flights]
             tell(f"the GPU is still busy; the script ends here, with {_named(flights)} in flight")
+            CHECKED.report_unfinished()
             self._run.end_stuck()
         self._has_looked = True
         stuck = [one for one in running if _is_stuck(one)]

@@ -23,7 +23,11 @@ from typing import Any
 
 from tkdebug.events import ArgumentInfo, KernelCompiled
 from tkdebug.instrument.cupti.parsing import RecordError
-from tkdebug.instrument.recording_process.channel import ChannelClosed, channel_pair
+from tkdebug.instrument.recording_process.channel import (
+    DESCRIPTOR_NUMBER,
+    ChannelClosed,
+    channel_pair,
+)
 from tkdebug.instrument.recording_process.encoding import EventEncoder, encoded_options
 from tkdebug.instrument.recording_process.line_tables import LineTables
 from tkdebug.instrument.recording_process.packing import MAX_KEPT
@@ -78,8 +82,7 @@ class RecordingProcess:
         self._is_ready = False
         self._is_done = False
         self._closing = threading.RLock()
-        # Descriptors come in the order of the messages about them.
-        self._showing = threading.RLock()
+        self._numbers_shown = itertools.count(1)
         self._devices: set[int] = set()
         self._refusal: str | None = None
         self._arguments: dict[int, tuple[tuple[ArgumentInfo, ...], int]] = {}
@@ -188,13 +191,15 @@ class RecordingProcess:
         """Hand a descriptor over, and the message that says what it is of."""
         if self.error is not None or self._is_done:
             return
-        with self._showing:
-            try:
-                socket.send_fds(self._descriptors, [b"m"], [descriptor])
-            except OSError as error:
-                self._take_answers()  # where it was killed, that says so
-                self._fail(str(error))
-            self.send(*message)
+        # A signal handler may come between the two, and show something, too.
+        number = next(self._numbers_shown)
+        try:
+            socket.send_fds(self._descriptors, [DESCRIPTOR_NUMBER.pack(number)], [descriptor])
+        except OSError as error:
+            self._take_answers()  # where it was killed, that says so
+            self._fail(str(error))
+        kind, *rest = message
+        self.send(kind, number, *rest)
 
     def _send_line_table(self, kernel_hash: str, text: str) -> None:
         self.send("event", MadeLineTable(kernel_hash, text))

@@ -24,7 +24,12 @@ import time
 from pathlib import Path
 
 from tkdebug.errors import TkError
-from tkdebug.instrument.recording_process.channel import Channel, ChannelClosed, Message
+from tkdebug.instrument.recording_process.channel import (
+    DESCRIPTOR_NUMBER,
+    Channel,
+    ChannelClosed,
+    Message,
+)
 from tkdebug.instrument.recording_process.received import Received
 from tkdebug.instrument.recording_process.ring import RingReader
 from tkdebug.instrument.session_file.lock import SessionLock
@@ -50,6 +55,7 @@ class RecordingEnd:
         self._descriptors = socket.socket(fileno=int(str(settings["descriptors"])))
         self._incoming = Received(self._ask, self._shown_memory)
         self._asked: list[int] = []
+        self._shown: dict[int, int] = {}
         self._is_ended = False
         self._is_gone = False
         self._checkpoint_due_s: float | None = None
@@ -110,9 +116,14 @@ class RecordingEnd:
             self._checkpoint_due_s = time.monotonic() + CHECKPOINT_S
         return bool(messages or launches)
 
-    def _shown_memory(self) -> mmap.mmap:
-        """It was sent before the message that says so."""
-        _, (descriptor,), _, _ = socket.recv_fds(self._descriptors, 1, 1)
+    def _shown_memory(self, number: int) -> mmap.mmap:
+        """The memory of that number, whose descriptor was sent before the message about it."""
+        while number not in self._shown:
+            data, (descriptor,), _, _ = socket.recv_fds(
+                self._descriptors, DESCRIPTOR_NUMBER.size, 1
+            )
+            self._shown[DESCRIPTOR_NUMBER.unpack(data)[0]] = descriptor
+        descriptor = self._shown.pop(number)
         try:
             return mmap.mmap(descriptor, 0)
         finally:

@@ -6,6 +6,7 @@ and for joining CUPTI's records with launches.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,10 +64,10 @@ class Received:
 
     Args:
         ask: sends a message to the script's process.
-        memory: the memory that the script's process shows when it says so.
+        memory: gives the memory that the script's process shows, by its number.
     """
 
-    def __init__(self, ask: Callable[..., None], memory: Callable[[], mmap.mmap]) -> None:
+    def __init__(self, ask: Callable[..., None], memory: Callable[[int], mmap.mmap]) -> None:
         self._ask = ask
         self._memory = memory
         self._lent: mmap.mmap | None = None
@@ -125,9 +126,12 @@ class Received:
             self._version, has_origins = parts
             self._spans = OpSpans() if has_origins else None
         elif kind == "memory":
-            self._lent = self._memory()
+            self._lent = self._memory(parts[0])
         elif kind == "tables":
-            self._running.add_tables(memoryview(self._memory()), parts[0])
+            number, stride_bytes = parts
+            # One that the script has closed, or put another file in the place of, shows nothing.
+            with contextlib.suppress(OSError, ValueError):
+                self._running.add_tables(memoryview(self._memory(number)), stride_bytes)
         elif kind == "checked":
             self._running.add_kernel(parts[0])
         elif kind == "round":

@@ -56,5 +56,9 @@ class RunningFaults:
                 kernel = self._kernels.get(one.number)
                 if kernel is None or one.site >= len(kernel.sites):
                     continue  # its sites are on their way
-                site = kernel.sites[one.site]
-                yield SeenFault(one.launch, one.site, kernel.kernel, *site, one.program, one.bad)
+                kind, frames, tensor, state = kernel.sites[one.site]
+                if state is not None:
+                    place = (kind, frames, tensor, state)
+                    yield SeenFault(
+                        one.launch, one.site, kernel.kernel, *place, one.program, one.bad
+                    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tkdebug.errors import Frame
-from tkdebug.events import ArgumentInfo, FaultKind
+from tkdebug.events import ArgumentInfo, FaultKind, FaultState
 
 
 class LaunchStarted(NamedTuple):
@@ -95,6 +95,7 @@ class SeenFault(NamedTuple):
     kind: FaultKind
     frames: tuple[Frame, ...]
     tensor: str | None
+    state: FaultState
     program: int | None
     bad: int
 

@@ -143,7 +143,9 @@ class _Table:
 
     __slots__ = (
         "_at",
+        "_is_mapped",
         "_is_shown",
+        "_shown_at",
         "address",
         "behind",
         "capacity_bytes",
@@ -160,7 +162,10 @@ class _Table:
         self.size_bytes = 0
         self.address = self.behind = address + HEADER_BYTES
         self.memory, self._at = memory, at
-        self.host = memory.host + at + HEADER_BYTES
+        # A copy lies behind what the host sees, at a place that no launch of more sites is shown.
+        self._shown_at = memory.host + at + HEADER_BYTES
+        self._is_mapped = memory.address is not None
+        self.host = self._shown_at + capacity_bytes * self._is_mapped
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
         self.is_fresh = True
         self._is_shown = False
@@ -172,17 +177,6 @@ class _Table:
     def header(self) -> tuple[int, int]:
         """Addresses of the first word on the device and in the host's memory."""
         return self.address - HEADER_BYTES, self.memory.host + self._at
-
-    def resize(self, size_bytes: int) -> None:
-        """Use so many bytes; the copy comes right behind what the host sees."""
-        self.size_bytes = size_bytes
-        self.host = self.memory.host + self._at + HEADER_BYTES + self._shown_bytes
-
-    @property
-    def _shown_bytes(self) -> int:
-        if self.memory.address is None:
-            return 0
-        return -(-self.size_bytes // SLOT_BYTES) * SLOT_BYTES
 
     def show(self, launch: int, number: int, sites: int) -> None:
         """Say in the host's memory whose it is."""
@@ -197,13 +191,13 @@ class _Table:
 
     def found(self) -> bytes:
         """What the launch left; what the host saw is zero again."""
-        first, size = self.memory.host + self._at + HEADER_BYTES, self._shown_bytes
-        both = ctypes.string_at(first, size + self.size_bytes)
-        shown, copied = both[: min(size, self.size_bytes)], both[size:]
+        size = self.size_bytes
+        copied = ctypes.string_at(self.host, size)
+        shown = ctypes.string_at(self._shown_at, size) if self._is_mapped else b""
         if shown.count(0) == len(shown):
             return copied
-        ctypes.memset(first, 0, size)
-        slots = range(0, self.size_bytes, SLOT_BYTES)
+        ctypes.memset(self._shown_at, 0, size)
+        slots = range(0, size, SLOT_BYTES)
         parts = [(copied[at : at + SLOT_BYTES], shown[at : at + SLOT_BYTES]) for at in slots]
         # Flags are in what was shown alone.
         return b"".join(one if one.count(0) != len(one) else other for one, other in parts)
@@ -211,8 +205,8 @@ class _Table:
     def seen(self) -> bytes:
         """What the host sees now; of a slot that changes all the time nothing."""
         first = self._at + HEADER_BYTES
-        shown_bytes = min(self._shown_bytes, self.size_bytes) // SLOT_BYTES * SLOT_BYTES
-        places = range(first, first + shown_bytes, SLOT_BYTES)
+        count = self.size_bytes // SLOT_BYTES if self._is_mapped else 0
+        places = range(first, first + count * SLOT_BYTES, SLOT_BYTES)
         empty = bytes(SLOT_BYTES)
         slots = [consistent_slot(self.memory.view, place) or empty for place in places]
         return b"".join(slots).ljust(self.size_bytes, b"\0")
@@ -262,8 +256,7 @@ class CudaProbeMemory:
         table = self._take(offset + len(behind))
         if table is None:
             return None
-        table.resize(size_bytes)
-        table.behind = table.address + offset
+        table.size_bytes, table.behind = size_bytes, table.address + offset
         if table.is_fresh:
             there, here = table.header
             self._do("cuMemcpyHtoDAsync", self._calls.fill, there, here, _WORD_BYTES, stream)

@@ -21,14 +21,17 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from tkdebug.compiler.probes.sites import UNWRITTEN
+from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
+from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, access_tests
-from tkdebug.findings.reporting import report
+from tkdebug.findings.reporting import report, state_of
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
-from tkdebug.running_faults import SHOWN, CheckedKernel
+from tkdebug.running_faults import SHOWN, CheckedKernel, SiteText
 from tkdebug.runtime.probes.closer_looks import CloserLooks
 from tkdebug.runtime.probes.native_races import has_log, races
 from tkdebug.runtime.probes.timelines import tell_timelines
@@ -38,7 +41,6 @@ from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbePlan
-    from tkdebug.events import Fault
     from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.instrumentation.measuring import Kernel
@@ -95,6 +97,7 @@ class CheckedLaunches:
         # Builds that were launched: how their accesses are tested is recorded once.
         self._plans: dict[int, ProbePlan] = {}
         self._numbers: dict[int, int] = {}
+        self._reported_unfinished: set[int] = set()
         self._tests = AccessTests()
         self._looks = CloserLooks()
         self._failures: set[str] = set()
@@ -103,25 +106,30 @@ class CheckedLaunches:
 
     def add(self, pending: PendingTable) -> None:
         """Keep a launch that was just made."""
-        self._pending.append(pending)
         with self._counting:
             # Others are made to look at values.
             self._checked += bool(pending.plan.sites) or has_log(pending.plan)
             if id(pending.plan) not in self._plans:
                 self._plans[id(pending.plan)] = pending.plan
                 self._tests += access_tests(pending.plan.tests)
+        # Before another thread can read it, and give its table to somebody else.
         self._show(pending)
+        self._pending.append(pending)
         self._conclude_at_exit()
 
     def _show(self, pending: PendingTable) -> None:
         """Let others see what the launch finds while it runs."""
         plan = pending.plan
+        if not plan.sites:
+            return
         number = self._numbers.get(id(plan), 0)
-        if not number and plan.sites:
+        if not number:
             with self._counting:
-                number = self._numbers[id(plan)] = len(self._numbers) + 1
-            SHOWN.put(CheckedKernel(number, pending.kernel, plan.site_texts))
-        if number and SHOWN.is_watched:
+                known = len(self._numbers)
+                number = self._numbers.setdefault(id(plan), known + 1)
+            if number > known:
+                SHOWN.put(CheckedKernel(number, pending.kernel, _judged_sites(pending)))
+        if SHOWN.is_watched:
             pending.memory.show(pending.table, pending.launch_id, number, len(plan.sites))
 
     def add_captured(self) -> None:
@@ -186,10 +194,19 @@ class CheckedLaunches:
         the main one may wait for the device, and be reading.
         """
         for pending in tuple(self._pending):
-            self._report_seen(pending)
+            try:
+                self._report_seen(pending)
+            except Exception as error:
+                # Whatever it is, the process has to end.
+                said = f"{type(error).__name__}: {error}"
+                tell(f"kernel {pending.kernel}: what it found so far cannot be reported: {said}")
 
     def _report_seen(self, pending: PendingTable) -> None:
         """Report what the host has seen of a launch, of which no more will be known."""
+        with self._counting:
+            if pending.launch_id in self._reported_unfinished:
+                return
+            self._reported_unfinished.add(pending.launch_id)
         seen = pending.memory.seen(pending.table)[: table_bytes(len(pending.plan.sites))]
         # Nobody else needs to look at it.
         pending.memory.hide(pending.table)
@@ -228,11 +245,13 @@ class CheckedLaunches:
         except TkError:
             # The crash is reported as such.
             self._pending.popleft()
-            if first.plan.sites:
-                self._report_seen(first)
-            # Records may still be written: nobody else gets them.
-            first.memory.drop(first.table)
             self._lost += 1
+            try:
+                if first.plan.sites:
+                    self._report_seen(first)
+            finally:
+                # Records may still be written: nobody else gets them.
+                first.memory.drop(first.table)
             return True
         if found is None:
             return False
@@ -315,6 +334,19 @@ class CheckedLaunches:
             self._is_registered = True
             # After the recorder's, so that it runs before it.
             atexit.register(self.conclude)
+
+
+def _judged_sites(pending: PendingTable) -> tuple[SiteText, ...]:
+    """The sites of a launch, with what their faults are to the run."""
+
+    def judged(text: SiteText) -> SiteText:
+        # What no kernel can tell by itself is told of when the launch has ended.
+        if text.kind == UNWRITTEN or text.kind == SYMPTOMS:
+            return text
+        fault = Fault(text.kind, pending.kernel, text.frames, "", tensor=text.tensor)
+        return text._replace(state=state_of(fault))
+
+    return tuple(map(judged, pending.plan.site_texts))
 
 
 def _launch_of(pending: PendingTable) -> CheckedLaunch:
