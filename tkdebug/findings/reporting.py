@@ -44,7 +44,7 @@ def report(fault: Fault, *, is_end: bool = False) -> None:
 
 
 def state_of(fault: Fault) -> FaultState | None:
-    """The state that a fault of that kind and place has in this run; None where none is reported."""
+    """What a fault of that kind and place is to this run; None where it is not reported."""
     judged = _judged(fault, fault.kind in ENDING_KINDS)
     return None if judged is None else judged.state
 

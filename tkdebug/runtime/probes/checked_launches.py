@@ -338,15 +338,14 @@ class CheckedLaunches:
 
 def _judged_sites(pending: PendingTable) -> tuple[SiteText, ...]:
     """The sites of a launch, with what their faults are to the run."""
-
-    def judged(text: SiteText) -> SiteText:
+    found = []
+    for site, text in zip(pending.plan.sites, pending.plan.site_texts, strict=True):
         # What no kernel can tell by itself is told of when the launch has ended.
-        if text.kind == UNWRITTEN or text.kind == SYMPTOMS:
-            return text
-        fault = Fault(text.kind, pending.kernel, text.frames, "", tensor=text.tensor)
-        return text._replace(state=state_of(fault))
-
-    return tuple(map(judged, pending.plan.site_texts))
+        if site.kind not in (UNWRITTEN, SYMPTOMS):
+            fault = Fault(text.kind, pending.kernel, text.frames, "", tensor=text.tensor)
+            text = text._replace(state=state_of(fault))
+        found.append(text)
+    return tuple(found)
 
 
 def _launch_of(pending: PendingTable) -> CheckedLaunch:
