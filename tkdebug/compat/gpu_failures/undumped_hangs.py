@@ -18,7 +18,6 @@ from tkdebug.compat.gpu_failures.running_launches import Running, running_launch
 from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
 from tkdebug.runtime.launch.launches_in_flight import Flight
-from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.terminal_text import tell
 
 NEXT_STEP = "the lines where its warps wait need --coredump or --hang-timeout S"
@@ -60,7 +59,7 @@ class UndumpedHangs:
             # What was asked for while it ran may have no time: nobody knows which one it is now.
             flights = [flight for one in running for flight in one.flights]
             tell(f"the GPU is still busy; the script ends here, with {_named(flights)} in flight")
-            CHECKED.report_unfinished()
+            _report_unfinished()
             self._run.end_stuck()
         self._has_looked = True
         stuck = [one for one in running if _is_stuck(one)]
@@ -68,8 +67,16 @@ class UndumpedHangs:
             return
         for one in stuck[:_MOST_FAULTS]:
             report(hang_fault(one, waited), is_end=True)
-        CHECKED.report_unfinished()
+        _report_unfinished()
         self._run.end_stuck()
+
+
+def _report_unfinished() -> None:
+    """Report what checked launches have found so far."""
+    # It comes with the interpreter, which needs torch, as what is run here may not.
+    from tkdebug.runtime.probes.checked_launches import CHECKED
+
+    CHECKED.report_unfinished()
 
 
 def hang_fault(running: Running, waited: str) -> Fault:
