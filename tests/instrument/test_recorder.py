@@ -375,3 +375,23 @@ def test_run_says_how_its_kernels_ran(tmp_path):
         launch(mode="native")
         recorder.flush()
         assert session.run().mode == "interpret, native"
+
+
+def test_what_is_put_while_the_thread_ends_is_stored_when_it_rests_again(path, monkeypatch):
+    with Recorder(path) as recorder:
+        launch()
+        writer = recorder._sink._writer
+        wake = writer._wake_writer
+
+        def another_thread_puts() -> None:
+            # It sees a thread, which has been told to end.
+            monkeypatch.setattr(writer, "_wake_writer", wake)
+            launch()
+            wake()
+
+        monkeypatch.setattr(writer, "_wake_writer", another_thread_puts)
+        writer.rest()
+        assert writer._thread is None
+        writer.rest()
+        with Session.open(path) as session:
+            assert session.launch_count() == 2

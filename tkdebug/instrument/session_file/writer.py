@@ -89,6 +89,8 @@ class SessionWriter:
         with self._lifecycle:
             self._closed = True
             self._stop_thread()
+            # What other threads put while the thread ended.
+            self._stop_thread()
 
     def rest(self) -> None:
         """Store what is queued and end the thread, which the next row starts again."""
@@ -133,10 +135,12 @@ class SessionWriter:
         ):
             time.sleep(ROOM_POLL_S)
 
-    def _start_thread(self) -> None:
+    def _start_thread(self, *, is_last: bool = False) -> None:
         with self._lifecycle:
+            if self._closed and not is_last:
+                return
             # Taken in one step: a signal handler that comes here too must not start a second one.
-            if self._closed or self._may_start.pop("thread", None) is None:
+            if self._may_start.pop("thread", None) is None:
                 return
             self._thread = threading.Thread(target=self._run, name="tkdebug-session", daemon=True)
             try:
@@ -150,6 +154,11 @@ class SessionWriter:
                 store_before_ending(self._store_the_last)
 
     def _stop_thread(self) -> None:
+        """Store what is queued, and end the thread."""
+        if self._thread is None and not self._queue.empty():
+            # It was put behind what ended the thread before, by another thread, which saw it there.
+            with contextlib.suppress(RuntimeError):
+                self._start_thread(is_last=True)
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
