@@ -1,12 +1,12 @@
-"""What checked kernels have found so far, in memory that another process can read while they run.
+"""The layout of the memory in which another process sees what checked kernels find as they run.
 
-A launch has a table of slots in the device's memory (`compiler.probes.table`). Beside each there is
-one in memory of the host that the device writes to: whenever an example changes, its slot is copied
-there. A header before the slots says whose they are. The recording process looks at these from time
-to time, so that nobody waits, and no thread of the script's wakes up.
+A launch has a table of slots in the device's memory (`compiler.probes.table`), and a shown table in
+host memory that the device writes to. When an example changes, the kernel copies its slot to the
+shown table. A header before the slots names the launch and its build. The recording process reads
+shown tables five times a second; no thread of the script takes part.
 
-Invariants: what is read here is of one moment, or it is not given out; a launch that has no header
-any more has been read by the script, which reports what it found in full.
+Invariants: a slot is given out only if it did not change while it was read; when the script has
+read a launch's table, it erases the header and reports the faults itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SiteText(NamedTuple):
         kind: of the faults that it reports.
         frames: its place, outermost first.
         tensor: the parameter, None where it is none.
-        state: of its faults; None where nobody is told of them.
+        state: of its faults, as `Fault.state`; None if they are not shown while the launch runs.
     """
 
     kind: FaultKind
@@ -100,7 +100,7 @@ class Seen(NamedTuple):
 
 
 class Shown:
-    """The tables and checked builds of this process, for whoever is to look at them."""
+    """The shown tables and checked builds of this process, handed to all who watch."""
 
     def __init__(self) -> None:
         self.renew_locks()
@@ -114,11 +114,11 @@ class Shown:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody looks."""
+        """Whether there is a watcher."""
         return bool(self._watchers)
 
     def put(self, one: SharedTables | CheckedKernel) -> None:
-        """It is there from now on."""
+        """Hand it to all watchers, and to those that come later."""
         with self._lock:
             self._known.append(one)
             watchers = tuple(self._watchers)
@@ -126,7 +126,7 @@ class Shown:
             watcher(one)
 
     def watch(self, watcher: Callable[[SharedTables | CheckedKernel], None]) -> None:
-        """Call `watcher` with all that is there, and with what comes."""
+        """Call `watcher` with all that was put, and with each that will be."""
         with self._lock:
             self._watchers.append(watcher)
             known = tuple(self._known)
@@ -134,7 +134,7 @@ class Shown:
             watcher(one)
 
     def unwatch(self, watcher: Callable[[SharedTables | CheckedKernel], None]) -> None:
-        """Call it no more; one that is not called already is left alone."""
+        """Call it no more; nothing happens if it does not watch."""
         with self._lock:
             self._watchers = [one for one in self._watchers if one != watcher]
 
@@ -143,12 +143,12 @@ SHOWN = Shown()
 
 
 def write_header(memory: memoryview, at: int, launch: int, number: int, sites: int) -> None:
-    """Say whose the table at `at` is: of a launch, of a checked build, with so many sites."""
+    """Write the header of the table at `at`: launch id, number of the build, number of sites."""
     _ALONE.pack_into(memory, at + _ALONE_AT, launch, number, sites)
 
 
 def erase_header(memory: memoryview, at: int) -> None:
-    """The table at `at` is nobody's."""
+    """Erase the header of the table at `at`: it is of no launch."""
     _ALONE.pack_into(memory, at + _ALONE_AT, 0, 0, 0)
 
 
@@ -175,7 +175,7 @@ def _sites(view: memoryview, first: int, sites: int) -> Iterator[tuple[int, int,
 
 
 def consistent_slot(view: memoryview, at: int) -> bytes | None:
-    """A slot as it was at one moment; None where it changes all the time."""
+    """A slot that did not change while it was read; None if it changed at each try."""
     for _ in range(_MOST_TRIES):
         (before,) = _VERSION.unpack_from(view, at + VERSION)
         slot = bytes(view[at : at + SLOT_BYTES])

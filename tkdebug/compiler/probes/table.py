@@ -5,12 +5,12 @@ first time that it came to the site, the least element. Those fields are written
 taken, so that they are of one report. An address is kept as it was computed, and as no lane goes
 there, it may be anything.
 
-Counting is cheap in the device's memory alone. So that the host sees what a kernel has found while
-it runs, whoever changes an example copies its slot to mapped memory, too; a header before the first
-slot says where that is (`tkdebug.running_faults`).
+Atomics are cheap in the device's memory alone, so the table lies there. The thread that changes an
+example also copies the slot to mapped host memory, where the host sees it while the kernel runs. A
+header before the first slot holds the distance to that memory (`tkdebug.running_faults`).
 
-Of a site whose bad elements the host finds, the slot only says that there are some: `count` is 1.
-That is written to the mapped memory alone.
+For a site whose bad elements the host finds, `count` is 1 and all other fields are 0. It is written
+to the mapped host memory alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What checked kernels of the script's process have found while they run.
+"""Reads what checked kernels of the script's process find while they run.
 
-Their tables lie in memory that this process maps; nothing is asked of the script's. Invariant:
-nobody is told of a launch whose table the script has read, since it reports what was there itself.
+Their tables lie in memory that this process maps, so the script's process does nothing for it.
+Invariant: a launch is left out once the script has read its table, as the script then reports its
+faults.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from tkdebug.instrument.session_file.queued_events import SeenFault, SeenFaults
 from tkdebug.running_faults import CheckedKernel, seen
 
-# How often it looks, and how many faults of all launches are told of.
+# The interval between two looks, and the most faults that are stored at a time.
 LOOK_S = 0.2
 MOST_FAULTS = 256
 
@@ -27,18 +28,23 @@ class RunningFaults:
         self._due_s = 0.0
 
     def add_tables(self, memory: memoryview, stride_bytes: int) -> None:
-        """Look at these, too."""
+        """Read these tables, too.
+
+        Args:
+            memory: that they lie in.
+            stride_bytes: from one table's header to the next one's.
+        """
         self._tables.append((memory, stride_bytes))
 
     def add_kernel(self, kernel: CheckedKernel) -> None:
-        """Know the sites of a checked build."""
+        """Take the names of a checked build's sites."""
         self._kernels[kernel.number] = kernel
 
     def look(self, is_last: bool = False) -> SeenFaults | None:
-        """All that is there now; None where it is as before, or was looked at just now.
+        """All faults found so far; None if nothing changed, or `LOOK_S` is not over.
 
         Args:
-            is_last: look in any case.
+            is_last: look even if `LOOK_S` is not over.
         """
         now_s = time.monotonic()
         if not self._tables or (now_s < self._due_s and not is_last):

@@ -162,7 +162,7 @@ class _Table:
         self.size_bytes = 0
         self.address = self.behind = address + HEADER_BYTES
         self.memory, self._at = memory, at
-        # A copy lies behind what the host sees, at a place that no launch of more sites is shown.
+        # The copy lies behind the capacity of the shown slots: a later launch may have more sites.
         self._shown_at = memory.host + at + HEADER_BYTES
         self._is_mapped = memory.address is not None
         self.host = self._shown_at + capacity_bytes * self._is_mapped
@@ -179,12 +179,12 @@ class _Table:
         return self.address - HEADER_BYTES, self.memory.host + self._at
 
     def show(self, launch: int, number: int, sites: int) -> None:
-        """Say in the host's memory whose it is."""
+        """Write the header of the shown table."""
         write_header(self.memory.view, self._at, launch, number, sites)
         self._is_shown = True
 
     def hide(self) -> None:
-        """It is nobody's."""
+        """Erase that header, if it was written."""
         if self._is_shown:
             erase_header(self.memory.view, self._at)
             self._is_shown = False
@@ -203,7 +203,7 @@ class _Table:
         return b"".join(one if one.count(0) != len(one) else other for one, other in parts)
 
     def seen(self) -> bytes:
-        """What the host sees now; of a slot that changes all the time nothing."""
+        """The shown slots now; zeros for a slot that changed at each try to read it."""
         first = self._at + HEADER_BYTES
         count = self.size_bytes // SLOT_BYTES if self._is_mapped else 0
         places = range(first, first + count * SLOT_BYTES, SLOT_BYTES)
@@ -311,12 +311,12 @@ class CudaProbeMemory:
         return tables
 
     def show(self, table: ProbeTable, launch: int, number: int, sites: int) -> None:
-        """Say whose the table is to whoever looks at it while the launch runs."""
+        """Name the launch of a shown table in its header."""
         assert isinstance(table, _Table)
         table.show(launch, number, sites)
 
     def hide(self, table: ProbeTable) -> None:
-        """Say that the table is nobody's."""
+        """Erase the header of a shown table."""
         assert isinstance(table, _Table)
         table.hide()
 

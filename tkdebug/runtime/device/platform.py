@@ -148,7 +148,7 @@ class ProbeMemory(Protocol):
         ...
 
     def show(self, table: ProbeTable, launch: int, number: int, sites: int) -> None:
-        """Say whose the table is to whoever looks at it while the launch runs.
+        """Name the launch of a table to the process that reads it while the launch runs.
 
         Args:
             table: of the launch, which is about to be made.
@@ -159,7 +159,7 @@ class ProbeMemory(Protocol):
         ...
 
     def hide(self, table: ProbeTable) -> None:
-        """Have nobody look at the table any more."""
+        """Withdraw what `show` said."""
         ...
 
     def seen(self, table: ProbeTable) -> bytes:

@@ -118,9 +118,9 @@ class CheckedLaunches:
         self._conclude_at_exit()
 
     def _show(self, pending: PendingTable) -> None:
-        """Let others see what the launch finds while it runs."""
+        """Let the recording process see what the launch finds while it runs, if there is one."""
         plan = pending.plan
-        if not plan.sites:
+        if not plan.sites or not SHOWN.is_watched:
             return
         number = self._numbers.get(id(plan), 0)
         if not number:
@@ -129,8 +129,7 @@ class CheckedLaunches:
                 number = self._numbers.setdefault(id(plan), known + 1)
             if number > known:
                 SHOWN.put(CheckedKernel(number, pending.kernel, _judged_sites(pending)))
-        if SHOWN.is_watched:
-            pending.memory.show(pending.table, pending.launch_id, number, len(plan.sites))
+        pending.memory.show(pending.table, pending.launch_id, number, len(plan.sites))
 
     def add_captured(self) -> None:
         """Count a launch that became part of a graph, and so was not checked."""
@@ -208,7 +207,7 @@ class CheckedLaunches:
                 return
             self._reported_unfinished.add(pending.launch_id)
         seen = pending.memory.seen(pending.table)[: table_bytes(len(pending.plan.sites))]
-        # Nobody else needs to look at it.
+        # The faults are reported below: the recording process must not show them as well.
         pending.memory.hide(pending.table)
         if seen.count(0) != len(seen):
             self._report(pending, seen, may_look=False)
@@ -340,7 +339,7 @@ def _judged_sites(pending: PendingTable) -> tuple[SiteText, ...]:
     """The sites of a launch, with what their faults are to the run."""
     found = []
     for site, text in zip(pending.plan.sites, pending.plan.site_texts, strict=True):
-        # What no kernel can tell by itself is told of when the launch has ended.
+        # These need the host's closer look, so they are reported only after the launch has ended.
         if site.kind not in (UNWRITTEN, SYMPTOMS):
             fault = Fault(text.kind, pending.kernel, text.frames, "", tensor=text.tensor)
             text = text._replace(state=state_of(fault))
