@@ -51,6 +51,7 @@ TOLERANCES = {
     torch.float16: 2.0**-10,
     torch.bfloat16: 2.0**-7,
 }
+FLOATS = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # Their order of additions is the layout's: a sum near 0 is off by as much as one that is not.
 SUMS = frozenset(("tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled", "tt.atomic_rmw"))
 # div.full, ex2.approx, sqrt.approx and libdevice's against torch's.
@@ -109,13 +110,32 @@ def _points_to_pointer(type_: Any) -> bool:
     return isinstance(element, PointerType) and isinstance(element.pointee, PointerType)
 
 
-def reason_to_differ(module: Module) -> tuple[str, bool]:
-    """Which ops may round differently, "" for none, and whether sums are among them."""
+@dataclass(frozen=True)
+class Rounding:
+    """What may make the numbers of two runs of a kernel differ.
+
+    Attributes:
+        reason: the ops that may round differently; "" for none.
+        has_sums: whether sums are among them.
+        relative: the relative difference that the coarsest of their results explains: a number of
+            fp32 may be stored as one of fp64.
+    """
+
+    reason: str
+    has_sums: bool
+    relative: float
+
+
+def rounding(module: Module) -> Rounding:
+    """What may make results of a module differ."""
     names = {op.name for op in module.walk()}
     reasons = names & (SUMS | APPROXIMATIONS)
     if "arith.mulf" in names:
         reasons |= names & CONTRACTED
-    return ", ".join(sorted(reasons)), bool(names & SUMS)
+    results = (r for op in module.walk() if op.name in reasons for r in op.results)
+    elements = {str(element_of(result.type)) for result in results}
+    relative = max((TOLERANCES[d] for e, d in FLOATS.items() if e in elements), default=0.0)
+    return Rounding(", ".join(sorted(reasons)), bool(names & SUMS), relative)
 
 
 class Buffers:
@@ -297,7 +317,7 @@ class Agreement:
         undefined = why_undefined(kernel, grid, values, buffers.copied(before, "cpu"))
         if undefined:
             return "not run", undefined
-        reason, has_sums = reason_to_differ(kernel.module)
+        may = rounding(kernel.module)
         place = {first: index for index, (first, _) in enumerate(buffers.storages)}
         for number, tensor in enumerate(_tensors(values)):
             index = place.get(_bytes_of(tensor).data_ptr())
@@ -306,24 +326,22 @@ class Agreement:
             size = tensor.element_size()
             whole = got[index].numel() // size * size
             mine, theirs = (m[index][:whole].view(tensor.dtype) for m in (got, wanted))
-            wrong = difference(mine, theirs, bool(reason), has_sums)
+            wrong = difference(mine, theirs, may)
             if wrong:
                 return "different", f"tensor {number}: {wrong}"
-        return "close", reason
+        return "close", may.reason
 
 
-def difference(
-    got: torch.Tensor, wanted: torch.Tensor, may_round: bool = True, has_sums: bool = True
-) -> str:
+def difference(got: torch.Tensor, wanted: torch.Tensor, may: Rounding) -> str:
     """Where two tensors differ by more than they may; "" for nowhere."""
-    tolerance = TOLERANCES.get(got.dtype, 0.0) if may_round else 0.0
+    tolerance = max(TOLERANCES.get(got.dtype, 0.0), may.relative) if may.reason else 0.0
     if not got.dtype.is_floating_point or got.dtype.itemsize == 1:
         kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[got.itemsize]
         bad = got.view(kind) != wanted.view(kind)
     else:
         a, b = got.double(), wanted.double()
         size = b.abs()
-        if has_sums and bool(b.isfinite().any()):
+        if may.has_sums and bool(b.isfinite().any()):
             size = size + b[b.isfinite()].abs().max()
         bad = ~((a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= tolerance * size))
     if not bool(bad.any()):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from agreeing_corpus import ORDER, Agreement, Row, difference, read_rows
+from agreeing_corpus import ORDER, Agreement, Rounding, Row, difference, read_rows
 
 import tkdebug
 import tkdebug.language as tl
@@ -217,7 +217,41 @@ def test_kernels_with_faults_are_not_launched():
     assert (row.result, row.detail) == ("not run", "it has faults")
 
 
+SINGLE = Rounding("math.exp", has_sums=True, relative=1e-5)
+DOUBLE = Rounding("tt.reduce", has_sums=True, relative=1e-13)
+
+
 def test_integers_and_nan_have_no_tolerance():
-    assert difference(torch.tensor([1]), torch.tensor([2]))
-    assert difference(torch.tensor([float("nan")]), torch.tensor([1.0]))
-    assert not difference(torch.tensor([float("nan"), 1.0]), torch.tensor([float("nan"), 1 + 1e-7]))
+    assert difference(torch.tensor([1]), torch.tensor([2]), SINGLE)
+    assert difference(torch.tensor([float("nan")]), torch.tensor([1.0]), SINGLE)
+    got, wanted = torch.tensor([float("nan"), 1.0]), torch.tensor([float("nan"), 1 + 1e-7])
+    assert not difference(got, wanted, SINGLE)
+
+
+def test_single_numbers_stored_as_doubles_differ_as_singles_do():
+    got = torch.tensor([1 - 2.0**-24], dtype=torch.float64)
+    wanted = torch.ones(1, dtype=torch.float64)
+    assert not difference(got, wanted, SINGLE)
+    assert difference(got, wanted, DOUBLE)
+
+
+@tkdebug.jit
+def exponentials(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.exp(tl.load(x + at)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"), [(torch.float32, "close"), (torch.float64, "different")]
+)
+def test_the_tolerance_is_of_what_the_kernel_calculates(dtype, result):
+    def run_a_little_off(kernel, grid, values):
+        interpret_again(kernel, grid, values)
+        values[1].mul_(1 - 2.0**-24)
+
+    agreement = Agreement(run_a_little_off, "cpu")
+    with agreement.checking():
+        exponentials[(1,)](
+            torch.zeros(16, dtype=dtype), torch.empty(16, dtype=torch.float64), BLOCK=16
+        )
+    assert [row.result for row in agreement.rows] == [result]
