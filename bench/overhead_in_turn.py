@@ -27,8 +27,7 @@ from overhead_worker import Programs  # noqa: E402
 from sections import check_gpu  # noqa: E402
 
 from tkdebug.instrument.activities import recorded_activities  # noqa: E402
-from tkdebug.instrument.cupti.collection import KINDS, Collection  # noqa: E402
-from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL  # noqa: E402
+from tkdebug.instrument.cupti.collection import Collection  # noqa: E402
 from tkdebug.instrument.cupti.library import Cupti, find_cupti  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.session import Session  # noqa: E402
@@ -42,12 +41,13 @@ SETTLED = ("CUPTI alone", "recorded")
 
 
 @contextmanager
-def cupti_alone(kinds: tuple[int, ...] = KINDS, all_calls: bool = False) -> Iterator[None]:
-    """CUPTI records activities of these kinds, and what it records is thrown away."""
-    collection = Collection(Cupti(find_cupti()), activity_buffers())
-    collection._kinds = kinds  # noqa: SLF001
-    if all_calls:
-        collection._leave_calls_out = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
+def cupti_alone(*, has_origins: bool = False) -> Iterator[None]:
+    """CUPTI records what the GPU does, and what it records is thrown away.
+
+    Args:
+        has_origins: all calls of the runtime and of the driver are recorded, too.
+    """
+    collection = Collection(Cupti(find_cupti()), activity_buffers(), has_origins=has_origins)
     collection.start()
     try:
         yield
@@ -68,8 +68,7 @@ def overheads(programs: Programs, names: Sequence[str], rounds: int, folder: Pat
     """Print what each of these programs takes in each way."""
     ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
         "bare": nullcontext,
-        "CUPTI, kernels": lambda: cupti_alone((CONCURRENT_KERNEL,)),
-        "CUPTI, all calls": lambda: cupti_alone(all_calls=True),
+        "CUPTI, all calls": lambda: cupti_alone(has_origins=True),
         "CUPTI alone": cupti_alone,
         "recorded": lambda: recorded(folder),
     }

@@ -44,17 +44,24 @@ class LentBuffer(NamedTuple):
     size_bytes: int
 
 
+# What `ActivityBuffers.calls` packs of each call, with numpy's names of types: when it returned, in
+# ns since 1970, its thread's native id, and its number.
+CALL_FIELDS = (("time_ns", "<i8"), ("thread", "<u4"), ("correlation", "<u4"))
+
+
 class ActivityBuffers(Protocol):
     """Memory for what CUPTI records, with functions for it that take no GIL.
 
     Attributes:
         requested: address of a CUpti_BuffersCallbackRequestFunc.
         completed: address of a CUpti_BuffersCallbackCompleteFunc.
+        called: address of a CUpti_CallbackFunc, which notes calls of the driver.
         descriptor: of the memory, for another process.
     """
 
     requested: int
     completed: int
+    called: int
     descriptor: int
 
     def filled(self) -> list[bytes]:
@@ -62,6 +69,9 @@ class ActivityBuffers(Protocol):
 
     def lend(self) -> list[LentBuffer]:
         """The same for another process, as places in the memory."""
+
+    def calls(self) -> bytes:
+        """The calls that succeeded since, in their order, packed by `CALL_FIELDS`."""
 
     def lent_count(self) -> int:
         """How many that process has not given back."""

@@ -13,7 +13,8 @@ static uint32_t version = 130001;
 static int subscribe_status, register_status, enable_status, flush_status;
 static size_t dropped;
 static uint32_t enabled;
-static uint8_t left_out[807];
+static void (*called)(void *, uint32_t, uint32_t, const void *);
+static int is_subscribed, calls_enabled;
 static struct { const uint8_t *data; size_t size; } queue[64];
 static int queued;
 static int timestamp_takes_ns;
@@ -23,6 +24,7 @@ void fake_reset(uint32_t new_version)
     version = new_version;
     subscribe_status = register_status = enable_status = flush_status = 0;
     dropped = enabled = queued = 0;
+    is_subscribed = calls_enabled = 0;
     timestamp_takes_ns = 0;
 }
 void fake_slow_timestamps(int takes_ns) { timestamp_takes_ns = takes_ns; }
@@ -46,9 +48,46 @@ int cuptiGetVersion(uint32_t *answer) { *answer = version; return 0; }
 int cuptiSubscribe(void **handle, void *callback, void *data)
 {
     *handle = &version;
+    if (is_subscribed && !subscribe_status)
+        return 39;
+    is_subscribed = !subscribe_status;
+    called = callback;
     return subscribe_status;
 }
-int cuptiUnsubscribe(void *handle) { return handle == &version ? 0 : 1; }
+int cuptiUnsubscribe(void *handle)
+{
+    is_subscribed = calls_enabled = 0;
+    return handle == &version ? 0 : 1;
+}
+int fake_subscribed(void) { return is_subscribed; }
+int cuptiEnableCallback(uint32_t enable, void *handle, uint32_t domain, uint32_t number)
+{
+    calls_enabled = enable && domain == 1 && number == 652;
+    return handle == &version ? 0 : 1;
+}
+/* CUpti_CallbackData. */
+typedef struct {
+    uint32_t site;
+    const char *function;
+    const void *parameters;
+    void *result;
+    const char *symbol;
+    void *context;
+    uint32_t context_number;
+    uint64_t *own;
+    uint32_t correlation;
+} call_t;
+/* What cuLaunchKernelEx does while a client hears of it. */
+void fake_call(uint32_t correlation, int result)
+{
+    call_t data = {0, "cuLaunchKernelEx", NULL, NULL, NULL, NULL, 1, NULL, correlation};
+    if (!calls_enabled)
+        return;
+    called(NULL, 1, 652, &data);
+    data.site = 1;
+    data.result = &result;
+    called(NULL, 1, 652, &data);
+}
 int cuptiSetThreadIdType(int type) { return type == 1 ? 0 : 1; }
 int cuptiActivityRegisterCallbacks(requested_t request, completed_t complete)
 {
@@ -63,19 +102,8 @@ int cuptiActivityEnable(int kind)
     if (enable_status)
         return enable_status;
     enabled |= 1u << kind;
-    if (kind == 4)
-        memset(left_out, 0, sizeof left_out);
     return 0;
 }
-/* Calls of the driver that are not recorded, by their number, of which there are 807. */
-int cuptiActivityEnableDriverApi(uint32_t number, uint8_t enable)
-{
-    if (number == 0 || number >= sizeof left_out)
-        return 1;
-    left_out[number] = !enable;
-    return 0;
-}
-int fake_left_out(uint32_t number) { return left_out[number]; }
 int cuptiActivityDisable(int kind) { enabled &= ~(1u << kind); return 0; }
 int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count)
 {

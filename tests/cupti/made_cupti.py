@@ -17,6 +17,7 @@ class FakeCupti:
         self.library = ctypes.CDLL(self.path)
         self.library.fake_deliver.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self.library.fake_dropped.argtypes = [ctypes.c_size_t]
+        self.library.fake_call.argtypes = [ctypes.c_uint32, ctypes.c_int]
         self._delivered = []
         self.reset()
 
@@ -30,6 +31,14 @@ class FakeCupti:
         data = b"".join(records)
         self._delivered.append(data)
         self.library.fake_deliver(data, len(data))
+
+    def call(self, number, status=0):
+        """A call of the driver that launches a kernel, by this thread."""
+        self.library.fake_call(number, status)
+
+    @property
+    def has_client(self):
+        return bool(self.library.fake_subscribed())
 
     def dropped(self, count):
         self.library.fake_dropped(count)
@@ -65,6 +74,7 @@ class PlainBuffers:
             ctypes.c_size_t,
         )
         self._callbacks = request(self._request), complete(self._complete)
+        self.called = 0  # the fake's calls are made by tests of the machine code
         self.requested, self.completed = (
             ctypes.cast(callback, ctypes.c_void_p).value for callback in self._callbacks
         )
@@ -90,6 +100,9 @@ class PlainBuffers:
     def lend(self):
         taken, self._filled = self._filled, []
         return taken
+
+    def calls(self):
+        return b""
 
     def lent_count(self):
         return 0

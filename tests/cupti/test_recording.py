@@ -7,11 +7,9 @@ import activity_records as made
 import pytest
 
 from tkdebug.instrument.activities import unpacked
-from tkdebug.instrument.cupti import library
 from tkdebug.instrument.cupti.activity_join import ActivityJoin
 from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.cupti.joining import CallJoiner, Calls, Made
-from tkdebug.instrument.cupti.layouts import LAUNCH_CALLBACK
 from tkdebug.instrument.cupti.library import Cupti, CuptiError
 from tkdebug.instrument.cupti.recording import DeviceRecording, JoinHere
 from tkdebug.instrument.device_records import ActivityBatch, LostActivities
@@ -251,22 +249,17 @@ def test_dropped_records_are_reported(recording, fake):
     assert [t.count for t in recording.reported if isinstance(t, LostActivities)] == [12]
 
 
-def test_only_calls_that_may_be_launches_are_recorded(fake, buffers, monkeypatch):
-    left_out = fake.library.fake_left_out
-    Collection(Cupti(fake.path), buffers).start()
-    assert [left_out(number) for number in (1, LAUNCH_CALLBACK, 806)] == [1, 0, 1]
+@pytest.mark.parametrize("has_origins", [False, True])
+def test_kinds_are_enabled_while_it_is_on(fake, buffers, has_origins):
+    collection = Collection(Cupti(fake.path), buffers, has_origins=has_origins)
+    collection.start()
     # Where it is asked what launches others' kernels, any call may be the one.
-    Collection(Cupti(fake.path), buffers, has_origins=True).start()
-    assert [left_out(number) for number in (1, 806)] == [0, 0]
-    monkeypatch.setattr(library, "_NEWER_FUNCTIONS", {})
-    Collection(Cupti(fake.path), buffers).start()
-    assert [left_out(number) for number in (1, 806)] == [0, 0]
-
-
-def test_kinds_are_enabled_while_it_is_on(recording, fake):
-    assert fake.enabled == {made.KERNEL, made.MEMCPY, made.MEMSET, made.DRIVER}
-    recording.finish()
+    calls = {made.DRIVER, made.RUNTIME} if has_origins else set()
+    assert fake.enabled == {made.KERNEL, made.MEMCPY, made.MEMSET} | calls
+    assert fake.has_client == (not has_origins)
+    collection.stop()
     assert fake.enabled == set()
+    assert not fake.has_client
 
 
 @pytest.mark.parametrize(
@@ -287,6 +280,7 @@ def test_refusal_of_cupti_is_named(fake, buffers, statuses, name):
         Collection(Cupti(fake.path), buffers).start()
     assert name in str(caught.value)
     assert fake.enabled == set()
+    assert not fake.has_client
 
 
 def test_clock_is_read_without_other_threads_in_between(fake, buffers):
@@ -313,8 +307,10 @@ def test_launches_in_quick_succession_have_their_own_calls():
     numbers = range(100)
     launches = [Made(n, ME, 8000 * n, 8000 * n + 7000, (n, 1, 1)) for n in numbers]
     starts = np.array([8000 * n + 3000 for n in numbers])
-    joiner.add(reversed(launches), Calls(np.full(100, ME), starts, np.arange(100)))
-    joined = joiner.join(10_000)
+    joiner.add(
+        reversed(launches), Calls(np.full(100, ME), starts, np.arange(100), np.full(100, 10_000))
+    )
+    joined = joiner.join()
     assert {call: made.launch for call, made in joined.launches.items()} == {n: n for n in numbers}
 
 

@@ -13,7 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.instrument.activities import make_batch, packed_type
-from tkdebug.instrument.cupti.joining import CallJoiner, Made, calls_of
+from tkdebug.instrument.cupti.joining import (
+    CallJoiner,
+    Clock,
+    Made,
+    noted_calls,
+    recorded_calls,
+)
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     COPY_KINDS,
@@ -44,18 +50,6 @@ _KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET)  # in the order of `ACTIVITY_KINDS`
 Part = tuple["dict[int, Records]", Mapping[int, str], int]
 
 
-class Clock(NamedTuple):
-    """How CUPTI's clock stands to the host's.
-
-    Attributes:
-        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
-        error_ns: how far that may be wrong.
-    """
-
-    offset_ns: int
-    error_ns: int
-
-
 class Round(NamedTuple):
     """What was taken from CUPTI at once.
 
@@ -63,11 +57,13 @@ class Round(NamedTuple):
         clock: before that.
         buffers: that were filled, as bytes.
         dropped: how many records CUPTI had no room for since the round before.
+        calls: noted since then (`ActivityBuffers.calls`); None where they are records.
     """
 
     clock: Clock
     buffers: tuple[bytes, ...]
     dropped: int
+    calls: bytes | None = None
 
 
 class Measured(NamedTuple):
@@ -137,9 +133,10 @@ class ActivityJoin:
                     self._spans.add_calls(records[kind], clock.offset_ns)
             records.pop(RUNTIME, None)
             if DRIVER in records:
-                calls = calls_of(records.pop(DRIVER), LAUNCH_CALLBACK, clock.offset_ns)
-                self._joiner.add((), calls)
-        joined = self._joiner.join(clock.error_ns)
+                self._joiner.add((), recorded_calls(records.pop(DRIVER), LAUNCH_CALLBACK, clock))
+        if taken.calls:
+            self._joiner.add((), noted_calls(taken.calls))
+        joined = self._joiner.join()
         now_ns = time.time_ns()
         self._called.update((call, (made, now_ns)) for call, made in joined.launches.items())
         self.end_held()

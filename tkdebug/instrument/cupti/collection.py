@@ -10,24 +10,22 @@ import ctypes
 import time
 
 from tkdebug.hook_chain import ActivityBuffers, LentBuffer
-from tkdebug.instrument.cupti.activity_join import Clock
+from tkdebug.instrument.cupti.joining import Clock
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     DRIVER,
     LAUNCH_CALLBACK,
     MEMCPY,
     MEMSET,
-    MOST_CALLBACKS,
     RUNTIME,
 )
 from tkdebug.instrument.cupti.library import Cupti
 
-# Torch calls the runtime, which makes some three calls of the driver for each of its kernels: a
-# record of each took a training step 2 % (H200, CUDA 13.0). There `cuptiActivityEnableDriverApi`
-# for one function alone gave no records at all; all but one can be left out.
-KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET, DRIVER)
+KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET)
+# Records of calls cost a training step up to a quarter (`runtime.cuda.launch_calls`).
+KINDS_OF_CALLS = (DRIVER, RUNTIME)
+_DRIVER_DOMAIN = 1  # CUPTI_CB_DOMAIN_DRIVER_API
 _SYSTEM_THREAD_ID = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
-_CHOOSE_CALLS = "cuptiActivityEnableDriverApi"
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 # A launch of a loop begins some microseconds after the call of the one before.
 _CLOCK_TRIES = 20
@@ -40,7 +38,7 @@ class Collection:
     Args:
         cupti: the library.
         buffers: the memory that it fills.
-        has_origins: also record calls of the runtime, by which torch launches.
+        has_origins: record all calls, by which it is known what launches others' kernels.
 
     Attributes:
         buffers: the memory.
@@ -51,8 +49,10 @@ class Collection:
     ) -> None:
         self.cupti = cupti
         self.buffers = buffers
-        self._kinds = (*KINDS, RUNTIME) if has_origins else KINDS
+        self._kinds = (*KINDS, *KINDS_OF_CALLS) if has_origins else KINDS
+        self._has_origins = has_origins
         self._enabled: list[int] = []
+        self._subscriber: ctypes.c_void_p | None = None
 
     def start(self) -> None:
         """Begin to record.
@@ -60,40 +60,37 @@ class Collection:
         Raises:
             CuptiError: CUPTI refuses, as where another profiler has it; nothing is recorded then.
         """
-        self.cupti.check_free()
+        if self._has_origins:
+            self.cupti.check_free()
+        else:
+            self._subscriber = self.cupti.subscribe(self.buffers.called)
         # As torch's profiler has it, which would change it for us.
-        self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
-        self.cupti.register(self.buffers.requested, self.buffers.completed)
         try:
+            self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
+            self.cupti.register(self.buffers.requested, self.buffers.completed)
+            if self._subscriber is not None:
+                launches = (_DRIVER_DOMAIN, LAUNCH_CALLBACK)
+                self.cupti.call("cuptiEnableCallback", 1, self._subscriber, *launches)
             for kind in self._kinds:
                 self.cupti.call("cuptiActivityEnable", kind)
                 self._enabled.append(kind)
-            if RUNTIME not in self._kinds:
-                self._leave_calls_out()
         except BaseException:
             self.stop()
             raise
-
-    def _leave_calls_out(self) -> None:
-        """Have calls of the driver recorded only where they may be launches of ours.
-
-        To enable the kind does away with this.
-        """
-        if DRIVER not in self._kinds or not self.cupti.has(_CHOOSE_CALLS):
-            return
-        for function in range(1, MOST_CALLBACKS):
-            if function != LAUNCH_CALLBACK:
-                # Numbers that this version does not have are refused.
-                self.cupti.status(_CHOOSE_CALLS, function, 0)
 
     def stop(self) -> None:
         """Record no more; what was recorded can still be taken."""
         while self._enabled:
             self.cupti.status("cuptiActivityDisable", self._enabled.pop())
+        if self._subscriber is not None:
+            # Before the next client's turn, such as torch's profiler's.
+            subscriber, self._subscriber = self._subscriber, None
+            self.cupti.status("cuptiUnsubscribe", subscriber)
 
     def leave_alone(self) -> None:
         """Have `stop` ask nothing of a CUPTI that would crash."""
         self._enabled.clear()
+        self._subscriber = None
 
     def synchronize(self) -> None:
         """Wait until the calling thread's current device is done."""
@@ -125,6 +122,10 @@ class Collection:
 
     def _flush(self, forced: bool) -> None:
         self.cupti.call("cuptiActivityFlushAll", _FORCED if forced else 0)
+
+    def calls(self) -> bytes | None:
+        """The calls that launched kernels since; None where CUPTI makes a record of each."""
+        return None if self._has_origins else self.buffers.calls()
 
     def dropped(self) -> int:
         """How many records CUPTI had no room for since the last time."""

@@ -1,9 +1,10 @@
 """Which record of the GPU belongs to which launch.
 
 CUPTI numbers each call of the driver, and the record of a kernel has the number of the call that
-launched it. The record of the call itself has its thread and when it began. A launch knows its
+launched it. Of the call itself it is known which thread made it and a time of it: when it returned,
+or, where CUPTI makes a record of each, when it began by CUPTI's clock. A launch knows its
 thread and between which times it called the driver, and a thread makes one call at a time: so the
-call of a launch is the one of its thread that began between these times. That holds beside other
+call of a launch is the one of its thread whose time is between these times. That holds beside other
 threads, other users of the same driver function, failed calls, records that were dropped, and graph
 captures, whose launches have a call and no kernel. A launch without a call has no time.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
+
+from tkdebug.hook_chain import CALL_FIELDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +25,18 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
 
 _SLACK_NS = 200
+
+
+class Clock(NamedTuple):
+    """How CUPTI's clock stands to the host's.
+
+    Attributes:
+        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
+        error_ns: how far that may be wrong.
+    """
+
+    offset_ns: int
+    error_ns: int
 
 
 class Made(NamedTuple):
@@ -42,11 +57,17 @@ class Made(NamedTuple):
 
 
 class Calls(NamedTuple):
-    """The driver's calls of one buffer, as arrays."""
+    """Calls of the driver, as arrays.
+
+    Attributes:
+        time_ns: of each, between those of its launch.
+        error_ns: how far that may be wrong.
+    """
 
     thread: Numbers
-    start_ns: Numbers
+    time_ns: Numbers
     correlation: Numbers
+    error_ns: Numbers
 
 
 class Joined(NamedTuple):
@@ -79,7 +100,7 @@ class CallJoiner:
         if calls is not None and len(calls.thread):
             self._calls.append(calls)
 
-    def join(self, clock_error_ns: int) -> Joined:
+    def join(self) -> Joined:
         """Those that have found each other now."""
         import numpy as np
 
@@ -87,26 +108,26 @@ class CallJoiner:
         if not self._calls or not self._launches:
             return found
         calls = Calls(*(np.concatenate(parts) for parts in zip(*self._calls, strict=True)))
-        slack_ns = clock_error_ns + _SLACK_NS
+        slack_ns = int(calls.error_ns.max())
         left: list[Made] = []
         used = np.zeros(len(calls.thread), bool)
         threads = np.array([one.thread for one in self._launches])
         for thread in np.unique(threads).tolist():
             own = [self._launches[i] for i in np.flatnonzero(threads == thread).tolist()]
             places = np.flatnonzero(calls.thread == thread)
-            places = places[np.argsort(calls.start_ns[places], kind="stable")]
-            starts = calls.start_ns[places]
+            places = places[np.argsort(calls.time_ns[places], kind="stable")]
+            times = calls.time_ns[places]
             own.sort(key=lambda one: one.before_ns)
-            first = np.searchsorted(starts, [one.before_ns - slack_ns for one in own])
+            first = np.searchsorted(times, [one.before_ns - slack_ns for one in own])
             after_last = 0
             for one, at in zip(own, first.tolist(), strict=True):
                 # A call is of one launch: that of the one before may be in reach of the slack.
                 at = max(at, after_last)
-                if at < len(starts) and starts[at] <= one.after_ns + slack_ns:
+                if at < len(times) and times[at] <= one.after_ns + slack_ns:
                     found.launches[int(calls.correlation[places[at]])] = one
                     used[places[at]] = True
                     after_last = at + 1
-                elif len(starts) and starts[-1] > one.after_ns + self.patience_ns:
+                elif len(times) and times[-1] > one.after_ns + self.patience_ns:
                     found.lost.append(one.launch)
                 else:
                     left.append(one)
@@ -116,8 +137,8 @@ class CallJoiner:
 
     def _keep_latest(self, calls: Calls, is_free: npt.NDArray[np.bool_]) -> None:
         """Calls may come before the launches that made them, though not long before."""
-        latest = calls.start_ns.max() if len(calls.start_ns) else 0
-        kept = is_free & (calls.start_ns > latest - self.patience_ns)
+        latest = calls.time_ns.max() if len(calls.time_ns) else 0
+        kept = is_free & (calls.time_ns > latest - self.patience_ns)
         self._calls = [Calls(*(column[kept] for column in calls))] if kept.any() else []
 
     def give_up(self) -> list[int]:
@@ -127,13 +148,27 @@ class CallJoiner:
         return launches
 
 
-def calls_of(records: Records, callback: int, offset_ns: int) -> Calls:
-    """The calls of one driver function that succeeded."""
+def recorded_calls(records: Records, callback: int, clock: Clock) -> Calls:
+    """The calls of one driver function that succeeded, of CUPTI's records of calls."""
     import numpy as np
 
     kept = records[(records["cbid"] == callback) & (records["returnValue"] == 0)]
     return Calls(
         kept["threadId"].astype(np.int64),
-        kept["start"].astype(np.int64) + offset_ns,
+        kept["start"].astype(np.int64) + clock.offset_ns,
         kept["correlationId"].astype(np.int64),
+        np.full(len(kept), clock.error_ns + _SLACK_NS),
     )
+
+
+def noted_calls(notes: bytes) -> Calls:
+    """The calls that `ActivityBuffers.calls` packed; their times are the host's, as launches' are.
+
+    Raises:
+        ValueError: these are no whole notes.
+    """
+    import numpy as np
+
+    found = np.frombuffer(notes, list(CALL_FIELDS))
+    thread, correlation = (found[name].astype(np.int64) for name in ("thread", "correlation"))
+    return Calls(thread, found["time_ns"], correlation, np.zeros(len(found), np.int64))

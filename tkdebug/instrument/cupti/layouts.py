@@ -24,8 +24,6 @@ RUNTIME = 5
 CONCURRENT_KERNEL = 10
 # CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx (cupti_driver_cbid.h): what our launches call.
 LAUNCH_CALLBACK = 652
-# Beyond all numbers of functions that the driver has, which are 806 in CUDA 13.0.
-MOST_CALLBACKS = 1024
 
 # Field -> (numpy's type, offset). CUpti_ActivityKernel9 to 13, CUpti_ActivityMemcpy5 to 7,
 # CUpti_ActivityMemset4 and 5, CUpti_ActivityAPI.

@@ -64,10 +64,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuptiSetThreadIdType": (ctypes.c_int,),
     "cuptiSubscribe": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p),
     "cuptiUnsubscribe": (ctypes.c_void_p,),
-}
-# Of CUDA 12.5 on.
-_NEWER_FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "cuptiActivityEnableDriverApi": (ctypes.c_uint32, ctypes.c_uint8),
+    "cuptiEnableCallback": (
+        ctypes.c_uint32,
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_uint32,
+    ),
 }
 
 
@@ -122,10 +124,6 @@ class Cupti:
         """What the function `name` answers."""
         return self._calls[name](*arguments)
 
-    def has(self, name: str) -> bool:
-        """Whether this version has the function `name`."""
-        return name in self._calls
-
     def call(self, name: str, *arguments: Any) -> None:
         """Call the function `name`.
 
@@ -150,21 +148,31 @@ class Cupti:
         """
         self.call("cuptiActivityRegisterCallbacks", requested, completed)
 
+    def subscribe(self, called: int | None = None) -> ctypes.c_void_p:
+        """Be the one client of this process that hears of calls, until `cuptiUnsubscribe`.
+
+        Args:
+            called: address of the function for the calls that are enabled.
+
+        Raises:
+            CuptiError: another one is.
+        """
+        subscriber = ctypes.c_void_p()
+        self.call("cuptiSubscribe", subscriber, called, None)
+        return subscriber
+
     def check_free(self) -> None:
         """Check that no other client has subscribed.
 
         Raises:
             CuptiError: one has.
         """
-        subscriber = ctypes.c_void_p()
-        self.call("cuptiSubscribe", subscriber, None, None)
-        self.call("cuptiUnsubscribe", subscriber)
+        self.call("cuptiUnsubscribe", self.subscribe())
 
 
 def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
     found: dict[str, Callable[..., int]] = {}
-    newer = {name: types for name, types in _NEWER_FUNCTIONS.items() if hasattr(library, name)}
-    for name, types in (_FUNCTIONS | newer).items():
+    for name, types in _FUNCTIONS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = types, ctypes.c_int
         found[name] = function

@@ -53,7 +53,8 @@ class JoinHere:
         self._join.note_launches()
         clock = collection.clock()
         buffers = tuple(collection.take(is_forced))
-        return self._join.join(Round(clock, buffers, collection.dropped()))
+        taken = Round(clock, buffers, collection.dropped(), collection.calls())
+        return self._join.join(taken)
 
     def give_up(self) -> None:
         """No record comes any more."""

@@ -38,7 +38,7 @@ class JoinApart:
         elif is_forced or self._buffers.lent_count() <= MOST_LENT:
             clock = collection.clock()
             lent = collection.lend(is_forced)
-            taken = Round(clock, (), collection.dropped())
+            taken = Round(clock, (), collection.dropped(), collection.calls())
             self._process.send("round", taken, lent)
         return self._process.take_answers()
 

@@ -25,6 +25,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tkdebug.hook_chain import LentBuffer
+from tkdebug.runtime.cuda.launch_calls import LaunchCalls
 from tkdebug.runtime.executable_memory import may_run_what_it_writes
 
 BUFFER_BYTES = 4 << 20
@@ -190,6 +191,7 @@ class ActivityBuffers:
     Attributes:
         requested: address of the function that CUPTI takes buffers from.
         completed: of that it gives them to.
+        called: of that it calls for calls of the driver.
         descriptor: of the memory, for another process; -1 where there is none.
 
     Raises:
@@ -210,6 +212,8 @@ class ActivityBuffers:
         self._lent: list[LentBuffer] = []
         self.requested = self._code.requested
         self.completed = self._code.completed
+        self._calls = LaunchCalls(os.getpid())
+        self.called = self._calls.called
 
     def filled(self) -> list[bytes]:
         """What was handed over since, oldest first; the buffers are free again."""
@@ -218,6 +222,10 @@ class ActivityBuffers:
             found.append(self._memory[one.at : one.at + one.size_bytes])
             self._free(one)
         return found
+
+    def calls(self) -> bytes:
+        """The calls of the driver that were noted since, packed by `CALL_FIELDS`."""
+        return self._calls.take()
 
     def lend(self) -> list[LentBuffer]:
         """The same for another process, which frees each by a 0 at its word."""

@@ -13,7 +13,6 @@ import itertools
 import os
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from tkdebug.launch_packing import NoteParts
@@ -28,6 +27,7 @@ from tkdebug.runtime.launch_notes.machine_code import (
     StateWords,
     note_maker,
 )
+from tkdebug.runtime.thread_ids import thread_key
 
 # Kernels are launched with a few kinds of tensors in turn, as by the layers of a network.
 KNOWN_SETS = 8
@@ -61,7 +61,7 @@ class MachineNote:
             sets=0,
             set_bytes=self._set_words * WORD_BYTES,
             sets_at=self._sets_at,
-            thread_key=_thread_key(os.getpid()),
+            thread_key=thread_key(os.getpid()),
         )
         head = struct.pack(f"={len(words)}q", *words) + kinds
         self._size_bytes = self._sets_at + self._most_sets * self._set_words * WORD_BYTES
@@ -122,14 +122,3 @@ def machine_note(parts: NoteParts) -> MachineNote | None:
 def _export(memory: Any) -> ctypes.c_char:
     """The first byte of memory, which cannot be closed or resized as long as this is there."""
     return ctypes.c_char.from_buffer(memory)
-
-
-@cache
-def _thread_key(process: int) -> int:
-    """By which each thread of this process keeps its id; a forked child's are others."""
-    key = ctypes.c_uint()
-    create = ctypes.CDLL(None).pthread_key_create
-    status = create(ctypes.byref(key), None)
-    if status:
-        raise OSError(status, os.strerror(status))
-    return key.value

@@ -1,0 +1,206 @@
+"""Notes the driver calls that launch kernels, by a callback of CUPTI's that needs no GIL.
+
+CUPTI numbers each call of the driver, and the record of a kernel has the number of its call. A
+record of each call, which CUPTI can make as well (CUPTI_ACTIVITY_KIND_DRIVER), costs 0.6 to 2 ms of
+a training step of 8 ms on an H200, even of one function alone: torch's calls of the driver are many
+more than its kernels. The callback is called for one function only. It runs in the middle of a
+launch of whichever thread, and so is machine code (`cuda.activity_buffers`).
+
+Invariants: a note is of a call that succeeded; notes that nobody took in time are overwritten by
+later ones, and never come half written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tkdebug.runtime.thread_ids import thread_key
+
+# In the tenth of a second between two rounds there are some 40,000 launches at most.
+MOST_NOTES = 1 << 16
+_CALL_BYTES = 16
+
+# A slot: the number of its note from 1 on, 0 while it is written; then the note as `CALL_FIELDS`
+# has it: when the call returned, its thread, its number.
+_STATE = """
+@slots = internal global [{most} x [3 x i64]] zeroinitializer
+@made = internal global i64 0
+@taken = internal global i64 0
+
+define internal void @now(ptr %time) {{
+  call i32 {clock_gettime}(i32 0, ptr %time)
+  ret void
+}}
+
+define internal ptr @slot(i64 %number) {{
+  %place = and i64 %number, {mask}
+  %slot = getelementptr [3 x i64], ptr @slots, i64 %place
+  ret ptr %slot
+}}
+
+define internal i32 @thread() {{
+begin:
+  %kept = call i64 {pthread_getspecific}(i32 {thread_key})
+  %is_kept = icmp ne i64 %kept, 0
+  br i1 %is_kept, label %known, label %ask
+ask:
+  %asked = call i64 {PyThread_get_thread_native_id}()
+  call i32 {pthread_setspecific}(i32 {thread_key}, i64 %asked)
+  br label %known
+known:
+  %id = phi i64 [ %kept, %begin ], [ %asked, %ask ]
+  %short = trunc i64 %id to i32
+  ret i32 %short
+}}
+"""
+# CUpti_CallbackFunc and CUpti_CallbackData of cupti_callbacks.h.
+_CALLED = """
+define void @called(ptr %own, i32 %domain, i32 %function, ptr %data) {
+  %site = load i32, ptr %data
+  %is_exit = icmp eq i32 %site, 1
+  br i1 %is_exit, label %exit, label %end
+exit:
+  %result_in = getelementptr i8, ptr %data, i64 24
+  %result_at = load ptr, ptr %result_in
+  %result = load i32, ptr %result_at
+  %is_done = icmp eq i32 %result, 0
+  br i1 %is_done, label %note, label %end
+note:
+  %time = alloca [2 x i64]
+  call void @now(ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest_at
+  %whole = mul i64 %seconds, 1000000000
+  %ns = add i64 %whole, %rest
+  %thread = call i32 @thread()
+  %correlation_at = getelementptr i8, ptr %data, i64 64
+  %correlation = load i32, ptr %correlation_at
+  %number = atomicrmw add ptr @made, i64 1 monotonic
+  %slot = call ptr @slot(i64 %number)
+  %ns_at = getelementptr i8, ptr %slot, i64 8
+  %thread_at = getelementptr i8, ptr %slot, i64 16
+  %call_at = getelementptr i8, ptr %slot, i64 20
+  store atomic i64 0, ptr %slot monotonic, align 8
+  fence release
+  store atomic i64 %ns, ptr %ns_at monotonic, align 8
+  store atomic i32 %thread, ptr %thread_at monotonic, align 4
+  store atomic i32 %correlation, ptr %call_at monotonic, align 4
+  %after = add i64 %number, 1
+  store atomic i64 %after, ptr %slot release, align 8
+  br label %end
+end:
+  ret void
+}
+"""
+_TAKE = """
+define i64 @take(ptr %target, i64 %most) {{
+begin:
+  %before = load i64, ptr @taken
+  %all = load atomic i64, ptr @made acquire, align 8
+  %oldest = sub i64 %all, {most}
+  %is_behind = icmp slt i64 %before, %oldest
+  %first = select i1 %is_behind, i64 %oldest, i64 %before
+  br label %look
+look:
+  %number = phi i64 [ %first, %begin ], [ %next, %went_on ]
+  %count = phi i64 [ 0, %begin ], [ %counted, %went_on ]
+  %is_made = icmp slt i64 %number, %all
+  %has_room = icmp slt i64 %count, %most
+  %is_one = and i1 %is_made, %has_room
+  br i1 %is_one, label %one, label %done
+one:
+  %next = add i64 %number, 1
+  %slot = call ptr @slot(i64 %number)
+  %found = load atomic i64, ptr %slot acquire, align 8
+  %is_written = icmp eq i64 %found, %next
+  br i1 %is_written, label %copy, label %missing
+copy:
+  %ns_at = getelementptr i8, ptr %slot, i64 8
+  %rest_at = getelementptr i8, ptr %slot, i64 16
+  %ns = load atomic i64, ptr %ns_at monotonic, align 8
+  %rest = load atomic i64, ptr %rest_at monotonic, align 8
+  fence acquire
+  %again = load atomic i64, ptr %slot monotonic, align 8
+  %is_same = icmp eq i64 %again, %next
+  %to = getelementptr [2 x i64], ptr %target, i64 %count
+  store i64 %ns, ptr %to
+  %to_rest = getelementptr i64, ptr %to, i64 1
+  store i64 %rest, ptr %to_rest
+  %one_more = zext i1 %is_same to i64
+  br label %went_on
+missing:
+  ; One that is overwritten is gone; one that is not written yet is waited for, with those behind.
+  %now = load atomic i64, ptr @made acquire, align 8
+  %lag = sub i64 %now, %number
+  %is_gone = icmp sge i64 %lag, {most}
+  br i1 %is_gone, label %went_on, label %done
+went_on:
+  %more = phi i64 [ %one_more, %copy ], [ 0, %missing ]
+  %counted = add i64 %count, %more
+  br label %look
+done:
+  store i64 %number, ptr @taken
+  ret i64 %count
+}}
+"""
+
+
+class _Code(NamedTuple):
+    """Addresses, and what keeps the code there."""
+
+    called: int
+    take: Callable[[ctypes.Array[ctypes.c_char], int], int]
+    engine: object
+
+
+class LaunchCalls:
+    """The notes of this process; one thread takes them at a time.
+
+    Attributes:
+        called: address of the CUpti_CallbackFunc.
+    """
+
+    def __init__(self, process: int, most: int = MOST_NOTES) -> None:
+        assert most & (most - 1) == 0
+        self._most = most
+        self._code = _compiled(thread_key(process), most)
+        self._taken = ctypes.create_string_buffer(_CALL_BYTES * most)
+        self.called = self._code.called
+
+    def take(self) -> bytes:
+        """What was noted since, in the order of its numbers, packed by `CALL_FIELDS`."""
+        count = self._code.take(self._taken, self._most)
+        return ctypes.string_at(self._taken, _CALL_BYTES * count)
+
+
+def _compiled(key: int, most: int) -> _Code:
+    # LLVM takes a tenth of a second, which only processes that use a GPU pay.
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    names = {"most": most, "mask": most - 1, "thread_key": key, **_functions()}
+    module = llvm.parse_assembly(_STATE.format(**names) + _CALLED + _TAKE.format(**names))
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    # With the GIL: it takes less than to give it up, for which the script would have to wait.
+    take = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64)
+    find = engine.get_function_address
+    return _Code(find("called"), take(find("take")), engine)
+
+
+def _functions() -> dict[str, str]:
+    """What the code calls, as LLVM writes addresses."""
+    system, python = ctypes.CDLL(None), ctypes.pythonapi
+    found = {
+        "clock_gettime": system.clock_gettime,
+        "pthread_getspecific": system.pthread_getspecific,
+        "pthread_setspecific": system.pthread_setspecific,
+        "PyThread_get_thread_native_id": python.PyThread_get_thread_native_id,
+    }
+    addresses = {name: ctypes.cast(function, ctypes.c_void_p) for name, function in found.items()}
+    return {name: f"inttoptr (i64 {at.value} to ptr)" for name, at in addresses.items()}
