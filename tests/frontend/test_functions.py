@@ -363,3 +363,18 @@ def test_const_pointers_are_distinguished():
     message = message_of(store_into_const, p=const, q=FP32_PTR, n=int32)
     assert "const_pointer<fp32> when" in message
     assert "but pointer<fp32> otherwise" in message
+
+
+@jit
+def shows_what_it_has(x, n, B: tl.constexpr):
+    block = tl.load(x + tl.arange(0, B))
+    tl.static_print("a", block, x, n, block[None, :].to(tl.float32), (block, 2), B, block.dtype)
+    tl.store(x + tl.arange(0, B), block)
+
+
+def test_static_print_shows_types_as_upstream_does(capsys):
+    compile_kernel(shows_what_it_has, x=INT32_PTR, n=int32, B=16)
+    assert capsys.readouterr().out == (
+        "a int32[constexpr[16]] pointer<int32>[] int32[] fp32[constexpr[1], constexpr[16]] "
+        "['int32[constexpr[16]]', '2'] 16 int32\n"
+    )

@@ -76,9 +76,16 @@ def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
 
 
 def _emit_static_print(emit: Emitter, *values: object, **keywords: object) -> None:
-    """Print at compile time."""
-    shown = [value.type if isinstance(value, tensor) else value for value in values]
-    print(*shown, **keywords)  # type: ignore[call-overload]
+    """Print at compile time; of a run-time value its type and shape: int32[constexpr[128]]."""
+    print(*map(_shown, values), **keywords)  # type: ignore[call-overload]
+
+
+def _shown(value: object) -> object:
+    """A value as upstream's `static_print` shows it."""
+    if isinstance(value, tensor):
+        sizes = ", ".join(f"constexpr[{size}]" for size in value.shape)
+        return f"{value.type.scalar}[{sizes}]"
+    return [str(_shown(one)) for one in value] if isinstance(value, tuple) else value
 
 
 def _emit_device_print(emit: Emitter, prefix: object, *args: object, hex: object = False) -> None:
