@@ -45,8 +45,14 @@ class LentBuffer(NamedTuple):
 
 
 # What `ActivityBuffers.calls` packs of each call, with numpy's names of types: when it returned, in
-# ns since 1970, its thread's native id, and its number.
-CALL_FIELDS = (("time_ns", "<i8"), ("thread", "<u4"), ("correlation", "<u4"))
+# ns since 1970, its thread's native id, its number, and 1 where its kernel did not run but became a
+# node of a CUDA graph.
+CALL_FIELDS = (
+    ("time_ns", "<i8"),
+    ("thread", "<u4"),
+    ("correlation", "<u4"),
+    ("is_captured", "<i8"),
+)
 
 
 class ActivityBuffers(Protocol):

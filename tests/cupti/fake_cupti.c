@@ -77,10 +77,23 @@ typedef struct {
     uint64_t *own;
     uint32_t correlation;
 } call_t;
-/* What cuLaunchKernelEx does while a client hears of it. */
-void fake_call(uint32_t correlation, int result)
+/* CUlaunchConfig, and the parameters of cuLaunchKernelEx. */
+typedef struct { uint32_t grid[3], block[3], shared; void *stream, *attributes; uint32_t count; } config_t;
+typedef struct { const config_t *config; void *function, **parameters, **extra; } parameters_t;
+static int capturing_status;
+void fake_capturing(int status) { capturing_status = status; }
+/* Streams of odd handles are captured. */
+int fake_is_capturing(void *stream, int *answer)
 {
-    call_t data = {0, "cuLaunchKernelEx", NULL, NULL, NULL, NULL, 1, NULL, correlation};
+    *answer = (uintptr_t)stream & 1;
+    return capturing_status;
+}
+/* What cuLaunchKernelEx does while a client hears of it. */
+void fake_call(uint32_t correlation, int result, void *stream)
+{
+    config_t config = {{1, 1, 1}, {32, 1, 1}, 0, stream, NULL, 0};
+    parameters_t parameters = {&config, NULL, NULL, NULL};
+    call_t data = {0, "cuLaunchKernelEx", &parameters, NULL, NULL, NULL, 1, NULL, correlation};
     if (!calls_enabled)
         return;
     called(NULL, 1, 652, &data);

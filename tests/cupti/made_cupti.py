@@ -5,8 +5,21 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 
-from tkdebug.hook_chain import LentBuffer
+import numpy as np
+
+from tkdebug.hook_chain import CALL_FIELDS, LentBuffer
+
+# The calls that were noted and not taken yet, of all there is in this process.
+NOTED = bytearray()
+
+
+def taken_notes():
+    """What `FakeCupti.note` noted since."""
+    found = bytes(NOTED)
+    NOTED.clear()
+    return found
 
 
 class FakeCupti:
@@ -17,12 +30,13 @@ class FakeCupti:
         self.library = ctypes.CDLL(self.path)
         self.library.fake_deliver.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self.library.fake_dropped.argtypes = [ctypes.c_size_t]
-        self.library.fake_call.argtypes = [ctypes.c_uint32, ctypes.c_int]
+        self.library.fake_call.argtypes = [ctypes.c_uint32, ctypes.c_int, ctypes.c_void_p]
         self._delivered = []
         self.reset()
 
     def reset(self, version=130001):
         self.library.fake_reset(version)
+        NOTED.clear()
 
     def statuses(self, subscribe=0, register=0, enable=0, flush=0):
         self.library.fake_statuses(subscribe, register, enable, flush)
@@ -32,9 +46,15 @@ class FakeCupti:
         self._delivered.append(data)
         self.library.fake_deliver(data, len(data))
 
-    def call(self, number, status=0):
+    def call(self, number, status=0, stream=0):
         """A call of the driver that launches a kernel, by this thread."""
-        self.library.fake_call(number, status)
+        self.library.fake_call(number, status, stream)
+
+    def note(self, time_ns, number, thread=None, captured=False):
+        """A call that `PlainBuffers` has noted; of this thread, if of no other."""
+        thread = threading.get_native_id() if thread is None else thread
+        note = np.array([(time_ns, thread, number, captured)], list(CALL_FIELDS))
+        NOTED.extend(note.tobytes())
 
     @property
     def has_client(self):
@@ -74,7 +94,7 @@ class PlainBuffers:
             ctypes.c_size_t,
         )
         self._callbacks = request(self._request), complete(self._complete)
-        self.called = 0  # the fake's calls are made by tests of the machine code
+        self.called = 0  # `FakeCupti.note` notes calls
         self.requested, self.completed = (
             ctypes.cast(callback, ctypes.c_void_p).value for callback in self._callbacks
         )
@@ -102,7 +122,7 @@ class PlainBuffers:
         return taken
 
     def calls(self):
-        return b""
+        return taken_notes()
 
     def lent_count(self):
         return 0

@@ -64,10 +64,8 @@ def make_run(path, gpu, source_file):
         for call, launch in enumerate(launches, 1):
             # Each begins in the nanosecond in which the one before it ends.
             ended_ns = began_ns + 864 + call
-            gpu.deliver(
-                made.driver_call(launch.start_ns + 100, call, thread),
-                made.kernel(launch.kernel, start=began_ns, end=ended_ns, call=call),
-            )
+            gpu.note(launch.start_ns + 100, call, thread)
+            gpu.deliver(made.kernel(launch.kernel, start=began_ns, end=ended_ns, call=call))
             began_ns = ended_ns
         # Nodes of a graph run side by side, in one stream.
         gpu.deliver(

@@ -4,7 +4,6 @@ import pytest
 from captured_buffers import LAYOUT, captured
 
 from tkdebug.instrument.cupti.activity_join import _packed
-from tkdebug.instrument.cupti.joining import Clock, recorded_calls
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     DRIVER,
@@ -55,12 +54,12 @@ def test_nodes_of_a_graph():
 def test_calls_of_the_driver_beside_kernels():
     _, data = captured("calls_and_graph.xz")
     found = records_by_kind(data, LAYOUT)
-    calls = recorded_calls(found[DRIVER], LAUNCH_CALLBACK, Clock(0, 500))
+    calls = found[DRIVER][found[DRIVER]["cbid"] == LAUNCH_CALLBACK]
     # Two launches, and one that was captured: it has no kernel of its own.
-    assert len(calls.correlation) == 3
-    ours = set(found[CONCURRENT_KERNEL]["correlationId"].tolist()) & set(calls.correlation.tolist())
-    assert len(ours) == 2
-    assert (calls.time_ns[1:] > calls.time_ns[:-1]).all()
+    assert (len(calls), set(calls["returnValue"].tolist())) == (3, {0})
+    ours = set(found[CONCURRENT_KERNEL]["correlationId"].tolist())
+    assert len(ours & set(calls["correlationId"].tolist())) == 2
+    assert (calls["start"][1:] > calls["start"][:-1]).all()
 
 
 @pytest.mark.parametrize("name", ["torch_eager.xz", "graph.xz", "calls_and_graph.xz"])

@@ -3,16 +3,17 @@
 import json
 import os
 import signal
-import threading
 import time
 
 import activity_records as made
 import pytest
 from hooked_launches import native_launch
+from made_cupti import taken_notes
 
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.cupti import recording as cupti_recording
+from tkdebug.instrument.cupti.library import CuptiError
 from tkdebug.instrument.device_records import LostActivities
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import gpu_recording
@@ -53,10 +54,8 @@ def launches_of(path):
 def deliver_kernel(gpu, launch, call, duration_ns=864):
     """What CUPTI has of a launch."""
     start_ns = launch.start_ns + 5000
-    gpu.deliver(
-        made.driver_call(launch.start_ns + 100, call, threading.get_native_id()),
-        made.kernel(launch.kernel, start=start_ns, end=start_ns + duration_ns, call=call),
-    )
+    gpu.note(launch.start_ns + 100, call)
+    gpu.deliver(made.kernel(launch.kernel, start=start_ns, end=start_ns + duration_ns, call=call))
 
 
 @pytest.mark.parametrize("apart", [True, False])
@@ -88,6 +87,7 @@ def few_buffers(gpu):
     from tkdebug.runtime.cuda.activity_buffers import ActivityBuffers
 
     found = ActivityBuffers(4096, 3)
+    found.calls = taken_notes
     gpu.use = lambda: HOOKS.device_used(lambda: found)
     return found
 
@@ -169,7 +169,7 @@ def test_cupti_that_refuses_is_one_line_and_events_are_used(gpu, path, capsys, s
 
 def test_missing_library_is_one_line(gpu, path, capsys, monkeypatch):
     def missing():
-        raise gpu_recording.CuptiError("libcupti is not installed")
+        raise CuptiError("libcupti is not installed")
 
     monkeypatch.setattr(gpu_recording, "find_cupti", missing)
     with Recorder(path, output=False):

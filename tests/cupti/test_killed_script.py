@@ -31,8 +31,8 @@ recorder.flush()
 number = recorder._sink.process.number
 os.kill(number, signal.SIGSTOP)
 start_ns = launch.start_ns + 5000
+fake.note(launch.start_ns + 100, 5)
 fake.deliver(
-    made.driver_call(launch.start_ns + 100, 5, threading.get_native_id()),
     made.kernel("add", start=start_ns, end=start_ns + 864, call=5),
     made.kernel("relu", start=start_ns, end=start_ns + 300, call=77),
     made.memcpy(),

@@ -31,7 +31,8 @@ def notes(packed):
 @pytest.fixture
 def calls(fake):
     """Notes of which there is room for few, while the fake has them as its client."""
-    found = LaunchCalls(os.getpid(), MOST)
+    is_capturing = ctypes.cast(fake.library.fake_is_capturing, ctypes.c_void_p).value
+    found = LaunchCalls(os.getpid(), is_capturing, MOST)
     cupti = Cupti(fake.path)
     subscriber = cupti.subscribe(found.called)
     cupti.call("cuptiEnableCallback", 1, subscriber, 1, 652)
@@ -68,6 +69,19 @@ def test_calls_that_fail_are_not_noted(calls, fake):
     assert notes(calls.take())["correlation"].tolist() == [2]
 
 
+def test_calls_that_a_graph_captures_are_noted_as_such(calls, fake):
+    for number, stream in enumerate((0, 8, 9, 16, 17)):
+        fake.call(number, stream=stream)
+    assert notes(calls.take())["is_captured"].tolist() == [0, 0, 1, 0, 1]
+
+
+def test_streams_that_cannot_be_asked_capture_nothing(calls, fake):
+    fake.library.fake_capturing(905)  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+    fake.call(1, stream=9)
+    fake.library.fake_capturing(0)
+    assert notes(calls.take())["is_captured"].tolist() == [0]
+
+
 def test_the_latest_stay_where_nobody_takes_them(calls, fake):
     for number in range(3 * MOST + 5):
         fake.call(number)
@@ -77,7 +91,7 @@ def test_the_latest_stay_where_nobody_takes_them(calls, fake):
 
 
 def test_what_threads_note_meanwhile_comes_once(fake):
-    found = LaunchCalls(os.getpid())
+    found = LaunchCalls(os.getpid(), is_capturing=0)
     cupti = Cupti(fake.path)
     cupti.call("cuptiEnableCallback", 1, cupti.subscribe(found.called), 1, 652)
     threads = [

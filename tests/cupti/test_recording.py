@@ -61,9 +61,8 @@ def launch(recording, number, before_ns, after_ns=None, thread=ME):
 def test_launch_gets_the_time_of_its_kernel(recording, fake):
     now = time.time_ns()
     launch(recording, 5, now)
-    fake.deliver(
-        made.driver_call(now + 1000, 77, ME), made.kernel(start=now + 5000, end=now + 5864, call=77)
-    )
+    fake.note(now + 1000, 77, ME)
+    fake.deliver(made.kernel(start=now + 5000, end=now + 5864, call=77))
     recording.round()
     (measured,) = recording.measured
     assert (measured.launch, measured.duration_ns, measured.stream) == (5, 864, 7)
@@ -77,11 +76,11 @@ def test_launch_gets_the_time_of_its_kernel(recording, fake):
 def test_kernels_of_others_are_no_launches(recording, fake):
     now = time.time_ns()
     launch(recording, 5, now)
+    # Of the same function, the same thread and the same name, before and after ours.
+    fake.note(now - 9000, 76, ME)
+    fake.note(now + 1000, 77, ME)
+    fake.note(now + 19000, 78, ME)
     fake.deliver(
-        # Of the same function, the same thread and the same name, before and after ours.
-        made.driver_call(now - 9000, 76, ME),
-        made.driver_call(now + 1000, 77, ME),
-        made.driver_call(now + 19000, 78, ME),
         *(made.kernel(start=now + n, end=now + n + 100 * n, call=70 + n) for n in (6, 7, 8)),
     )
     recording.round()
@@ -94,9 +93,9 @@ def test_threads_that_launch_at_once_are_distinguished(recording, fake):
     now = time.time_ns()
     launch(recording, 1, now, thread=1)
     launch(recording, 2, now + 10, thread=2)
+    fake.note(now + 1000, 10, 2)
+    fake.note(now + 1010, 11, 1)
     fake.deliver(
-        made.driver_call(now + 1000, 10, 2),
-        made.driver_call(now + 1010, 11, 1),
         made.kernel(start=now, end=now + 111, call=11),
         made.kernel(start=now, end=now + 222, call=10),
     )
@@ -108,38 +107,25 @@ def test_captured_launch_has_no_time_and_takes_nobody_elses(recording, fake):
     now = time.time_ns()
     launch(recording, 1, now)
     launch(recording, 2, now + 10_000)
+    fake.note(now + 1000, 10, ME, captured=True)
+    fake.note(now + 11_000, 12, ME)
     fake.deliver(
-        made.driver_call(now + 1000, 10, ME),
-        made.driver_call(now + 11_000, 12, ME),
         made.kernel(start=now + 20_000, end=now + 20_500, call=12),
         # Its replay.
         made.kernel(start=now + 30_000, end=now + 30_700, call=13, graph=2),
     )
     recording.round()
-    recording.finish()
+    # That it was captured is known at once.
     assert [(m.launch, m.duration_ns) for m in recording.measured] == [(2, 500), (1, None)]
+    recording.finish()
     assert [(a.graph, a.launch) for a in recording.activities()] == [(0, 2), (2, 0)]
-
-
-def test_failed_call_is_none_of_a_launch(recording, fake):
-    now = time.time_ns()
-    launch(recording, 1, now)
-    fake.deliver(
-        made.driver_call(now + 1000, 10, ME, status=201),
-        made.driver_call(now + 2000, 11, ME),
-        made.kernel(start=now, end=now + 600, call=11),
-    )
-    recording.round()
-    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 600)]
 
 
 def test_kernel_of_another_grid_is_not_the_launchs(recording, fake):
     now = time.time_ns()
     launch(recording, 1, now)
-    fake.deliver(
-        made.driver_call(now + 1000, 10, ME),
-        made.kernel(start=now, end=now + 600, call=10, grid=(5, 1, 1)),
-    )
+    fake.note(now + 1000, 10, ME)
+    fake.deliver(made.kernel(start=now, end=now + 600, call=10, grid=(5, 1, 1)))
     recording.round()
     recording.finish()
     assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
@@ -150,13 +136,14 @@ def test_kernel_of_another_grid_is_not_the_launchs(recording, fake):
 def test_records_may_come_in_different_rounds(recording, fake, first):
     now = time.time_ns()
     launch(recording, 1, now)
-    call = made.driver_call(now + 1000, 10, ME)
-    kernel = made.kernel(start=now + 4000, end=now + 4800, call=10)
-    fake.deliver(call if first == "call" else kernel)
-    recording.round()
-    assert recording.measured == []
-    fake.deliver(kernel if first == "call" else call)
-    recording.round()
+    steps = [
+        lambda: fake.note(now + 1000, 10, ME),
+        lambda: fake.deliver(made.kernel(start=now + 4000, end=now + 4800, call=10)),
+    ]
+    for step in steps if first == "call" else reversed(steps):
+        assert recording.measured == []
+        step()
+        recording.round()
     assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 800)]
     recording.finish()
     assert [a.launch for a in recording.activities()] == [1]
@@ -165,9 +152,8 @@ def test_records_may_come_in_different_rounds(recording, fake, first):
 def test_launch_that_is_noted_after_its_kernel_was_asked_for_has_its_time(recording, fake):
     """Another thread asks for times between the driver's call and the note."""
     now = time.time_ns()
-    fake.deliver(
-        made.driver_call(now + 1000, 10, ME), made.kernel(start=now, end=now + 800, call=10)
-    )
+    fake.note(now + 1000, 10, ME)
+    fake.deliver(made.kernel(start=now, end=now + 800, call=10))
     recording.round(forced=True)
     launch(recording, 1, now)
     recording.round()
@@ -175,12 +161,67 @@ def test_launch_that_is_noted_after_its_kernel_was_asked_for_has_its_time(record
     assert [a.launch for a in recording.activities()] == [1]
 
 
+def test_launch_that_is_noted_rounds_later_has_its_time(recording, fake):
+    """Its thread waits for the GIL, or for the first launch to be compiled, behind the call."""
+    now = time.time_ns()
+    fake.note(now + 1000, 10, ME)
+    fake.deliver(made.kernel(start=now, end=now + 800, call=10))
+    for _ in range(5):
+        recording.round()
+    assert recording.activities() == []
+    launch(recording, 1, now)
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 800)]
+    assert [a.launch for a in recording.activities()] == [1]
+
+
+def test_kernels_of_others_wait_no_longer_than_launches_may(recording, fake):
+    recording.join._joiner.patience_ns = 1_000_000
+    now = time.time_ns()
+    fake.note(now, 10, ME)
+    fake.note(now, 11, ME)
+    fake.deliver(made.kernel("of others", start=now, end=now + 800, call=10))
+    recording.round()
+    assert recording.activities() == []
+    launch(recording, 1, now + 3_000_000)
+    fake.note(now + 3_001_000, 12, ME)
+    recording.round()
+    assert [a.name for a in recording.activities()] == ["of others"]
+
+
+def test_launches_wait_for_their_kernels_however_long_the_queue(recording, fake, monkeypatch):
+    now = time.time_ns()
+    for number in (1, 2, 3):
+        launch(recording, number, now + 10_000 * number)
+        fake.note(now + 10_000 * number + 1000, 10 + number, ME)
+    recording.round()
+    monkeypatch.setattr("time.time_ns", lambda: now + 3_600_000_000_000)
+    recording.round()
+    assert recording.measured == []
+    fake.deliver(*(made.kernel(start=now, end=now + n, call=10 + n) for n in (1, 2, 3)))
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_launches_whose_records_were_dropped_end_without_a_time(recording, fake, monkeypatch):
+    now = time.time_ns()
+    launch(recording, 1, now)
+    fake.note(now + 1000, 11, ME)
+    recording.round()
+    monkeypatch.setattr("time.time_ns", lambda: now + 10_000_000_000)
+    launch(recording, 2, now + 9_000_000_000)
+    fake.note(now + 9_000_001_000, 12, ME)
+    fake.dropped(1)
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
+
+
 def test_launch_whose_call_never_comes_is_given_up_later(recording, fake):
     now = time.time_ns()
     recording.join._joiner.patience_ns = 1_000_000
     launch(recording, 1, now)
     launch(recording, 2, now + 50_000_000)
-    fake.deliver(made.driver_call(now + 50_001_000, 11, ME))
+    fake.note(now + 50_001_000, 11, ME)
     recording.round()
     assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
 
@@ -199,8 +240,8 @@ def test_copies_and_fills_are_activities(recording, fake):
 def test_totals_are_of_others_alone(recording, fake):
     now = time.time_ns()
     launch(recording, 1, now)
+    fake.note(now + 1000, 10, ME)
     fake.deliver(
-        made.driver_call(now + 1000, 10, ME),
         made.kernel(start=now, end=now + 600, call=10),
         made.kernel("relu", start=now, end=now + 300, call=11),
         made.kernel("relu", start=now, end=now + 100, call=12),
@@ -256,7 +297,7 @@ def test_kinds_are_enabled_while_it_is_on(fake, buffers, has_origins):
     # Where it is asked what launches others' kernels, any call may be the one.
     calls = {made.DRIVER, made.RUNTIME} if has_origins else set()
     assert fake.enabled == {made.KERNEL, made.MEMCPY, made.MEMSET} | calls
-    assert fake.has_client == (not has_origins)
+    assert fake.has_client
     collection.stop()
     assert fake.enabled == set()
     assert not fake.has_client
@@ -300,16 +341,14 @@ def test_clock_is_read_without_other_threads_in_between(fake, buffers):
 
 
 def test_launches_in_quick_succession_have_their_own_calls():
-    """The clock's error is larger than what lies between two launches."""
+    """Each begins at the time at which the call of the one before returned."""
     import numpy as np
 
     joiner = CallJoiner()
     numbers = range(100)
-    launches = [Made(n, ME, 8000 * n, 8000 * n + 7000, (n, 1, 1)) for n in numbers]
-    starts = np.array([8000 * n + 3000 for n in numbers])
-    joiner.add(
-        reversed(launches), Calls(np.full(100, ME), starts, np.arange(100), np.full(100, 10_000))
-    )
+    launches = [Made(n, ME, 8000 * n, 8000 * (n + 1), (n, 1, 1)) for n in numbers]
+    times = np.array([8000 * (n + 1) for n in numbers])
+    joiner.add(reversed(launches), Calls(np.full(100, ME), times, np.arange(100), np.zeros(100)))
     joined = joiner.join()
     assert {call: made.launch for call, made in joined.launches.items()} == {n: n for n in numbers}
 
@@ -334,7 +373,8 @@ def test_thread_of_the_recording_makes_rounds_and_ends(fake, buffers):
     recording.start()
     now = time.time_ns()
     join.made(Made(1, ME, now, now + 9000, GRID))
-    fake.deliver(made.driver_call(now + 1000, 10, ME), made.kernel(start=now, end=now + 5, call=10))
+    fake.note(now + 1000, 10, ME)
+    fake.deliver(made.kernel(start=now, end=now + 5, call=10))
     assert seen.wait(20)
     recording.stop(when_done=False)
     recording.stop(when_done=False)

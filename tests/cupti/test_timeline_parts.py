@@ -1,7 +1,6 @@
 """What a kernel's time is made of, where CUPTI timed it: stretches of its warps, and the rest."""
 
 import json
-import threading
 
 import activity_records as made
 import pytest
@@ -48,9 +47,9 @@ def recorded(fake, buffers, tmp_path, monkeypatch):
                 launch = native_launch("add")
                 if kernel_ns is not None:
                     began_ns = launch.start_ns + 7_001
+                    fake.note(launch.start_ns + 100, 1)
                     fake.deliver(
-                        made.driver_call(launch.start_ns + 100, 1, threading.get_native_id()),
-                        made.kernel("add", start=began_ns, end=began_ns + kernel_ns, call=1),
+                        made.kernel("add", start=began_ns, end=began_ns + kernel_ns, call=1)
                     )
                 for one in make(launch.id):
                     recorder._on_record(one)

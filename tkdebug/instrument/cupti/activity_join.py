@@ -13,18 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.instrument.activities import make_batch, packed_type
-from tkdebug.instrument.cupti.joining import (
-    CallJoiner,
-    Clock,
-    Made,
-    noted_calls,
-    recorded_calls,
-)
+from tkdebug.instrument.cupti.joining import CallJoiner, Made, noted_calls
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     COPY_KINDS,
     DRIVER,
-    LAUNCH_CALLBACK,
     MEMCPY,
     MEMSET,
     RUNTIME,
@@ -41,9 +34,8 @@ if TYPE_CHECKING:
     from tkdebug.instrument.cupti.op_spans import OpSpans
     from tkdebug.instrument.cupti.parsing import Records
 
-# A launch whose call is known and whose kernel is not, although later ones of the stream are: it
-# was captured in a graph, or its record was dropped.
-_KERNEL_PATIENCE_NS = 2_000_000_000
+# Where records were dropped, a launch whose call has been known for so long has no record to come.
+_DROPPED_AFTER_NS = 2_000_000_000
 _KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET)  # in the order of `ACTIVITY_KINDS`
 
 # A buffer's records by kind, the names that they point to, and what to add to their times.
@@ -54,16 +46,16 @@ class Round(NamedTuple):
     """What was taken from CUPTI at once.
 
     Attributes:
-        clock: before that.
+        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
         buffers: that were filled, as bytes.
         dropped: how many records CUPTI had no room for since the round before.
-        calls: noted since then (`ActivityBuffers.calls`); None where they are records.
+        calls: noted since then, packed by `CALL_FIELDS`.
     """
 
-    clock: Clock
+    offset_ns: int
     buffers: tuple[bytes, ...]
     dropped: int
-    calls: bytes | None = None
+    calls: bytes
 
 
 class Measured(NamedTuple):
@@ -125,33 +117,28 @@ class ActivityJoin:
         """
         import numpy as np
 
-        clock = taken.clock
         read = [records_by_kind(data, self._layout) for data in taken.buffers]
         for records in read:
-            if self._spans is not None:
-                for kind in {DRIVER, RUNTIME} & records.keys():
-                    self._spans.add_calls(records[kind], clock.offset_ns)
-            records.pop(RUNTIME, None)
-            if DRIVER in records:
-                self._joiner.add((), recorded_calls(records.pop(DRIVER), LAUNCH_CALLBACK, clock))
-        if taken.calls:
-            self._joiner.add((), noted_calls(taken.calls))
+            for kind in {DRIVER, RUNTIME} & records.keys():
+                calls = records.pop(kind)
+                if self._spans is not None:
+                    self._spans.add_calls(calls, taken.offset_ns)
+        self._joiner.add((), noted_calls(taken.calls))
         joined = self._joiner.join()
         now_ns = time.time_ns()
         self._called.update((call, (made, now_ns)) for call, made in joined.launches.items())
-        self.end_held()
-        # A kernel's record may be delivered before that of its call, or while its launch is still
-        # being noted: others' kernels are held for a round, until it is known that they are.
-        self._held = self._emit(
-            [(records, self._names_in(records), clock.offset_ns) for records in read],
-            is_last=False,
-        )
-        for launch in joined.lost:
+        # A kernel may have ended before its call is noted, and its launch be noted later still: a
+        # kernel that is not ours so far is held for a round, and then as long as its call waits
+        # for a launch.
+        held = self._emit(self._held, self._joiner.waiting())
+        fresh = [(records, self._names_in(records), taken.offset_ns) for records in read]
+        self._held = [*held, *self._emit(fresh, None)]
+        for launch in (*joined.captured, *joined.lost):
             self._measured(Measured(launch, None))
-        self._drop_captured(now_ns)
         if self._spans is not None:
             self._spans.forget()
         if taken.dropped:
+            self._drop_called(now_ns)
             self._on_record(LostActivities(taken.dropped, "CUPTI had no room for them"))
         return {
             device
@@ -176,9 +163,9 @@ class ActivityJoin:
         return found
 
     def end_held(self) -> None:
-        """What was held in the round before and is no launch's is others'."""
+        """What is held and is no launch's is others'."""
         held, self._held = self._held, []
-        self._emit(held, is_last=True)
+        self._emit(held, [])
 
     def give_up(self) -> None:
         """No record comes any more."""
@@ -195,15 +182,21 @@ class ActivityJoin:
         kernels = records.get(CONCURRENT_KERNEL)
         return {} if kernels is None else self._names(np.unique(kernels["name"]).tolist())
 
-    def _emit(self, parts: list[Part], is_last: bool) -> list[Part]:
-        """Report what is known to be ours or others'; the result is what may still be ours."""
+    def _emit(self, parts: list[Part], waiting: npt.ArrayLike | None) -> list[Part]:
+        """Report what is known to be ours or others'; the result is what may still be ours.
+
+        Args:
+            parts: records.
+            waiting: the calls whose kernels may be; None for all.
+        """
         import numpy as np
 
         left: list[Part] = []
         for records, names, offset_ns in parts:
             packed, texts, calls = _packed(records, names, offset_ns)
             is_ours = self._settle(packed, calls)
-            kept = np.ones(len(packed), bool) if is_last else is_ours | (packed["kind"] > 0)
+            may_be_ours = True if waiting is None else np.isin(calls, waiting)
+            kept = is_ours | (packed["kind"] > 0) | ~np.broadcast_to(may_be_ours, is_ours.shape)
             if self._spans is not None:
                 places = np.flatnonzero(kept & ~is_ours)
                 packed["origin"][places] = self._spans.origins_of(calls[places])
@@ -250,16 +243,11 @@ class ActivityJoin:
             )
         return is_ours
 
-    def _drop_captured(self, now_ns: int) -> None:
-        if not self._called or self._held:
-            return
-        oldest = now_ns - _KERNEL_PATIENCE_NS
-        late = [call for call, (_, since) in self._called.items() if since < oldest]
-        latest = max(self._called)
-        for call in late:
-            if call < latest:
-                made, _ = self._called.pop(call)
-                self._measured(Measured(made.launch, None))
+    def _drop_called(self, now_ns: int) -> None:
+        oldest_ns = now_ns - _DROPPED_AFTER_NS
+        for call in [call for call, (_, since_ns) in self._called.items() if since_ns < oldest_ns]:
+            made, _ = self._called.pop(call)
+            self._measured(Measured(made.launch, None))
 
 
 def _packed(

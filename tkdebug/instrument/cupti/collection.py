@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import time
+from typing import NamedTuple
 
 from tkdebug.hook_chain import ActivityBuffers, LentBuffer
-from tkdebug.instrument.cupti.joining import Clock
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     DRIVER,
@@ -32,13 +32,25 @@ _CLOCK_TRIES = 20
 _CLOCK_ERROR_NS = 500
 
 
+class Clock(NamedTuple):
+    """How CUPTI's clock stands to the host's.
+
+    Attributes:
+        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
+        error_ns: how far that may be wrong.
+    """
+
+    offset_ns: int
+    error_ns: int
+
+
 class Collection:
     """CUPTI's records of this process, while it is started.
 
     Args:
         cupti: the library.
         buffers: the memory that it fills.
-        has_origins: record all calls, by which it is known what launches others' kernels.
+        has_origins: also record all calls, by which it is known what launches others' kernels.
 
     Attributes:
         buffers: the memory.
@@ -50,7 +62,6 @@ class Collection:
         self.cupti = cupti
         self.buffers = buffers
         self._kinds = (*KINDS, *KINDS_OF_CALLS) if has_origins else KINDS
-        self._has_origins = has_origins
         self._enabled: list[int] = []
         self._subscriber: ctypes.c_void_p | None = None
 
@@ -60,17 +71,12 @@ class Collection:
         Raises:
             CuptiError: CUPTI refuses, as where another profiler has it; nothing is recorded then.
         """
-        if self._has_origins:
-            self.cupti.check_free()
-        else:
-            self._subscriber = self.cupti.subscribe(self.buffers.called)
-        # As torch's profiler has it, which would change it for us.
+        subscriber = self._subscriber = self.cupti.subscribe(self.buffers.called)
         try:
+            # As torch's profiler has it, which would change it for us.
             self.cupti.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
             self.cupti.register(self.buffers.requested, self.buffers.completed)
-            if self._subscriber is not None:
-                launches = (_DRIVER_DOMAIN, LAUNCH_CALLBACK)
-                self.cupti.call("cuptiEnableCallback", 1, self._subscriber, *launches)
+            self.cupti.call("cuptiEnableCallback", 1, subscriber, _DRIVER_DOMAIN, LAUNCH_CALLBACK)
             for kind in self._kinds:
                 self.cupti.call("cuptiActivityEnable", kind)
                 self._enabled.append(kind)
@@ -123,9 +129,9 @@ class Collection:
     def _flush(self, forced: bool) -> None:
         self.cupti.call("cuptiActivityFlushAll", _FORCED if forced else 0)
 
-    def calls(self) -> bytes | None:
-        """The calls that launched kernels since; None where CUPTI makes a record of each."""
-        return None if self._has_origins else self.buffers.calls()
+    def calls(self) -> bytes:
+        """The calls that launched kernels since, packed by `CALL_FIELDS`."""
+        return self.buffers.calls()
 
     def dropped(self) -> int:
         """How many records CUPTI had no room for since the last time."""

@@ -1,10 +1,9 @@
 """Which record of the GPU belongs to which launch.
 
 CUPTI numbers each call of the driver, and the record of a kernel has the number of the call that
-launched it. Of the call itself it is known which thread made it and a time of it: when it returned,
-or, where CUPTI makes a record of each, when it began by CUPTI's clock. A launch knows its
+launched it. Each call is noted as it returns, with its thread and the time. A launch knows its
 thread and between which times it called the driver, and a thread makes one call at a time: so the
-call of a launch is the one of its thread whose time is between these times. That holds beside other
+call of a launch is the one of its thread that returned between these times. That holds beside other
 threads, other users of the same driver function, failed calls, records that were dropped, and graph
 captures, whose launches have a call and no kernel. A launch without a call has no time.
 """
@@ -20,23 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tkdebug.instrument.cupti.parsing import Records
-
     Numbers = npt.NDArray[np.int64]
-
-_SLACK_NS = 200
-
-
-class Clock(NamedTuple):
-    """How CUPTI's clock stands to the host's.
-
-    Attributes:
-        offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
-        error_ns: how far that may be wrong.
-    """
-
-    offset_ns: int
-    error_ns: int
 
 
 class Made(NamedTuple):
@@ -60,14 +43,14 @@ class Calls(NamedTuple):
     """Calls of the driver, as arrays.
 
     Attributes:
-        time_ns: of each, between those of its launch.
-        error_ns: how far that may be wrong.
+        time_ns: when each returned, since 1970.
+        is_captured: 1 where a CUDA graph captured its kernel.
     """
 
     thread: Numbers
     time_ns: Numbers
     correlation: Numbers
-    error_ns: Numbers
+    is_captured: Numbers
 
 
 class Joined(NamedTuple):
@@ -75,10 +58,12 @@ class Joined(NamedTuple):
 
     Attributes:
         launches: by the number of their call.
+        captured: launches that a CUDA graph captured, of which no kernel ran.
         lost: launches whose call did not come.
     """
 
     launches: dict[int, Made]
+    captured: list[int]
     lost: list[int]
 
 
@@ -104,11 +89,10 @@ class CallJoiner:
         """Those that have found each other now."""
         import numpy as np
 
-        found = Joined({}, [])
+        found = Joined({}, [], [])
         if not self._calls or not self._launches:
             return found
         calls = Calls(*(np.concatenate(parts) for parts in zip(*self._calls, strict=True)))
-        slack_ns = int(calls.error_ns.max())
         left: list[Made] = []
         used = np.zeros(len(calls.thread), bool)
         threads = np.array([one.thread for one in self._launches])
@@ -118,14 +102,19 @@ class CallJoiner:
             places = places[np.argsort(calls.time_ns[places], kind="stable")]
             times = calls.time_ns[places]
             own.sort(key=lambda one: one.before_ns)
-            first = np.searchsorted(times, [one.before_ns - slack_ns for one in own])
+            first = np.searchsorted(times, [one.before_ns for one in own])
             after_last = 0
             for one, at in zip(own, first.tolist(), strict=True):
-                # A call is of one launch: that of the one before may be in reach of the slack.
+                # A call is of one launch: a launch may begin in the tick in which the call of the
+                # one before returned.
                 at = max(at, after_last)
-                if at < len(times) and times[at] <= one.after_ns + slack_ns:
-                    found.launches[int(calls.correlation[places[at]])] = one
-                    used[places[at]] = True
+                if at < len(times) and times[at] <= one.after_ns:
+                    place = places[at]
+                    if calls.is_captured[place]:
+                        found.captured.append(one.launch)
+                    else:
+                        found.launches[int(calls.correlation[place])] = one
+                    used[place] = True
                     after_last = at + 1
                 elif len(times) and times[-1] > one.after_ns + self.patience_ns:
                     found.lost.append(one.launch)
@@ -141,6 +130,12 @@ class CallJoiner:
         kept = is_free & (calls.time_ns > latest - self.patience_ns)
         self._calls = [Calls(*(column[kept] for column in calls))] if kept.any() else []
 
+    def waiting(self) -> Numbers:
+        """The numbers of the calls whose launches may yet become known."""
+        import numpy as np
+
+        return np.concatenate([calls.correlation for calls in self._calls] or [np.zeros(0, int)])
+
     def give_up(self) -> list[int]:
         """The launches that found nothing; they are forgotten."""
         launches = [one.launch for one in self._launches]
@@ -148,21 +143,8 @@ class CallJoiner:
         return launches
 
 
-def recorded_calls(records: Records, callback: int, clock: Clock) -> Calls:
-    """The calls of one driver function that succeeded, of CUPTI's records of calls."""
-    import numpy as np
-
-    kept = records[(records["cbid"] == callback) & (records["returnValue"] == 0)]
-    return Calls(
-        kept["threadId"].astype(np.int64),
-        kept["start"].astype(np.int64) + clock.offset_ns,
-        kept["correlationId"].astype(np.int64),
-        np.full(len(kept), clock.error_ns + _SLACK_NS),
-    )
-
-
 def noted_calls(notes: bytes) -> Calls:
-    """The calls that `ActivityBuffers.calls` packed; their times are the host's, as launches' are.
+    """The calls that `ActivityBuffers.calls` packed.
 
     Raises:
         ValueError: these are no whole notes.
@@ -170,5 +152,4 @@ def noted_calls(notes: bytes) -> Calls:
     import numpy as np
 
     found = np.frombuffer(notes, list(CALL_FIELDS))
-    thread, correlation = (found[name].astype(np.int64) for name in ("thread", "correlation"))
-    return Calls(thread, found["time_ns"], correlation, np.zeros(len(found), np.int64))
+    return Calls(*(found[name].astype(np.int64) for name in Calls._fields))

@@ -161,14 +161,6 @@ class Cupti:
         self.call("cuptiSubscribe", subscriber, called, None)
         return subscriber
 
-    def check_free(self) -> None:
-        """Check that no other client has subscribed.
-
-        Raises:
-            CuptiError: one has.
-        """
-        self.call("cuptiUnsubscribe", self.subscribe())
-
 
 def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
     found: dict[str, Callable[..., int]] = {}

@@ -51,9 +51,9 @@ class JoinHere:
     def take(self, collection: Collection, is_forced: bool) -> set[int]:
         """Join a round; launches of which it is known before are looked for in it."""
         self._join.note_launches()
-        clock = collection.clock()
+        offset_ns = collection.clock().offset_ns
         buffers = tuple(collection.take(is_forced))
-        taken = Round(clock, buffers, collection.dropped(), collection.calls())
+        taken = Round(offset_ns, buffers, collection.dropped(), collection.calls())
         return self._join.join(taken)
 
     def give_up(self) -> None:

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tkdebug.errors import TkError
 from tkdebug.events import KernelCompiled, LaunchRecord
 from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.joining import Made
-from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti
+from tkdebug.instrument.cupti.library import Cupti, find_cupti
 from tkdebug.instrument.device_records import LostActivities
 from tkdebug.instrument.recording_process.ring import TIMED
 from tkdebug.knobs import KNOBS
@@ -149,7 +150,7 @@ class GpuRecording:
         try:
             self._recording = self._make_recording(make_buffers(), process)
             self._recording.start()
-        except (CuptiError, OSError) as error:
+        except (TkError, OSError) as error:
             # There may be no shared memory, as under `ulimit -f`.
             self._recording = None
             self._release()

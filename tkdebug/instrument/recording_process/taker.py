@@ -36,9 +36,9 @@ class JoinApart:
             self._buffers.take_back()
             collection.take(is_forced)  # so that CUPTI has room
         elif is_forced or self._buffers.lent_count() <= MOST_LENT:
-            clock = collection.clock()
+            offset_ns = collection.clock().offset_ns
             lent = collection.lend(is_forced)
-            taken = Round(clock, (), collection.dropped(), collection.calls())
+            taken = Round(offset_ns, (), collection.dropped(), collection.calls())
             self._process.send("round", taken, lent)
         return self._process.take_answers()
 

@@ -25,6 +25,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tkdebug.hook_chain import LentBuffer
+from tkdebug.runtime.cuda.driver_api import function_address
 from tkdebug.runtime.cuda.launch_calls import LaunchCalls
 from tkdebug.runtime.executable_memory import may_run_what_it_writes
 
@@ -188,6 +189,11 @@ class _Code(NamedTuple):
 class ActivityBuffers:
     """The buffers of this process.
 
+    Args:
+        size_bytes: of each.
+        count: of them.
+        is_capturing: address of cuStreamIsCapturing, for calls that a CUDA graph captures.
+
     Attributes:
         requested: address of the function that CUPTI takes buffers from.
         completed: of that it gives them to.
@@ -198,7 +204,12 @@ class ActivityBuffers:
         OSError: there is no such memory, or this process may not make machine code.
     """
 
-    def __init__(self, size_bytes: int = BUFFER_BYTES, count: int = MAX_BUFFERS) -> None:
+    def __init__(
+        self,
+        size_bytes: int = BUFFER_BYTES,
+        count: int = MAX_BUFFERS,
+        is_capturing: int = 0,
+    ) -> None:
         assert count * _WORD_BYTES <= HEADER_BYTES
         if sys.platform == "linux" and not may_run_what_it_writes():
             raise OSError("the system forbids this process to make code (execmem, MDWE)")
@@ -212,7 +223,7 @@ class ActivityBuffers:
         self._lent: list[LentBuffer] = []
         self.requested = self._code.requested
         self.completed = self._code.completed
-        self._calls = LaunchCalls(os.getpid())
+        self._calls = LaunchCalls(os.getpid(), is_capturing)
         self.called = self._calls.called
 
     def filled(self) -> list[bytes]:
@@ -266,13 +277,18 @@ class ActivityBuffers:
 
 
 def activity_buffers() -> ActivityBuffers:
-    """The buffers of this process; CUPTI has one client."""
+    """The buffers of this process; CUPTI has one client.
+
+    Raises:
+        OSError: there is no such memory, or this process may not make machine code.
+        CudaError: there is no driver.
+    """
     return _buffers()
 
 
 @cache
 def _buffers() -> ActivityBuffers:
-    return ActivityBuffers()
+    return ActivityBuffers(is_capturing=function_address("cuStreamIsCapturing", 12000))
 
 
 def _shared(size_bytes: int) -> int:

@@ -20,12 +20,12 @@ from tkdebug.runtime.thread_ids import thread_key
 
 # In the tenth of a second between two rounds there are some 40,000 launches at most.
 MOST_NOTES = 1 << 16
-_CALL_BYTES = 16
+_CALL_BYTES = 24
 
 # A slot: the number of its note from 1 on, 0 while it is written; then the note as `CALL_FIELDS`
-# has it: when the call returned, its thread, its number.
+# has it: when the call returned, its thread, its number, whether it was captured.
 _STATE = """
-@slots = internal global [{most} x [3 x i64]] zeroinitializer
+@slots = internal global [{most} x [4 x i64]] zeroinitializer
 @made = internal global i64 0
 @taken = internal global i64 0
 
@@ -36,8 +36,26 @@ define internal void @now(ptr %time) {{
 
 define internal ptr @slot(i64 %number) {{
   %place = and i64 %number, {mask}
-  %slot = getelementptr [3 x i64], ptr @slots, i64 %place
+  %slot = getelementptr [4 x i64], ptr @slots, i64 %place
   ret ptr %slot
+}}
+
+define internal i64 @is_captured(ptr %stream) {{
+begin:
+  %has_question = icmp ne ptr {is_capturing}, null
+  br i1 %has_question, label %ask, label %no
+ask:
+  %answer = alloca i32
+  store i32 0, ptr %answer
+  %status = call i32 {is_capturing}(ptr %stream, ptr %answer)
+  %is_told = icmp eq i32 %status, 0
+  %state = load i32, ptr %answer
+  %is_some = icmp ne i32 %state, 0
+  %is_captured = and i1 %is_told, %is_some
+  %found = zext i1 %is_captured to i64
+  ret i64 %found
+no:
+  ret i64 0
 }}
 
 define internal i32 @thread() {{
@@ -55,7 +73,8 @@ known:
   ret i32 %short
 }}
 """
-# CUpti_CallbackFunc and CUpti_CallbackData of cupti_callbacks.h.
+# CUpti_CallbackFunc and CUpti_CallbackData of cupti_callbacks.h, cuLaunchKernelEx_params of
+# generated_cuda_meta.h, whose first field points to a CUlaunchConfig (cuda.h).
 _CALLED = """
 define void @called(ptr %own, i32 %domain, i32 %function, ptr %data) {
   %site = load i32, ptr %data
@@ -78,16 +97,24 @@ note:
   %thread = call i32 @thread()
   %correlation_at = getelementptr i8, ptr %data, i64 64
   %correlation = load i32, ptr %correlation_at
+  %parameters_in = getelementptr i8, ptr %data, i64 16
+  %parameters = load ptr, ptr %parameters_in
+  %config = load ptr, ptr %parameters
+  %stream_in = getelementptr i8, ptr %config, i64 32
+  %stream = load ptr, ptr %stream_in
+  %is_captured = call i64 @is_captured(ptr %stream)
   %number = atomicrmw add ptr @made, i64 1 monotonic
   %slot = call ptr @slot(i64 %number)
   %ns_at = getelementptr i8, ptr %slot, i64 8
   %thread_at = getelementptr i8, ptr %slot, i64 16
   %call_at = getelementptr i8, ptr %slot, i64 20
+  %captured_at = getelementptr i8, ptr %slot, i64 24
   store atomic i64 0, ptr %slot monotonic, align 8
   fence release
   store atomic i64 %ns, ptr %ns_at monotonic, align 8
   store atomic i32 %thread, ptr %thread_at monotonic, align 4
   store atomic i32 %correlation, ptr %call_at monotonic, align 4
+  store atomic i64 %is_captured, ptr %captured_at monotonic, align 8
   %after = add i64 %number, 1
   store atomic i64 %after, ptr %slot release, align 8
   br label %end
@@ -122,13 +149,17 @@ copy:
   %rest_at = getelementptr i8, ptr %slot, i64 16
   %ns = load atomic i64, ptr %ns_at monotonic, align 8
   %rest = load atomic i64, ptr %rest_at monotonic, align 8
+  %captured_at = getelementptr i8, ptr %slot, i64 24
+  %is_captured = load atomic i64, ptr %captured_at monotonic, align 8
   fence acquire
   %again = load atomic i64, ptr %slot monotonic, align 8
   %is_same = icmp eq i64 %again, %next
-  %to = getelementptr [2 x i64], ptr %target, i64 %count
+  %to = getelementptr [3 x i64], ptr %target, i64 %count
   store i64 %ns, ptr %to
   %to_rest = getelementptr i64, ptr %to, i64 1
   store i64 %rest, ptr %to_rest
+  %to_captured = getelementptr i64, ptr %to, i64 2
+  store i64 %is_captured, ptr %to_captured
   %one_more = zext i1 %is_same to i64
   br label %went_on
 missing:
@@ -159,14 +190,19 @@ class _Code(NamedTuple):
 class LaunchCalls:
     """The notes of this process; one thread takes them at a time.
 
+    Args:
+        process: its number.
+        is_capturing: address of cuStreamIsCapturing; 0 notes no call as captured.
+        most: how many notes there is room for, a power of two.
+
     Attributes:
         called: address of the CUpti_CallbackFunc.
     """
 
-    def __init__(self, process: int, most: int = MOST_NOTES) -> None:
+    def __init__(self, process: int, is_capturing: int, most: int = MOST_NOTES) -> None:
         assert most & (most - 1) == 0
         self._most = most
-        self._code = _compiled(thread_key(process), most)
+        self._code = _compiled(thread_key(process), is_capturing, most)
         self._taken = ctypes.create_string_buffer(_CALL_BYTES * most)
         self.called = self._code.called
 
@@ -176,13 +212,19 @@ class LaunchCalls:
         return ctypes.string_at(self._taken, _CALL_BYTES * count)
 
 
-def _compiled(key: int, most: int) -> _Code:
+def _compiled(key: int, is_capturing: int, most: int) -> _Code:
     # LLVM takes a tenth of a second, which only processes that use a GPU pay.
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    names = {"most": most, "mask": most - 1, "thread_key": key, **_functions()}
+    names = {
+        "most": most,
+        "mask": most - 1,
+        "thread_key": key,
+        "is_capturing": f"inttoptr (i64 {is_capturing} to ptr)",
+        **_functions(),
+    }
     module = llvm.parse_assembly(_STATE.format(**names) + _CALLED + _TAKE.format(**names))
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
     engine = llvm.create_mcjit_compiler(module, machine)
