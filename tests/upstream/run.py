@@ -9,9 +9,11 @@ Native, which takes a GPU, all files run whole. `not_applicable.py` names what i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
@@ -131,15 +133,32 @@ def run_pytest(
         }
         started, cpu_s = time.monotonic(), _children_cpu_s()
         with open(os.devnull if options.quiet else options.log, "ab") as log:
-            ended = subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            status = run_for(command, environment, log, options.seconds)
         wall_s, cpu_s = time.monotonic() - started, _children_cpu_s() - cpu_s
         lines = record.read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    if ended.returncode not in _ENDED_WELL:
+    if status not in _ENDED_WELL:
         last = rows[-1]["id"] if rows else "none"
-        reason = f"pytest ended with status {ended.returncode}; the last test done is {last}"
+        reason = f"{status if isinstance(status, str) else f'pytest ended with status {status}'}; "
+        reason += f"the last test done is {last}"
         rows.append({"id": " ".join(files), "outcome": "failed", "reason": reason})
     return Outcome(rows, wall_s, cpu_s)
+
+
+def run_for(
+    command: list[str], environment: dict[str, str], log: IO[bytes], seconds: float | None
+) -> int | str:
+    """Run a command; its exit status, or that its time was up: it is killed, with its children."""
+    with subprocess.Popen(
+        command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return f"the {seconds:.0f} seconds were up"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _import_path(*, with_tkdebug: bool) -> list[str]:
@@ -264,6 +283,7 @@ def main() -> int:
     parser.add_argument("--maxfail", type=int)
     parser.add_argument("--sample", default="1/1", metavar="K/N", help="of N parts only the Kth")
     parser.add_argument("--log", type=Path, default=Path("upstream-tests.log"))
+    parser.add_argument("--seconds", type=float, help="end then, and report what was done")
     parser.add_argument("--quiet", action="store_true", help="keep no log of pytest's output")
     options = parser.parse_args()
 
