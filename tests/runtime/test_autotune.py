@@ -1,4 +1,5 @@
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -215,6 +216,57 @@ def test_native_times_all_and_takes_the_fastest(x):
     assert tuner.best_config is CONFIGS[1]
     assert list(tuner.configs_timings.values()) == [[3.0, 2.0, 4.0], [1.0, 1.0, 1.0]]
     assert [call["BLOCK"] for call in tuner.calls] == [32, 128, 128, 128]
+
+
+def scripted(monkeypatch, times):
+    """A do_bench that takes its medians from lists by block; its warm-ups are noted."""
+    warmups = []
+
+    def do_bench(call, warmup=25, rep=100, quantiles=None):
+        tuner.calls.clear()
+        call()
+        warmups.append(warmup)
+        return [times[tuner.calls[0]["BLOCK"]].pop(0)] * 3
+
+    tuner = Timed(do_bench=do_bench)
+    monkeypatch.setattr("tkdebug.runtime.benchmark.testing.do_bench", do_bench)
+    monkeypatch.setattr(
+        "tkdebug.runtime.tune.autotune.briefly", partial(do_bench, warmup=5, rep=20)
+    )
+    return tuner, warmups
+
+
+def test_native_times_close_configs_in_turn(x, monkeypatch):
+    times = {32: [1.0, 1.06, 1.05, 1.9], 128: [1.04, 1.03, 1.02, 0.5]}
+    tuner, warmups = scripted(monkeypatch, times)
+    with tkdebug.mode("native"):
+        tuner[(1,)](x, 64)
+    assert tuner.best_config is CONFIGS[1]
+    assert list(tuner.configs_timings.values()) == [[1.06] * 3, [1.02] * 3]
+    assert warmups == [25, 25, 5, 5, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("times", [[1.0, 1.06], [1.0, float("inf")], [float("inf")] * 2])
+def test_native_times_configs_that_differ_once(x, monkeypatch, times):
+    tuner, warmups = scripted(
+        monkeypatch, dict(zip((32, 128), ([ms] for ms in times), strict=True))
+    )
+    with tkdebug.mode("native"):
+        tuner[(1,)](x, 64)
+    assert tuner.best_config is CONFIGS[0]
+    assert warmups == [25, 25]
+
+
+def test_native_times_by_what_a_caller_gives_once(x):
+    warmups = []
+
+    def do_bench(call, quantiles):
+        warmups.append(quantiles)
+        return [1.0] * 3
+
+    with tkdebug.mode("native"):
+        Timed(do_bench=do_bench)[(1,)](x, 64)
+    assert len(warmups) == 2
 
 
 def test_native_says_once_that_results_are_not_cached(x, capsys):
