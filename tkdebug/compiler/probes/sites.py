@@ -46,6 +46,8 @@ class ProbeOptions:
         watch_bytes: memory for what is kept of them in one launch.
         instrumentations: plugins that look at ops, by name.
         timeline: what is kept of when warps were where; a kernel that keeps it has nothing else.
+        is_lasting: whether all launches are made by that build, and none waits for it: then more
+            may be done for its speed.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
@@ -53,6 +55,7 @@ class ProbeOptions:
     watch_bytes: int = 4 << 20
     instrumentations: tuple[str, ...] = ()
     timeline: TimelineOptions | None = None
+    is_lasting: bool = False
 
     @property
     def reads_marks(self) -> bool:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import threading
 from contextvars import copy_context
+from dataclasses import replace
 
+from tkdebug.compiler.targets import backend_of
 from tkdebug.forks import renew_after_forks
-from tkdebug.runtime.compile.native_compilation import NativeCompilation
+from tkdebug.runtime.compile.native_compilation import NativeCompilation, target_for
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.native_kernel import NativeKernel
+
+
+# As many as code generation looks for one more beside (`ptx_stage`).
+_FEW_BLOCKS = 3
 
 
 class Build:
@@ -87,3 +93,23 @@ class Build:
         if self._begun is None:
             self._begun = NativeCompilation(self.src, self._device)
         return self._begun
+
+    def lasting(self) -> Build:
+        """The same with what more can be done for its speed."""
+        assert self.src.probes is not None
+        probes = replace(self.src.probes, is_lasting=True)
+        return Build(replace(self.src, probes=probes), self._device, is_quiet=True)
+
+
+def lasting_build(checked: Build, kernel: NativeKernel) -> Build | None:
+    """A build of a checked kernel for many launches; None where it would be no faster.
+
+    A kernel of few blocks may be, if its registers alone keep more of them from a multiprocessor.
+    """
+    binary, target = kernel.binary, target_for(checked.src.options)
+    fitting = backend_of(target).occupancy(
+        target, binary.threads, binary.registers, binary.shared_bytes
+    )
+    if fitting.limited_by != ("registers",) or not 0 < fitting.blocks <= _FEW_BLOCKS:
+        return None
+    return checked.lasting()

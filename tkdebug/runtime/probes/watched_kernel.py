@@ -21,6 +21,7 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.timed_launches import TIMED
+from tkdebug.runtime.probes.builds import lasting_build
 from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.data_dependence import depends_on_data
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 # Code that is on the disk is there before the bare build could be lowered meanwhile.
 _ON_DISK_S = 0.05
+# So many checked launches later a kernel is compiled again, for those that follow.
+_LASTING_AFTER = 4
 # What scripts read off a kernel, besides what every `CompiledKernel` has.
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
@@ -83,6 +86,9 @@ class WatchedKernel(CompiledKernel):
         self._was_launched = False
         # Of the checked build, once it is there: which watched values it has.
         self._shows_values: tuple[WatchSite, ...] = ()
+        # A checked build that takes longer to compile, and how many launches come before it is begun.
+        self._lasting_build: Build | None = None
+        self._before_lasting = _LASTING_AFTER
         # Launches that are to have timelines; None where the checked build has none.
         self._timelines_left: int | None = None
         self.submit: Callable[..., Any] = self._submit_bare
@@ -127,6 +133,26 @@ class WatchedKernel(CompiledKernel):
             tell_of_races(plan, self._checked_build.src.probes, kernel.name)
         self._kinds.depends_on_data = depends_on_data(plan.module)
         self._checked = kernel
+        if plan.timeline is None:
+            self._lasting_build = lasting_build(self._checked_build, kernel)
+        return kernel
+
+    def _lasting_kernel(self, kernel: NativeKernel) -> NativeKernel:
+        """The checked kernel for many launches, once it is there; until then the one that is."""
+        build = self._lasting_build
+        if build is None or KNOBS.check_launches != "all":
+            return kernel
+        self._before_lasting -= 1
+        if self._before_lasting > 0:
+            return kernel
+        try:
+            if not build.begin():
+                return kernel
+            self._checked = kernel = build.kernel()
+        except Exception as error:
+            # The other one goes on.
+            tell(f"kernel {kernel.name}: its faster build fails: {type(error).__name__}: {error}")
+        self._lasting_build = None
         return kernel
 
     def _give_up(self, error: Exception | None) -> None:
@@ -230,6 +256,7 @@ class WatchedKernel(CompiledKernel):
             return None
         failure = None
         try:
+            kernel = self._lasting_kernel(kernel)
             arguments = PassedArguments(self.src.fn.arg_names, values)
             return CheckedLaunch.prepare(kernel, self._memory, grid, stream, arguments)
         except Exception as error:

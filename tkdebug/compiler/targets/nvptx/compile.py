@@ -123,6 +123,7 @@ class LoweredModule:
         num_warps: warps of a block.
         passes: what the GPU passes did.
         probes: what reports are read by; None of a bare kernel.
+        is_lasting: whether all launches are made by it (`ProbeOptions`).
     """
 
     symbol: str
@@ -134,6 +135,7 @@ class LoweredModule:
     num_warps: int
     passes: tuple[PassRun, ...]
     probes: ProbePlan | None = None
+    is_lasting: bool = False
 
     @property
     def is_checked(self) -> bool:
@@ -143,7 +145,7 @@ class LoweredModule:
     @property
     def code_key(self) -> Hashable:
         """What is the same where the same code is generated."""
-        return self.llvm_ir, self.target.name, self.max_registers
+        return self.llvm_ir, self.target.name, self.max_registers, self.is_lasting
 
 
 def compile_module(
@@ -248,6 +250,7 @@ def lower_to_llvm(
         options.num_warps,
         (*probed, *passes),
         probes,
+        options.probes is not None and options.probes.is_lasting,
     )
 
 
@@ -303,6 +306,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         on_ptx=None if on_stage is None else functools.partial(on_stage, "ptx"),
         shared_bytes=lowered.shared_bytes,
         is_checked=lowered.is_checked,
+        is_lasting=lowered.is_lasting,
     )
     return CompiledModule(
         lowered.symbol,

@@ -47,6 +47,7 @@ def generate(
     *,
     shared_bytes: int = 0,
     is_checked: bool = False,
+    is_lasting: bool = False,
 ) -> NativeCode:
     """Compile one module with one kernel, or take it from the disk.
 
@@ -60,12 +61,14 @@ def generate(
         on_ptx: called with the PTX; what it gives back is assembled in its place, and not kept.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks, and is to be there soon.
+        is_lasting: of one that has: whether it may take longer, as all launches are made by it.
 
     Raises:
         CodegenError: a stage refuses the kernel, or its process died of it.
     """
     options = f"{max_registers} {shared_bytes} {ptx_versions(target)[1]} {KNOBS.debug_info}"
     options += " checked" if is_checked else ""
+    options += " lasting" if is_lasting else ""
     parts = (llvm_ir, kernel, target.name, options)
     key = code_cache.key_of((*parts, _text_of(locations, entry)))
     assembled = functools.partial(
@@ -75,6 +78,7 @@ def generate(
         max_registers=max_registers,
         shared_bytes=shared_bytes,
         is_checked=is_checked,
+        is_lasting=is_lasting,
     )
     if not KNOBS.always_compile and (found := code_cache.load(key, kernel)):
         edited = on_ptx(found.ptx) if on_ptx else None
@@ -146,6 +150,7 @@ def assemble(
     times_ns: tuple[tuple[str, int], ...] = (),
     shared_bytes: int = 0,
     is_checked: bool = False,
+    is_lasting: bool = False,
 ) -> NativeCode:
     """PTX to cubin, with what it needs of the machine.
 
@@ -159,6 +164,7 @@ def assemble(
         times_ns: steps before this one, to be kept with the result.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks, and is to be there soon.
+        is_lasting: of one that has: whether it may take longer, as all launches are made by it.
 
     Raises:
         CodegenError: ptxas refuses the text.
@@ -177,6 +183,7 @@ def assemble(
         "timeout_s": timeout_s,
         "shared_bytes": shared_bytes,
         "is_checked": is_checked,
+        "is_lasting": is_lasting,
     }
     try:
         answer, cubin = _ask(header, ptx.encode())

@@ -12,7 +12,8 @@ Where a few registers less let one more block fit, it assembles a cubin for that
 nothing spills: attention over blocks of 64 x 64 needs 139 registers by itself, and 128 where four
 blocks have to fit.
 
-A checked kernel is assembled once: few of its launches follow, and they wait for it.
+A checked kernel is assembled once: few of its launches follow, and they wait for it. One whose
+launches are all checked is compiled again beside them, and then assembled for one more block, too.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ def assemble(
     shared_bytes: int = 0,
     *,
     is_checked: bool = False,
+    is_lasting: bool = False,
 ) -> tuple[bytes, str]:
     """The cubin and the assembler's log.
 
@@ -120,6 +122,7 @@ def assemble(
         timeout_s: how long ptxas may take, all its runs together.
         shared_bytes: dynamic shared memory of a block.
         is_checked: whether the kernel has checks.
+        is_lasting: of one that has: whether all launches are made by it, and none waits for it.
 
     Raises:
         StageError: the assembler refuses the PTX or an option; its log is in `log`.
@@ -135,6 +138,8 @@ def assemble(
     cubin, log = ptxas.assemble(program, ptx, options, deadline - time.monotonic())
     if _spilled_bytes(log):
         return _with_fewer_spills(cubin, log, ptx, name, options)
+    if is_checked and not is_lasting:
+        return cubin, log
     if is_checked:
         return _with_one_more_block(program, ptx, cubin, log, options, deadline, shared_bytes)
     tighter = _for_one_more_block(ptx, log, options, shared_bytes, _KEPT_REGISTERS)

@@ -83,6 +83,7 @@ class Worker:
                     timeout_s,
                     shared_bytes,
                     is_checked=bool(header["is_checked"]),
+                    is_lasting=bool(header["is_lasting"]),
                 )
                 return {"status": "ok", "log": log}, cubin
             case task:

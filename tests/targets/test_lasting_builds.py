@@ -1,0 +1,98 @@
+"""Kernels whose launches are all checked, which are compiled once more for many launches."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from schedule_backend import ScheduleBackend
+from simulated_checks import CheckedPrinter
+
+import tkdebug
+import tkdebug.language as tl
+from tkdebug import knobs
+from tkdebug.compiler.targets import register_backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
+from tkdebug.errors import CompileError
+from tkdebug.linemap.resources import Occupancy
+from tkdebug.runtime.device.platform import platform
+from tkdebug.runtime.probes.builds import Build
+from tkdebug.runtime.probes.checked_launches import CHECKED
+
+BARE, SOON, LASTING = "bare", "there soon", "for many launches"
+
+
+class LoadingPrinter(CheckedPrinter):
+    """Remembers which builds were loaded."""
+
+    def load(self, kernel):
+        probes = kernel.src.probes
+        self.loaded.append(BARE if probes is None else LASTING if probes.is_lasting else SOON)
+        return super().load(kernel)
+
+
+@pytest.fixture
+def printer():
+    register_backend(ScheduleBackend())
+    device = LoadingPrinter()
+    device.loaded = []
+    CHECKED.renew_locks()
+    try:
+        with platform(device), knobs.scope(check_launches="all"):
+            yield device
+    finally:
+        forget_backend("schedule")
+        CHECKED.renew_locks()
+
+
+@pytest.fixture
+def few_blocks(monkeypatch):
+    """Registers keep more than two blocks from a multiprocessor."""
+    fitting = Occupancy(2, 8, 64, {"registers": 2, "warps": 8}, ("registers",))
+    monkeypatch.setattr(ScheduleBackend, "occupancy", lambda *arguments: fitting)
+
+
+def launch_until(condition):
+    @tkdebug.jit
+    def double(x_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        tl.store(x_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * 2, mask=mask)
+
+    x = torch.arange(100, dtype=torch.int32)
+    ended_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ended_s
+        double[(2,)](x, 64, BLOCK=64)
+
+
+def test_kernel_whose_launches_are_all_checked_is_compiled_for_many(printer, few_blocks):
+    launch_until(lambda: LASTING in printer.loaded)
+    assert printer.loaded == [SOON, LASTING]
+    assert len(printer.is_checked) >= 4
+    assert all(printer.is_checked)
+
+
+def test_kernel_whose_first_launches_are_checked_is_not(printer, few_blocks):
+    with knobs.scope(check_launches="first"):
+        launch_until(lambda: len(printer.is_checked) > 10)
+    assert LASTING not in printer.loaded
+
+
+def test_kernel_that_registers_do_not_limit_is_not(printer):
+    launch_until(lambda: len(printer.is_checked) > 10)
+    assert printer.loaded == [SOON]
+
+
+def test_kernel_goes_on_where_that_fails(printer, few_blocks, monkeypatch, capsys):
+    def begin():
+        raise CompileError("no memory")
+
+    monkeypatch.setattr(Build, "lasting", lambda self: SimpleNamespace(begin=begin))
+    launch_until(lambda: len(printer.is_checked) > 10)
+    assert all(printer.is_checked)
+    assert capsys.readouterr().err.splitlines() == [
+        "tkdebug: kernel double: its faster build fails: CompileError: no memory"
+    ]
