@@ -130,6 +130,26 @@ def test_table_that_was_read_is_used_again_and_is_empty(driver, memory):
     assert len(driver.allocated) == 2
 
 
+@pytest.mark.parametrize(
+    ("left", "size", "is_zeroed"), [(0, 128, False), (0, 64, False), (0, 256, True), (5, 64, True)]
+)
+def test_table_that_was_left_empty_is_not_zeroed(driver, memory, left, size, is_zeroed):
+    first = memory.begin(128, STREAM)
+    ctypes.memset(first.address, left, 128)
+    memory.end(first, STREAM)
+    memory.read(first, wait=True)
+    driver.done.clear()
+    again = memory.begin(size, STREAM, behind=b"\7" * 8)
+    assert again is first
+    assert (("zero", size, STREAM) in driver.done) == is_zeroed
+    # What is behind it now is no part of a larger one.
+    memory.end(again, STREAM)
+    assert memory.read(again, wait=True) == bytes(size)
+    assert memory.begin(512, STREAM) is first
+    memory.end(first, STREAM)
+    assert memory.read(first, wait=True) == bytes(512)
+
+
 def test_number_of_tables_is_limited(memory):
     tables = [memory.begin(128, STREAM) for _ in range(MOST_TABLES)]
     assert len({table.address for table in tables}) == MOST_TABLES

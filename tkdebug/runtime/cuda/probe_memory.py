@@ -1,7 +1,8 @@
 """Tables of checked launches: zeroed, written and copied to the host in the order of the stream.
 
 A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
-Before the launch it is set to zero, behind it copied, and an event says when that has been done.
+Before the launch it is set to zero, unless the launch before left it so, behind it copied, and an
+event says when that has been done.
 Until then the kernel itself writes examples into the host's memory as it finds them, where another
 process can see them (`tkdebug.running_faults`).
 Invariants: nothing here waits unless asked to; a table is used again when it has been read.
@@ -138,6 +139,7 @@ class _Table:
         behind: address of what the launch reads, behind the table.
         capacity_bytes: of both.
         is_fresh: whether the device's memory has no header yet.
+        zero_bytes: how many of the device's bytes are known to be zero, from the first one on.
         memory: that `host` is in.
     """
 
@@ -155,6 +157,7 @@ class _Table:
         "memory",
         "shown",
         "size_bytes",
+        "zero_bytes",
     )
 
     def __init__(self, address: int, memory: _HostMemory, at: int, capacity_bytes: int) -> None:
@@ -168,6 +171,7 @@ class _Table:
         self.host = self._shown_at + capacity_bytes * self._is_mapped
         self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
         self.is_fresh = True
+        self.zero_bytes = 0
         self._is_shown = False
         moved = 0 if memory.address is None else memory.address + at - address
         self.shown = self.address + moved
@@ -193,6 +197,7 @@ class _Table:
         """What the launch left; what the host saw is zero again."""
         size = self.size_bytes
         copied = ctypes.string_at(self.host, size)
+        self.zero_bytes = size if copied.count(0) == size else 0
         shown = ctypes.string_at(self._shown_at, size) if self._is_mapped else b""
         if shown.count(0) == len(shown):
             return copied
@@ -261,7 +266,9 @@ class CudaProbeMemory:
             there, here = table.header
             self._do("cuMemcpyHtoDAsync", self._calls.fill, there, here, _WORD_BYTES, stream)
             table.is_fresh = False
-        self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, size_bytes, stream)
+        if table.zero_bytes < size_bytes:
+            self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, size_bytes, stream)
+        table.zero_bytes = 0
         if behind:
             # Nobody writes there before the table is read, which the launch's end comes before.
             host = table.host + offset
