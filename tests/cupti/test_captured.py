@@ -3,7 +3,7 @@
 import pytest
 from captured_buffers import LAYOUT, captured
 
-from tkdebug.instrument.cupti.activity_join import _packed
+from tkdebug.instrument.cupti.activity_parts import packed_part
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     DRIVER,
@@ -21,7 +21,7 @@ def test_what_torch_ran_eagerly():
         CONCURRENT_KERNEL: 12,
         MEMCPY: 4,
     }
-    packed, texts, _ = _packed(found, names, 0)
+    packed, texts, *_ = packed_part(found, names, 0)
     kernels = packed[packed["kind"] == 0]
     assert [texts[number][:9] for number in kernels["name"][:1]] == ["add_one"]
     assert kernels["grid"][0].tolist() == [4, 1, 1]
@@ -36,7 +36,7 @@ def test_what_torch_ran_eagerly():
 
 def test_nodes_of_a_graph():
     names, data = captured("graph.xz")
-    packed, texts, calls = _packed(records_by_kind(data, LAYOUT), names, 0)
+    packed, texts, calls, *_ = packed_part(records_by_kind(data, LAYOUT), names, 0)
     kernels = packed[packed["kind"] == 0]
     ours = [k for k in kernels if texts[k["name"]] == "add_one"]
     # Launched before the capture, between and after the replays; captured with a grid of 2.

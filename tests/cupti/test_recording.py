@@ -2,6 +2,7 @@ import itertools
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import activity_records as made
 import pytest
@@ -116,7 +117,7 @@ def test_captured_launch_has_no_time_and_takes_nobody_elses(recording, fake):
     )
     recording.round()
     # That it was captured is known at once.
-    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(2, 500), (1, None)]
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None), (2, 500)]
     recording.finish()
     assert [(a.graph, a.launch) for a in recording.activities()] == [(0, 2), (2, 0)]
 
@@ -175,53 +176,91 @@ def test_launch_that_is_noted_rounds_later_has_its_time(recording, fake):
     assert [a.launch for a in recording.activities()] == [1]
 
 
-def test_kernels_of_others_wait_no_longer_than_launches_may(recording, fake):
-    recording.join._joiner.patience_ns = 1_000_000
-    now = time.time_ns()
-    fake.note(now, 10, ME)
-    fake.note(now, 11, ME)
-    fake.deliver(made.kernel("of others", start=now, end=now + 800, call=10))
-    recording.round()
-    assert recording.activities() == []
-    launch(recording, 1, now + 3_000_000)
-    fake.note(now + 3_001_000, 12, ME)
-    recording.round()
-    assert [a.name for a in recording.activities()] == ["of others"]
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still; `clock.now_ns` moves it."""
+    found = SimpleNamespace(now_ns=time.time_ns())
+    monkeypatch.setattr("time.time_ns", lambda: found.now_ns)
+    return found
 
 
-def test_launches_wait_for_their_kernels_however_long_the_queue(recording, fake, monkeypatch):
-    now = time.time_ns()
+def test_kernels_of_others_wait_no_longer_than_launches_may(recording, fake, clock):
+    """Also where nothing of ours is launched at all."""
+    fake.note(clock.now_ns, 10, ME)
+    fake.deliver(
+        made.kernel("by the same function", call=10), made.kernel("by another one", call=11)
+    )
+    shown = []
+    for _ in range(25):
+        recording.round()
+        shown.append([a.name for a in recording.activities()])
+        clock.now_ns += 100_000_000
+    assert shown[:2] == [[], ["by another one"]]
+    assert shown[19] == ["by another one"]
+    assert shown[24] == ["by another one", "by the same function"]
+    assert recording.join._held == []
+    assert len(recording.join._joiner.waiting()) == 0
+
+
+def test_launches_wait_for_their_kernels_however_long_the_queue(recording, fake, clock):
     for number in (1, 2, 3):
-        launch(recording, number, now + 10_000 * number)
-        fake.note(now + 10_000 * number + 1000, 10 + number, ME)
+        launch(recording, number, clock.now_ns + 10_000 * number)
+        fake.note(clock.now_ns + 10_000 * number + 1000, 10 + number, ME)
     recording.round()
-    monkeypatch.setattr("time.time_ns", lambda: now + 3_600_000_000_000)
+    clock.now_ns += 3_600_000_000_000
     recording.round()
     assert recording.measured == []
-    fake.deliver(*(made.kernel(start=now, end=now + n, call=10 + n) for n in (1, 2, 3)))
+    fake.deliver(*(made.kernel(start=100, end=100 + n, call=10 + n) for n in (1, 2, 3)))
     recording.round()
     assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_launches_whose_records_were_dropped_end_without_a_time(recording, fake, monkeypatch):
+def test_launch_whose_record_was_dropped_ends_with_a_later_one_of_its_thread(recording, fake):
     now = time.time_ns()
-    launch(recording, 1, now)
-    fake.note(now + 1000, 11, ME)
-    recording.round()
-    monkeypatch.setattr("time.time_ns", lambda: now + 10_000_000_000)
-    launch(recording, 2, now + 9_000_000_000)
-    fake.note(now + 9_000_001_000, 12, ME)
+    for number in (1, 2, 3):
+        launch(recording, number, now + 10_000 * number)
+        fake.note(now + 10_000 * number + 1000, 10 + number, ME)
+    launch(recording, 4, now, thread=ME + 1)
+    fake.note(now + 1000, 20, ME + 1)
     fake.dropped(1)
     recording.round()
-    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
+    assert recording.measured == []
+    fake.deliver(made.kernel(start=100, end=102, call=12))
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(2, 2), (1, None)]
+    fake.deliver(made.kernel(start=100, end=103, call=13), made.kernel(start=5, end=9, call=20))
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured[2:]] == [(3, 3), (4, 4)]
 
 
-def test_launch_whose_call_never_comes_is_given_up_later(recording, fake):
+def test_launch_whose_kernel_has_no_times_ends_without_one(recording, fake):
     now = time.time_ns()
-    recording.join._joiner.patience_ns = 1_000_000
     launch(recording, 1, now)
-    launch(recording, 2, now + 50_000_000)
-    fake.note(now + 50_001_000, 11, ME)
+    fake.note(now + 1000, 10, ME)
+    fake.deliver(made.kernel(start=0, end=0, call=10))
+    recording.round()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
+    assert recording.activities() == []
+
+
+def test_launch_that_is_noted_behind_the_last_round_has_its_time(recording, fake):
+    now = time.time_ns()
+    fake.note(now + 1000, 10, ME)
+    fake.deliver(made.kernel(start=now, end=now + 800, call=10))
+    recording.round()
+    launch(recording, 1, now)
+    recording.join.give_up()
+    assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, 800)]
+
+
+def test_launch_whose_call_never_comes_is_given_up_later(recording, fake, clock):
+    launch(recording, 1, clock.now_ns)
+    clock.now_ns += 1_900_000_000
+    launch(recording, 2, clock.now_ns)
+    fake.note(clock.now_ns + 1000, 11, ME)
+    recording.round()
+    assert recording.measured == []
+    clock.now_ns += 200_000_000
     recording.round()
     assert [(m.launch, m.duration_ns) for m in recording.measured] == [(1, None)]
 
@@ -349,7 +388,7 @@ def test_launches_in_quick_succession_have_their_own_calls():
     launches = [Made(n, ME, 8000 * n, 8000 * (n + 1), (n, 1, 1)) for n in numbers]
     times = np.array([8000 * (n + 1) for n in numbers])
     joiner.add(reversed(launches), Calls(np.full(100, ME), times, np.arange(100), np.zeros(100)))
-    joined = joiner.join()
+    joined = joiner.join(0)
     assert {call: made.launch for call, made in joined.launches.items()} == {n: n for n in numbers}
 
 

@@ -7,19 +7,16 @@ in another process than the launches.
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tkdebug.instrument.activities import make_batch, packed_type
+from tkdebug.instrument.activities import make_batch
+from tkdebug.instrument.cupti.activity_parts import Part, packed_part
 from tkdebug.instrument.cupti.joining import CallJoiner, Made, noted_calls
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
-    COPY_KINDS,
     DRIVER,
-    MEMCPY,
-    MEMSET,
     RUNTIME,
     Layout,
 )
@@ -30,28 +27,22 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tkdebug.instrument.activities import Packed
     from tkdebug.instrument.cupti.op_spans import OpSpans
     from tkdebug.instrument.cupti.parsing import Records
-
-# Where records were dropped, a launch whose call has been known for so long has no record to come.
-_DROPPED_AFTER_NS = 2_000_000_000
-_KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET)  # in the order of `ACTIVITY_KINDS`
-
-# A buffer's records by kind, the names that they point to, and what to add to their times.
-Part = tuple["dict[int, Records]", Mapping[int, str], int]
 
 
 class Round(NamedTuple):
     """What was taken from CUPTI at once.
 
     Attributes:
+        taken_ns: when that was, since 1970.
         offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
         buffers: that were filled, as bytes.
         dropped: how many records CUPTI had no room for since the round before.
         calls: noted since then, packed by `CALL_FIELDS`.
     """
 
+    taken_ns: int
     offset_ns: int
     buffers: tuple[bytes, ...]
     dropped: int
@@ -98,15 +89,16 @@ class ActivityJoin:
         self._made: deque[Made] = deque()
         self.made = self._made.append
         self._joiner = CallJoiner()
-        # Launches by the number of their call, and when that was joined.
-        self._called: dict[int, tuple[Made, int]] = {}
+        # Launches whose kernels' records did not come yet, by the number of their call.
+        self._called: dict[int, Made] = {}
         self._held: list[Part] = []
+        # Those of them whose records may have been dropped, and each thread's latest call whose
+        # kernel's record came.
+        self._suspects: set[int] = set()
+        self._latest: dict[int, int] = {}
 
     def note_launches(self) -> None:
-        """To be called before buffers are taken.
-
-        A launch that is known then may have its records in them or later, never before.
-        """
+        """To be called before buffers are taken: more kernels are known to be ours then."""
         self._joiner.add([self._made.popleft() for _ in range(len(self._made))], None)
 
     def join(self, taken: Round) -> set[int]:
@@ -124,21 +116,17 @@ class ActivityJoin:
                 if self._spans is not None:
                     self._spans.add_calls(calls, taken.offset_ns)
         self._joiner.add((), noted_calls(taken.calls))
-        joined = self._joiner.join()
-        now_ns = time.time_ns()
-        self._called.update((call, (made, now_ns)) for call, made in joined.launches.items())
-        # A kernel may have ended before its call is noted, and its launch be noted later still: a
-        # kernel that is not ours so far is held for a round, and then as long as its call waits
-        # for a launch.
-        held = self._emit(self._held, self._joiner.waiting())
-        fresh = [(records, self._names_in(records), taken.offset_ns) for records in read]
-        self._held = [*held, *self._emit(fresh, None)]
-        for launch in (*joined.captured, *joined.lost):
-            self._measured(Measured(launch, None))
+        joined = self._join_calls(taken.taken_ns)
+        waiting = self._joiner.waiting()
+        held = [self._release(part, joined, waiting, taken.taken_ns) for part in self._held]
+        known = _numbers(self._called)
+        fresh = [self._report_ours(self._part(records, taken.offset_ns), known) for records in read]
+        self._held = [part for part in (*held, *fresh) if part is not None]
         if self._spans is not None:
             self._spans.forget()
+        self._drop_suspects()
         if taken.dropped:
-            self._drop_called(now_ns)
+            self._suspects |= self._called.keys()
             self._on_record(LostActivities(taken.dropped, "CUPTI had no room for them"))
         return {
             device
@@ -164,58 +152,91 @@ class ActivityJoin:
 
     def end_held(self) -> None:
         """What is held and is no launch's is others'."""
+        import numpy as np
+
+        self.note_launches()
+        self._join_calls(0)
         held, self._held = self._held, []
-        self._emit(held, [])
+        known = _numbers(self._called)
+        for part in held:
+            left = self._report_ours(part, known)
+            if left is not None:
+                self._report(left, np.ones(len(left.calls), bool))
 
     def give_up(self) -> None:
         """No record comes any more."""
-        self.note_launches()
         self.end_held()
-        called = [made.launch for made, _ in self._called.values()]
+        called = [made.launch for made in self._called.values()]
         for launch in (*self._joiner.give_up(), *called):
             self._measured(Measured(launch, None))
         self._called.clear()
 
-    def _names_in(self, records: Mapping[int, Records]) -> Mapping[int, str]:
+    def _join_calls(self, taken_ns: int) -> npt.NDArray[np.int64]:
+        """Join launches with calls; the result is the calls that have a launch now."""
+        joined = self._joiner.join(taken_ns)
+        self._called.update(joined.launches)
+        for launch in (*joined.captured, *joined.lost):
+            self._measured(Measured(launch, None))
+        return _numbers(joined.launches)
+
+    def _part(self, records: dict[int, Records], offset_ns: int) -> Part:
         import numpy as np
 
         kernels = records.get(CONCURRENT_KERNEL)
-        return {} if kernels is None else self._names(np.unique(kernels["name"]).tolist())
+        names = {} if kernels is None else self._names(np.unique(kernels["name"]).tolist())
+        return packed_part(records, names, offset_ns)
 
-    def _emit(self, parts: list[Part], waiting: npt.ArrayLike | None) -> list[Part]:
-        """Report what is known to be ours or others'; the result is what may still be ours.
+    def _release(
+        self,
+        part: Part,
+        joined: npt.NDArray[np.int64],
+        waiting: npt.NDArray[np.int64],
+        taken_ns: int,
+    ) -> Part | None:
+        """Report what of a held part is known to be ours or others'; the result is what is not.
 
-        Args:
-            parts: records.
-            waiting: the calls whose kernels may be; None for all.
+        A kernel may have ended before its call is noted, and its launch be noted later still. So
+        one that is not ours is held for a round, and then as long as its call may have a launch.
         """
         import numpy as np
 
-        left: list[Part] = []
-        for records, names, offset_ns in parts:
-            packed, texts, calls = _packed(records, names, offset_ns)
-            is_ours = self._settle(packed, calls)
-            may_be_ours = True if waiting is None else np.isin(calls, waiting)
-            kept = is_ours | (packed["kind"] > 0) | ~np.broadcast_to(may_be_ours, is_ours.shape)
-            if self._spans is not None:
-                places = np.flatnonzero(kept & ~is_ours)
-                packed["origin"][places] = self._spans.origins_of(calls[places])
-            if kept.any():
-                self._on_record(make_batch(packed[kept], texts))
-            if not kept.all():
-                kernels = records[CONCURRENT_KERNEL]
-                is_left = np.isin(kernels["correlationId"], calls[~kept])
-                left.append(({CONCURRENT_KERNEL: kernels[is_left]}, names, offset_ns))
-        return left
+        left = self._report_ours(part, joined)
+        if left is None or part.until_ns > taken_ns:
+            return left
+        if part.until_ns:
+            return self._report(left, np.ones(len(left.calls), bool))
+        left = self._report(left, ~np.isin(left.calls, waiting))
+        until_ns = taken_ns + self._joiner.patience_ns
+        return None if left is None else left._replace(until_ns=until_ns)
 
-    def _settle(self, packed: Packed, calls: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Write into `packed` which launches its records are of, and tell of these."""
+    def _report_ours(self, part: Part, known: npt.NDArray[np.int64]) -> Part | None:
+        """Report the kernels of launches, and what is no kernel; the result is the other kernels.
+
+        Args:
+            part: records.
+            known: calls that have a launch.
+        """
+        self._settle(part, known)
+        return self._report(part, (part.packed["launch"] > 0) | (part.packed["kind"] > 0))
+
+    def _report(self, part: Part, is_known: npt.NDArray[np.bool_]) -> Part | None:
+        """Report some records; the result is the others, None if there are none."""
         import numpy as np
 
-        is_ours = np.zeros(len(packed), bool)
-        if not self._called:
-            return is_ours
-        known = np.fromiter(self._called, np.int64, len(self._called))
+        packed = part.packed
+        is_shown = is_known & part.is_timed
+        if self._spans is not None:
+            places = np.flatnonzero(is_shown & (packed["launch"] == 0))
+            packed["origin"][places] = self._spans.origins_of(part.calls[places])
+        if is_shown.any():
+            self._on_record(make_batch(packed[is_shown], part.texts))
+        return part.those(~is_known)
+
+    def _settle(self, part: Part, known: npt.NDArray[np.int64]) -> None:
+        """Write into a part which launches its records are of, and tell of these."""
+        import numpy as np
+
+        packed, calls = part.packed, part.calls
         # A node of a graph has the number of the call that launched the graph.
         candidates = np.flatnonzero(
             np.isin(calls, known) & (packed["kind"] == 0) & (packed["graph"] == 0)
@@ -223,15 +244,18 @@ class ActivityJoin:
         for place in candidates.tolist():
             record = packed[place]
             call = int(calls[place])
-            if call not in self._called:
+            made = self._called.pop(call, None)
+            if made is None:
                 continue  # a call launches one kernel
-            made, _ = self._called.pop(call)
+            self._latest[made.thread] = max(call, self._latest.get(made.thread, 0))
             if tuple(record["grid"].tolist()) != made.grid:
                 # No time is better than somebody else's.
                 self._measured(Measured(made.launch, None))
                 continue
             packed["launch"][place] = made.launch
-            is_ours[place] = True
+            if not part.is_timed[place]:
+                self._measured(Measured(made.launch, None))
+                continue
             self._measured(
                 Measured(
                     made.launch,
@@ -241,71 +265,20 @@ class ActivityJoin:
                     int(record["stream"]),
                 )
             )
-        return is_ours
 
-    def _drop_called(self, now_ns: int) -> None:
-        oldest_ns = now_ns - _DROPPED_AFTER_NS
-        for call in [call for call, (_, since_ns) in self._called.items() if since_ns < oldest_ns]:
-            made, _ = self._called.pop(call)
-            self._measured(Measured(made.launch, None))
+    def _drop_suspects(self) -> None:
+        """Give up launches whose records were dropped: those of later ones of their thread came."""
+        for call in tuple(self._suspects):
+            made = self._called.get(call)
+            if made is None:
+                self._suspects.discard(call)
+            elif self._latest.get(made.thread, 0) > call:
+                del self._called[call]
+                self._suspects.discard(call)
+                self._measured(Measured(made.launch, None))
 
 
-def _packed(
-    records: Mapping[int, Records], names: Mapping[int, str], offset_ns: int
-) -> tuple[Packed, tuple[str, ...], npt.NDArray[np.int64]]:
-    """The records packed, kernels first, the names they point to, and the numbers of calls."""
+def _numbers(calls: Collection[int]) -> npt.NDArray[np.int64]:
     import numpy as np
 
-    texts = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
-    parts, calls = [], []
-    for number, kind in enumerate(_KINDS):
-        found = records.get(kind)
-        if found is None:
-            continue
-        # Both are 0 where CUPTI could not tell, such as of what had not ended when it was asked.
-        found = found[(found["start"] > 0) & (found["end"] >= found["start"])]
-        if not len(found):
-            continue
-        one = np.zeros(len(found), packed_type())
-        one["kind"] = number
-        one["start_ns"] = found["start"].astype(np.int64) + offset_ns
-        one["duration_ns"] = found["end"].astype(np.int64) - found["start"].astype(np.int64)
-        for field, source in (("device", "deviceId"), ("context", "contextId")):
-            one[field] = found[source]
-        one["stream"] = found["streamId"]
-        one["graph"] = found["graphId"]
-        if kind == CONCURRENT_KERNEL:
-            _pack_kernels(one, found, {address: texts[name] for address, name in names.items()})
-        else:
-            one["size_bytes"] = found["bytes"]
-            _name_copies(one, found, texts, is_copy=kind == MEMCPY)
-        parts.append(one)
-        calls.append(found["correlationId"].astype(np.int64))
-    if not parts:
-        return np.zeros(0, packed_type()), (), np.zeros(0, np.int64)
-    return np.concatenate(parts), tuple(texts), np.concatenate(calls)
-
-
-def _pack_kernels(packed: Packed, found: Records, numbers: Mapping[int, int]) -> None:
-    import numpy as np
-
-    addresses, places = np.unique(found["name"], return_inverse=True)
-    packed["name"] = np.array([numbers[one] for one in addresses.tolist()], np.uint32)[places]
-    for axis, letter in enumerate("XYZ"):
-        packed["grid"][:, axis] = found[f"grid{letter}"]
-        packed["block"][:, axis] = found[f"block{letter}"]
-    packed["registers"] = found["registersPerThread"]
-    packed["static_shared_bytes"] = found["staticSharedMemory"]
-    packed["dynamic_shared_bytes"] = found["dynamicSharedMemory"]
-
-
-def _name_copies(packed: Packed, found: Records, texts: dict[str, int], is_copy: bool) -> None:
-    import numpy as np
-
-    if not is_copy:
-        packed["name"] = texts.setdefault("memset", len(texts))
-        return
-    kinds, places = np.unique(found["copyKind"], return_inverse=True)
-    names = [COPY_KINDS.get(kind, f"copy of kind {kind}") for kind in kinds.tolist()]
-    numbers = [texts.setdefault(name, len(texts)) for name in names]
-    packed["name"] = np.array(numbers, np.uint32)[places]
+    return np.fromiter(calls, np.int64, len(calls))

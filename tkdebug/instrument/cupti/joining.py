@@ -71,7 +71,7 @@ class CallJoiner:
     """Launches and calls that have not found each other yet.
 
     Attributes:
-        patience_ns: how long a launch waits for its call once later ones of its thread are known.
+        patience_ns: how long they wait for each other.
     """
 
     def __init__(self, patience_ns: int = 2_000_000_000) -> None:
@@ -85,16 +85,19 @@ class CallJoiner:
         if calls is not None and len(calls.thread):
             self._calls.append(calls)
 
-    def join(self) -> Joined:
-        """Those that have found each other now."""
+    def join(self, taken_ns: int) -> Joined:
+        """Those that have found each other now.
+
+        Args:
+            taken_ns: calls that returned before are known; 0 to give up none.
+        """
         import numpy as np
 
         found = Joined({}, [], [])
-        if not self._calls or not self._launches:
-            return found
-        calls = Calls(*(np.concatenate(parts) for parts in zip(*self._calls, strict=True)))
+        oldest_ns = taken_ns - self.patience_ns
+        calls = self._all_calls()
+        is_free = np.ones(len(calls.thread), bool)
         left: list[Made] = []
-        used = np.zeros(len(calls.thread), bool)
         threads = np.array([one.thread for one in self._launches])
         for thread in np.unique(threads).tolist():
             own = [self._launches[i] for i in np.flatnonzero(threads == thread).tolist()]
@@ -114,27 +117,28 @@ class CallJoiner:
                         found.captured.append(one.launch)
                     else:
                         found.launches[int(calls.correlation[place])] = one
-                    used[place] = True
+                    is_free[place] = False
                     after_last = at + 1
-                elif len(times) and times[-1] > one.after_ns + self.patience_ns:
+                elif one.after_ns < oldest_ns:
                     found.lost.append(one.launch)
                 else:
                     left.append(one)
         self._launches = left
-        self._keep_latest(calls, ~used)
+        # A launch may become known some time after its call.
+        kept = is_free & (calls.time_ns > oldest_ns)
+        self._calls = [Calls(*(column[kept] for column in calls))] if kept.any() else []
         return found
 
-    def _keep_latest(self, calls: Calls, is_free: npt.NDArray[np.bool_]) -> None:
-        """Calls may come before the launches that made them, though not long before."""
-        latest = calls.time_ns.max() if len(calls.time_ns) else 0
-        kept = is_free & (calls.time_ns > latest - self.patience_ns)
-        self._calls = [Calls(*(column[kept] for column in calls))] if kept.any() else []
+    def _all_calls(self) -> Calls:
+        import numpy as np
+
+        if not self._calls:
+            return Calls(*(np.zeros(0, np.int64) for _ in Calls._fields))
+        return Calls(*(np.concatenate(parts) for parts in zip(*self._calls, strict=True)))
 
     def waiting(self) -> Numbers:
         """The numbers of the calls whose launches may yet become known."""
-        import numpy as np
-
-        return np.concatenate([calls.correlation for calls in self._calls] or [np.zeros(0, int)])
+        return self._all_calls().correlation
 
     def give_up(self) -> list[int]:
         """The launches that found nothing; they are forgotten."""

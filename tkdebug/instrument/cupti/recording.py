@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -53,7 +54,7 @@ class JoinHere:
         self._join.note_launches()
         offset_ns = collection.clock().offset_ns
         buffers = tuple(collection.take(is_forced))
-        taken = Round(offset_ns, buffers, collection.dropped(), collection.calls())
+        taken = Round(time.time_ns(), offset_ns, buffers, collection.dropped(), collection.calls())
         return self._join.join(taken)
 
     def give_up(self) -> None:

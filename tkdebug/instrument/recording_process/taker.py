@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.activity_join import Round
 from tkdebug.instrument.cupti.collection import Collection, names_at
@@ -35,10 +37,13 @@ class JoinApart:
         if self._process.error is not None:
             self._buffers.take_back()
             collection.take(is_forced)  # so that CUPTI has room
-        elif is_forced or self._buffers.lent_count() <= MOST_LENT:
-            offset_ns = collection.clock().offset_ns
-            lent = collection.lend(is_forced)
-            taken = Round(offset_ns, (), collection.dropped(), collection.calls())
+            return self._process.take_answers()
+        offset_ns = collection.clock().offset_ns
+        may_lend = is_forced or self._buffers.lent_count() <= MOST_LENT
+        lent = collection.lend(is_forced) if may_lend else []
+        # There is room for few calls, so they are taken in any case.
+        taken = Round(time.time_ns(), offset_ns, (), collection.dropped(), collection.calls())
+        if may_lend or taken.calls:
             self._process.send("round", taken, lent)
         return self._process.take_answers()
 

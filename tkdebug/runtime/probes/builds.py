@@ -12,7 +12,6 @@ from tkdebug.runtime.compile.native_compilation import NativeCompilation, target
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 
-
 # As many as code generation looks for one more beside (`ptx_stage`).
 _FEW_BLOCKS = 3
 
