@@ -11,6 +11,7 @@ from tkdebug.errors import CompileError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
 from tkdebug.runtime.compile.compilation import tell_compile_error
+from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.errors import AutotunerError
 from tkdebug.runtime.tune.autotune import Autotuner
 from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
@@ -218,43 +219,56 @@ def test_native_times_all_and_takes_the_fastest(x):
     assert [call["BLOCK"] for call in tuner.calls] == [32, 128, 128, 128]
 
 
-def scripted(monkeypatch, times):
-    """A do_bench that takes its medians from lists by block; its warm-ups are noted."""
-    warmups = []
+class Script:
+    """A default do_bench that takes its medians from lists by block.
 
-    def do_bench(call, warmup=25, rep=100, quantiles=None):
-        tuner.calls.clear()
-        call()
-        warmups.append(warmup)
-        return [times[tuner.calls[0]["BLOCK"]].pop(0)] * 3
+    Attributes:
+        tuner: that times by it.
+        warmups: of each time.
+    """
 
-    tuner = Timed(do_bench=do_bench)
-    monkeypatch.setattr("tkdebug.runtime.benchmark.testing.do_bench", do_bench)
-    monkeypatch.setattr(
-        "tkdebug.runtime.tune.autotune.briefly", partial(do_bench, warmup=5, rep=20)
-    )
-    return tuner, warmups
+    def __init__(self, monkeypatch, times):
+        self.warmups = []
+        self.tuner = Timed()
+        self.tuner.configs = [tkdebug.Config({"BLOCK": block}) for block in times]
+
+        def do_bench(call, warmup=25, rep=100, quantiles=None):
+            self.tuner.calls.clear()
+            call()
+            self.warmups.append(warmup)
+            return [times[self.tuner.calls[0]["BLOCK"]].pop(0)] * 3
+
+        monkeypatch.setattr("tkdebug.runtime.benchmark.testing.do_bench", do_bench)
+        monkeypatch.setattr(type(driver.active), "get_benchmarker", lambda self: do_bench)
+        briefly = partial(do_bench, warmup=5, rep=20)
+        monkeypatch.setattr("tkdebug.runtime.tune.autotune.briefly", briefly)
+
+    def chosen(self, x):
+        with tkdebug.mode("native"):
+            self.tuner[(1,)](x, 64)
+        return self.tuner.best_config.kwargs["BLOCK"]
 
 
 def test_native_times_close_configs_in_turn(x, monkeypatch):
-    times = {32: [1.0, 1.06, 1.05, 1.9], 128: [1.04, 1.03, 1.02, 0.5]}
-    tuner, warmups = scripted(monkeypatch, times)
-    with tkdebug.mode("native"):
-        tuner[(1,)](x, 64)
-    assert tuner.best_config is CONFIGS[1]
-    assert list(tuner.configs_timings.values()) == [[1.06] * 3, [1.02] * 3]
-    assert warmups == [25, 25, 5, 5, 5, 5, 5, 5]
+    script = Script(monkeypatch, {32: [1.0, 1.06, 1.05, 1.9], 128: [1.04, 1.03, 1.02, 0.5]})
+    assert script.chosen(x) == 128
+    assert list(script.tuner.configs_timings.values()) == [[1.06] * 3, [1.02] * 3]
+    assert script.warmups == [25, 25, 5, 5, 5, 5, 5, 5]
 
 
-@pytest.mark.parametrize("times", [[1.0, 1.06], [1.0, float("inf")], [float("inf")] * 2])
-def test_native_times_configs_that_differ_once(x, monkeypatch, times):
-    tuner, warmups = scripted(
-        monkeypatch, dict(zip((32, 128), ([ms] for ms in times), strict=True))
-    )
-    with tkdebug.mode("native"):
-        tuner[(1,)](x, 64)
-    assert tuner.best_config is CONFIGS[0]
-    assert warmups == [25, 25]
+def test_native_chooses_among_those_that_were_close(x, monkeypatch):
+    """The clocks have fallen since the third one was timed."""
+    times = {32: [1.0, 1.08, 1.08, 1.08], 64: [1.02, 1.09, 1.09, 1.09], 128: [1.06]}
+    assert Script(monkeypatch, times).chosen(x) == 32
+
+
+@pytest.mark.parametrize(
+    "times", [[1.0, 1.06], [1.0, float("inf")], [float("inf")] * 2, [400.0, 401.0]]
+)
+def test_native_times_configs_that_differ_or_are_slow_once(x, monkeypatch, times):
+    script = Script(monkeypatch, {32: [times[0]], 128: [times[1]]})
+    assert script.chosen(x) == 32
+    assert script.warmups == [25, 25]
 
 
 def test_native_times_by_what_a_caller_gives_once(x):

@@ -16,8 +16,11 @@ from tkdebug import knobs
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import CompileError
+from tkdebug.findings.launch_counts import AccessTests
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.linemap.resources import Occupancy
 from tkdebug.runtime.device.platform import platform
+from tkdebug.runtime.probes import checked_launches
 from tkdebug.runtime.probes.builds import Build
 from tkdebug.runtime.probes.checked_launches import CHECKED
 
@@ -73,6 +76,40 @@ def test_kernel_whose_launches_are_all_checked_is_compiled_for_many(printer, few
     assert printer.loaded == [SOON, LASTING]
     assert len(printer.is_checked) >= 4
     assert all(printer.is_checked)
+
+
+def test_its_accesses_are_not_counted_again(printer, few_blocks, monkeypatch):
+    counted = []
+
+    def count(tests):
+        counted.append(tests)
+        return AccessTests()
+
+    monkeypatch.setattr(checked_launches, "access_tests", count)
+    launch_until(lambda: LASTING in printer.loaded and printer.is_checked[8:])
+    assert len(counted) == 1
+
+
+def test_what_belongs_to_it_is_not_taken_for_another_builds(printer, few_blocks):
+    compiled = []
+    hook = Hook(compiled=compiled.append)
+    HOOKS.add(hook)
+    try:
+        launch_until(lambda: LASTING in printer.loaded)
+    finally:
+        HOOKS.remove(hook)
+    hashes = [one.hash for one in compiled]
+    assert len(set(hashes)) == len(hashes) >= 2
+
+
+def test_backend_that_cannot_say_how_many_blocks_fit_harms_no_launch(printer, monkeypatch, capsys):
+    def occupancy(*arguments):
+        raise ValueError("unknown")
+
+    monkeypatch.setattr(ScheduleBackend, "occupancy", occupancy)
+    launch_until(lambda: len(printer.is_checked) > 10)
+    assert all(printer.is_checked)
+    assert "its faster build fails: ValueError: unknown" in capsys.readouterr().err
 
 
 def test_kernel_whose_first_launches_are_checked_is_not(printer, few_blocks):

@@ -87,6 +87,7 @@ class Specialization:
             parts += ("watches", *watches, self.probes.watch_bytes) if watches else ()
             parts += self.probes.instrumentations
             parts += () if self.probes.timeline is None else ("timeline", self.probes.timeline)
+            parts += ("lasting",) if self.probes.is_lasting else ()
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:

@@ -197,7 +197,7 @@ class _Table:
         """What the launch left; what the host saw is zero again."""
         size = self.size_bytes
         copied = ctypes.string_at(self.host, size)
-        self.zero_bytes = size if copied.count(0) == size else 0
+        self.zero_bytes = size if copied == bytes(size) else 0
         shown = ctypes.string_at(self._shown_at, size) if self._is_mapped else b""
         if shown.count(0) == len(shown):
             return copied

@@ -103,12 +103,14 @@ class Build:
 def lasting_build(checked: Build, kernel: NativeKernel) -> Build | None:
     """A build of a checked kernel for many launches; None where it would be no faster.
 
-    A kernel of few blocks may be, if its registers alone keep more of them from a multiprocessor.
+    One of few blocks may be, if its registers alone keep more of them from a multiprocessor, and
+    it does not want more registers as it is.
     """
     binary, target = kernel.binary, target_for(checked.src.options)
     fitting = backend_of(target).occupancy(
         target, binary.threads, binary.registers, binary.shared_bytes
     )
-    if fitting.limited_by != ("registers",) or not 0 < fitting.blocks <= _FEW_BLOCKS:
+    has_room = fitting.limited_by == ("registers",) and 0 < fitting.blocks <= _FEW_BLOCKS
+    if not has_room or binary.spill_bytes:
         return None
     return checked.lasting()

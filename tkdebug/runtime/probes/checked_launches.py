@@ -117,6 +117,11 @@ class CheckedLaunches:
         self._pending.append(pending)
         self._conclude_at_exit()
 
+    def replaced(self, plan: ProbePlan) -> None:
+        """Another build takes the place of one whose tests of accesses are recorded."""
+        with self._counting:
+            self._plans[id(plan)] = plan
+
     def _show(self, pending: PendingTable) -> None:
         """Let the recording process see what the launch finds while it runs, if there is one."""
         plan = pending.plan
@@ -260,7 +265,7 @@ class CheckedLaunches:
             return True
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
-        if reported.count(0) != len(reported) or self._is_for_the_host(first):
+        if reported != bytes(size) or self._is_for_the_host(first):
             self._report(first, reported)
         if first.records is not None:
             self._show_values(first, first.records, counters)

@@ -86,9 +86,10 @@ class WatchedKernel(CompiledKernel):
         self._was_launched = False
         # Of the checked build, once it is there: which watched values it has.
         self._shows_values: tuple[WatchSite, ...] = ()
-        # A checked build that takes longer to compile, and how many launches come before it is begun.
+        # The checked build for many launches, and how many come before it is begun; None where
+        # there is none, or it is the one that is used.
         self._lasting_build: Build | None = None
-        self._before_lasting = _LASTING_AFTER
+        self._before_lasting: int | None = _LASTING_AFTER
         # Launches that are to have timelines; None where the checked build has none.
         self._timelines_left: int | None = None
         self.submit: Callable[..., Any] = self._submit_bare
@@ -133,26 +134,29 @@ class WatchedKernel(CompiledKernel):
             tell_of_races(plan, self._checked_build.src.probes, kernel.name)
         self._kinds.depends_on_data = depends_on_data(plan.module)
         self._checked = kernel
-        if plan.timeline is None:
-            self._lasting_build = lasting_build(self._checked_build, kernel)
         return kernel
 
     def _lasting_kernel(self, kernel: NativeKernel) -> NativeKernel:
         """The checked kernel for many launches, once it is there; until then the one that is."""
-        build = self._lasting_build
-        if build is None or KNOBS.check_launches != "all":
+        is_for_many = KNOBS.check_launches == "all" and self._timelines_left is None
+        if self._before_lasting is None or not is_for_many or self._checked_build is None:
             return kernel
         self._before_lasting -= 1
         if self._before_lasting > 0:
             return kernel
         try:
-            if not build.begin():
-                return kernel
-            self._checked = kernel = build.kernel()
+            if self._lasting_build is None:
+                self._lasting_build = lasting_build(self._checked_build, kernel)
+            if self._lasting_build is not None:
+                if not self._lasting_build.begin():
+                    return kernel
+                self._checked = kernel = self._lasting_build.kernel()
+                if kernel.binary.probes is not None:
+                    CHECKED.replaced(kernel.binary.probes)
         except Exception as error:
             # The other one goes on.
             tell(f"kernel {kernel.name}: its faster build fails: {type(error).__name__}: {error}")
-        self._lasting_build = None
+        self._lasting_build = self._before_lasting = None
         return kernel
 
     def _give_up(self, error: Exception | None) -> None:

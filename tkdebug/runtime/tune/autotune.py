@@ -59,7 +59,8 @@ class Autotuner(KernelInterface):
         cache: the choice by key.
         best_config: the choice of the last launch.
         configs_timings: milliseconds (median, 20th and 80th percentile) by configuration, from
-            the last benchmark.
+            the last benchmark. Those that were close to the fastest have times of other rounds,
+            among which they were chosen (`close_times`).
         nargs: positional arguments of the launch under way, by name.
     """
 
@@ -112,6 +113,7 @@ class Autotuner(KernelInterface):
         self._reported = False
         if warmup is not None or rep is not None or use_cuda_graph:
             self._take_deprecated_timing(warmup, rep, use_cuda_graph)
+        self._is_timer_given = self._do_bench is not None
 
     def _refuse_unknown_names(self, fn: Any) -> None:
         """Refuse names that are no parameters, which would be left out of the key in silence."""
@@ -252,14 +254,11 @@ class Autotuner(KernelInterface):
         started = time.perf_counter()
         with self._compiled_ahead(args, kwargs, candidates):
             timings = {config: self._bench(*args, config=config, **kwargs) for config in candidates}
-            # What a caller times by, and how often, is theirs.
-            if self.do_bench is testing.do_bench and not KNOBS.quick:
-                timings |= timed_in_turn(
-                    timings, lambda one: self._bench(*args, config=one, do_bench=briefly, **kwargs)
-                )
+            again = self._timed_again(args, kwargs, timings)
         self.bench_time = time.perf_counter() - started
-        self.configs_timings = timings
-        best = min(timings, key=lambda config: median_ms(timings[config]))
+        self.configs_timings = timings = timings | again
+        # Times of before and of now are of different clocks.
+        best = min(again or timings, key=lambda config: median_ms(timings[config]))
         if TUNE_HOOKS.listener is not None:
             TUNE_HOOKS.listener(
                 fn=self._jit_function(),
@@ -278,6 +277,20 @@ class Autotuner(KernelInterface):
                 f"best config selected: {best};"
             )
         return best
+
+    def _timed_again(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], timings: Mapping[Config, Any]
+    ) -> dict[Config, Any]:
+        """Other times of the configurations that are close to the fastest."""
+        # What a caller times by, and how often, is theirs.
+        if self._is_timer_given or self.do_bench is not testing.do_bench or KNOBS.quick:
+            return {}
+        # Libraries have a `_bench` of their own, which takes what this one takes.
+        self._do_bench = briefly
+        try:
+            return timed_in_turn(timings, lambda one: self._bench(*args, config=one, **kwargs))
+        finally:
+            self._do_bench = None
 
     def _jit_function(self) -> Any:
         function = self.fn
@@ -307,13 +320,7 @@ class Autotuner(KernelInterface):
                 config.pre_hook({**self._positional(), **current, "grid": kwargs["grid"]})
             yield partial(self.fn.run, *args, **current)
 
-    def _bench(
-        self,
-        *args: Any,
-        config: Config,
-        do_bench: Callable[..., Any] | None = None,
-        **meta: Any,
-    ) -> Any:
+    def _bench(self, *args: Any, config: Config, **meta: Any) -> Any:
         """Time one configuration, in ms by quantile; infinite when it cannot be compiled."""
         self._refuse_conflicts(config, meta)
         current = {**meta, **config.all_kwargs()}
@@ -333,7 +340,7 @@ class Autotuner(KernelInterface):
         token = TRYING.set(True)
         try:
             with timed_launches():
-                return (do_bench or self.do_bench)(call, quantiles=_QUANTILES)
+                return self.do_bench(call, quantiles=_QUANTILES)
         except (OutOfResources, CompileError, PTXASError) as error:
             if KNOBS.print_autotuning:
                 print(f"Autotuning failed with {error}")

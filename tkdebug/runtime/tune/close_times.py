@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import isinf
 from typing import Any
 
 from tkdebug.runtime.benchmark import testing
@@ -18,6 +17,8 @@ from tkdebug.runtime.tune.config import Config
 # The slowest time that is close, as a multiple of the fastest.
 _CLOSE = 1.05
 _ROUNDS = 3
+# `do_bench` makes some ten calls at least, which of slower ones takes longer than the first time.
+_SLOWEST_MS = 5.0
 
 briefly = partial(testing.do_bench, warmup=5, rep=20)
 
@@ -32,11 +33,12 @@ def timed_in_turn(
         bench: times one, `briefly`.
 
     Returns:
-        Of each of them the round in the middle; nothing where only one is that fast.
+        Of each of them the round in the middle; nothing where only one is that fast, or all are
+        slow.
     """
     least_ms = min(map(median_ms, timings.values()))
     close = [config for config in timings if median_ms(timings[config]) <= _CLOSE * least_ms]
-    if len(close) < 2 or isinf(least_ms):
+    if len(close) < 2 or least_ms > _SLOWEST_MS:
         return {}
     rounds: dict[Config, list[Any]] = {config: [] for config in close}
     for _ in range(_ROUNDS):
