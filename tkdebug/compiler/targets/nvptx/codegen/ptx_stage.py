@@ -13,7 +13,8 @@ nothing spills: attention over blocks of 64 x 64 needs 139 registers by itself, 
 blocks have to fit.
 
 A checked kernel that does not spill is assembled once: few of its launches follow, and they wait
-for it. One whose launches are all checked is compiled again beside them, and then assembled for one more block, too.
+for it. One whose launches are all checked is compiled again beside them, and then assembled for
+one more block, too.
 """
 
 from __future__ import annotations
