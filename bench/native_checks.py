@@ -295,8 +295,8 @@ benchmark, and two gathers, bare and with bounds, assertions, assumptions, store
 offsets, divisions and shifts checked on every launch. Device times of launches in CUDA graphs,
 replayed in turn in one process; medians. Registers are those of the two builds. Compile times are
 of code that is not on the disk, of the build that first launches wait for; a kernel whose launches
-are all checked gets the one that is timed here some launches later. Under compute-sanitizer (memcheck, `--sanitizer`) bare launches run
-in a process of their own, timed by events.
+are all checked gets the one that is timed here some launches later. Under compute-sanitizer
+(memcheck, `--sanitizer`) bare launches run in a process of their own, timed by events.
 
 - date: {date}
 - machine: {machine}
