@@ -127,7 +127,7 @@ def test_kernel_goes_on_where_that_fails(printer, few_blocks, monkeypatch, capsy
     def begin():
         raise CompileError("no memory")
 
-    monkeypatch.setattr(Build, "lasting", lambda self: SimpleNamespace(begin=begin))
+    monkeypatch.setattr(Build, "lasting", lambda self, kernel: SimpleNamespace(begin=begin))
     launch_until(lambda: len(printer.is_checked) > 10)
     assert all(printer.is_checked)
     assert capsys.readouterr().err.splitlines() == [

@@ -93,24 +93,21 @@ class Build:
             self._begun = NativeCompilation(self.src, self._device)
         return self._begun
 
-    def lasting(self) -> Build:
-        """The same with what more can be done for its speed."""
-        assert self.src.probes is not None
+    def lasting(self, kernel: NativeKernel) -> Build | None:
+        """The same for many launches; None where it would be no faster.
+
+        A kernel of few blocks may be, if its registers alone keep more of them from a
+        multiprocessor, and it does not want more registers as it is.
+
+        Args:
+            kernel: what this build gave.
+        """
+        binary, target = kernel.binary, target_for(self.src.options)
+        fitting = backend_of(target).occupancy(
+            target, binary.threads, binary.registers, binary.shared_bytes
+        )
+        has_room = fitting.limited_by == ("registers",) and 0 < fitting.blocks <= _FEW_BLOCKS
+        if self.src.probes is None or not has_room or binary.spill_bytes:
+            return None
         probes = replace(self.src.probes, is_lasting=True)
         return Build(replace(self.src, probes=probes), self._device, is_quiet=True)
-
-
-def lasting_build(checked: Build, kernel: NativeKernel) -> Build | None:
-    """A build of a checked kernel for many launches; None where it would be no faster.
-
-    One of few blocks may be, if its registers alone keep more of them from a multiprocessor, and
-    it does not want more registers as it is.
-    """
-    binary, target = kernel.binary, target_for(checked.src.options)
-    fitting = backend_of(target).occupancy(
-        target, binary.threads, binary.registers, binary.shared_bytes
-    )
-    has_room = fitting.limited_by == ("registers",) and 0 < fitting.blocks <= _FEW_BLOCKS
-    if not has_room or binary.spill_bytes:
-        return None
-    return checked.lasting()

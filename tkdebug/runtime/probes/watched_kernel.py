@@ -21,7 +21,6 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
 from tkdebug.runtime.launch.timed_launches import TIMED
-from tkdebug.runtime.probes.builds import lasting_build
 from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.data_dependence import depends_on_data
@@ -146,7 +145,7 @@ class WatchedKernel(CompiledKernel):
             return kernel
         try:
             if self._lasting_build is None:
-                self._lasting_build = lasting_build(self._checked_build, kernel)
+                self._lasting_build = self._checked_build.lasting(kernel)
             if self._lasting_build is not None:
                 if not self._lasting_build.begin():
                     return kernel
