@@ -21,6 +21,7 @@ from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.recording_process import client
 from tkdebug.instrument.recording_process.note_text import UNLIKE
+from tkdebug.instrument.recording_process.received import Received
 from tkdebug.instrument.recording_process.ring import SLOTS, RingReader, RingWriter
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.store import SessionStore
@@ -158,6 +159,27 @@ def test_end_that_events_tell_is_packed(path):
     recorder.stop(0)
     found = [(one.duration_ns, one.error, one.time_source) for one in launches_of(path)]
     assert found == [(1500, None, "events-at-most"), (None, "CudaError: no", "events")]
+
+
+def test_end_in_a_slot_comes_behind_the_message_that_says_what_began():
+    """The slot was read in the round in which the message was still on its way."""
+    writer = RingWriter(lambda: True)
+    reader = RingReader(writer.descriptor)
+    writer.tell_end(7, 99, "events")
+    received = Received(lambda *message: None, lambda number: None)
+    assert received.launches(reader.take(reader.head()), 1) == []
+    began, end = received.messages([("event", "launch 7 began")])
+    assert began == "launch 7 began"
+    assert (end.id, end.duration_ns, end.time_source) == (7, 99, "events")
+
+
+def test_end_in_the_last_slot_is_not_lost():
+    writer = RingWriter(lambda: True)
+    reader = RingReader(writer.descriptor)
+    writer.tell_end(7, 99, "events")
+    received = Received(lambda *message: None, lambda number: None)
+    received.launches(reader.take(reader.head()), 1)
+    assert [end.id for end in received.left(is_killed=True)] == [7]
 
 
 def test_slots_are_used_again_and_holes_skipped():

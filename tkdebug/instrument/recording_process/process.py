@@ -109,9 +109,10 @@ class RecordingEnd:
         events += self._incoming.seen()
         for start in range(0, len(events), _BATCH):
             self._store.write(events[start : start + _BATCH])
-        for number in self._asked:
-            self._ask("stored", number)
-        self._asked.clear()
+        if not self._incoming.has_ends_in_slots:
+            for number in self._asked:
+                self._ask("stored", number)
+            self._asked.clear()
         if events and self._checkpoint_due_s is None:
             self._checkpoint_due_s = time.monotonic() + CHECKPOINT_S
         return bool(messages or launches)

@@ -80,6 +80,9 @@ class Received:
         self._events: list[Event] = []
         # Ends of launches, held back while a launch waits that may be theirs.
         self._ends: list[LaunchEnded] = []
+        # Those in slots, until the messages have come that were sent before: a launch that no slot
+        # can hold is among them.
+        self._ends_in_slots: list[LaunchEnded] = []
         self._join: ActivityJoin | None = None
         self._version = 0
         self._spans: OpSpans | None = None
@@ -93,6 +96,8 @@ class Received:
 
     def messages(self, messages: Iterable[Message]) -> list[Event]:
         """The events among messages; the rest is kept."""
+        self._ends += self._ends_in_slots
+        self._ends_in_slots = []
         for kind, *parts in messages:
             self._take(kind, *parts)
         return self._taken()
@@ -182,7 +187,8 @@ class Received:
     def _add(self, launch: PackedLaunch) -> None:
         if launch.variant == ENDED:
             source = TIME_SOURCES[launch.flags]
-            self._ends.append(LaunchEnded(launch.launch, launch.start_ns, None, source))
+            end = LaunchEnded(launch.launch, launch.start_ns, None, source)
+            self._ends_in_slots.append(end)
         elif launch.variant == OPERATION:
             if self._spans is not None:
                 self._spans.add(launch.thread, launch.start_ns, launch.end_ns, launch.facts)
@@ -249,6 +255,11 @@ class Received:
         return self._taken()
 
     @property
+    def has_ends_in_slots(self) -> bool:
+        """Whether ends of launches wait for the next messages."""
+        return bool(self._ends_in_slots)
+
+    @property
     def wants_names(self) -> bool:
         """Whether rounds wait for names that were asked for."""
         return bool(self._rounds)
@@ -295,6 +306,8 @@ class Received:
             if launch.variant in (ENDED, OPERATION, *self._variants):
                 self._add(launch)
         self._waiting = []
+        self._ends += self._ends_in_slots
+        self._ends_in_slots = []
         for taken in self._rounds:
             self._activity_join().note_launches()
             self._activity_join().join(taken)
