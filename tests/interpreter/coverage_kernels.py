@@ -377,3 +377,20 @@ def sum_of_tile(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=0.0)  # GAP short tile
     tl.store(y_ptr + row, tl.sum(x))
+
+
+@tkdebug.jit
+def swapped_grid_matmul(a_ptr, b_ptr, c_ptr, m, n, k, B: tl.constexpr):
+    pm, pn = tl.program_id(0), tl.program_id(1)
+    a = tl.make_block_ptr(a_ptr, (m, k), (k, 1), (pm * B, 0), (B, B), (1, 0))
+    b = tl.make_block_ptr(b_ptr, (k, n), (1, k), (0, pn * B), (B, B), (0, 1))
+    acc = tl.zeros((B, B), dtype=tl.float32)
+    for _ in range(0, k, B):
+        acc = tl.dot(
+            tl.load(a, boundary_check=(0, 1), padding_option="zero"),
+            tl.load(b, boundary_check=(0, 1), padding_option="zero"),  # GAP swapped_grid_matmul
+            acc,
+        )
+        a, b = tl.advance(a, (0, B)), tl.advance(b, (B, 0))
+    c = tl.make_block_ptr(c_ptr, (m, n), (n, 1), (pm * B, pn * B), (B, B), (1, 0))
+    tl.store(c, acc, boundary_check=(0, 1))

@@ -109,6 +109,15 @@ def test_matmul_of_all(m, n, k, budget):
     assert not matmul(m, n, k, True, True, budget)
 
 
+@BUDGETS
+def test_grid_that_is_too_small_is_not_taken_for_a_loop_that_ends_early(budget):
+    """The loop forwards the block's offset along the dimension that the grid goes along."""
+    a, b, c = ones(50, 40), ones(75, 40), zeros(50, 75)
+    found = run(kernels.swapped_grid_matmul, (3, 2), a, b, c, 50, 75, 40, B=32, budget=budget)
+    fault = reported(found, "swapped_grid_matmul", "b_ptr", 11 * 40, 64 * 40)
+    assert "is the grid, (3, 2, 1), too small?" in fault.hint
+
+
 def experts(k, ceil, rest, budget):
     x, w, y = ones(7, k), ones(3, k, 20), zeros(7, 20)
     ends = torch.tensor([0, 4, 4, 7], dtype=torch.int32)  # the second has no rows

@@ -44,6 +44,35 @@ def test_a_quantisation_without_a_clamp():
     assert "clamp" in fault.hint
 
 
+@tkdebug.jit
+def differences(x_ptr, out_ptr, shift, VIA: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs) - shift
+    if VIA == "float":
+        y = x.to(tl.float32).to(tl.uint8)  # BORN float difference
+    else:
+        y = x.to(tl.uint8)  # BORN int difference
+    tl.store(out_ptr + offs, y.to(tl.float32))
+
+
+@pytest.mark.parametrize(
+    ("via", "least", "hint"),
+    [("float", -3, "tl.clamp(x, 0.0, 255.0)"), ("int", -3, "wider"), ("int", -300, "wider")],
+)
+def test_a_negative_number_does_not_fit_an_unsigned_type(via, least, hint):
+    x = torch.arange(8, dtype=torch.int32)
+    fault = only(run(differences, (1,), x, torch.zeros(8), -least, via, BLOCK=8))
+    assert (fault.kind, fault.line) == ("narrowing", line(f"BORN {via} difference"))
+    assert f"{least} does not fit uint8 (0 to 255)" in fault.message
+    assert hint in fault.hint
+
+
+@pytest.mark.parametrize("via", ["float", "int"])
+def test_numbers_that_fit_an_unsigned_type(via):
+    x = torch.tensor([0, 1, 127, 128, 200, 255, 3, 4], dtype=torch.int32)
+    assert not run(differences, (1,), x, torch.zeros(8), 0, via, BLOCK=8)
+
+
 def test_a_nan_has_no_integer():
     x = torch.ones(8)
     x[3] = torch.nan

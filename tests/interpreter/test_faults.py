@@ -331,6 +331,13 @@ def test_address_of_a_tensor_that_is_gone():
     assert "still alive" in fault.hint
 
 
+@pytest.mark.parametrize("address", [0x69565380, -0x5F5EA8C0])
+def test_address_that_was_stored_in_32_bits(address):
+    stored = torch.tensor([address])
+    fault = only(run(kernels.stale_address, (1,), stored, zeros(8), BLOCK=8))
+    assert "fits 32 bits" in fault.hint
+
+
 @pytest.mark.parametrize("grid", [(2, 3, 4), (1, 3, 5), (2, 1, 4), (3, 5, 1)])
 @pytest.mark.parametrize("budget", [None, 1024, 512, 256, 64])
 def test_program_ids_on_three_axes(grid, budget):

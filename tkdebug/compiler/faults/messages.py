@@ -60,6 +60,17 @@ def access_verb(op: Operation) -> str:
     return "store writes" if "store" in op.name or "scatter" in op.name else "load reads"
 
 
+# Addresses below are those of null pointers and their offsets.
+_LEAST_ADDRESS = 1 << 20
+
+
+def _is_half_an_address(address: int | None) -> bool:
+    """Whether it may be the lower half of one, as a signed or an unsigned number."""
+    if address is None:
+        return False
+    return -(1 << 31) <= address < 0 or _LEAST_ADDRESS <= address < 1 << 32
+
+
 def bad_access(
     op: Operation,
     kind: FaultKind,
@@ -88,6 +99,11 @@ def bad_access(
     hint = None
     if accessed is None and freed is not None:
         hint = f"it is in memory of {freed}: keep the tensor until the kernel has run"
+    elif accessed is None and _is_half_an_address(offender.index):
+        hint = (
+            "it fits 32 bits, as an address does that was stored as an int32: tables of addresses "
+            "are int64"
+        )
     elif accessed is None:
         hint = (
             "it was loaded, or made of a number: is the tensor that it was taken of, by "

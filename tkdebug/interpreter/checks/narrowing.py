@@ -181,16 +181,18 @@ class NarrowingTracker(ShadowValues[Narrowed]):
         """Where a value does not fit, and where it would not as an unsigned one either."""
         bits = bits_of(op.result)
         half = 1 << (bits - 1)
+        is_unsigned = _is_unsigned(op)
+        least, end = (0, 2 * half) if is_unsigned else (-half, half)
         if isinstance(value, int):
             value = self._ev.dense(value, Cast(op).source.type)
         if isinstance(value, AffineTile):
             low, high = value.bounds(exact=True)
-            if -half <= low and high < half:
+            if least <= low and high < end:
                 return None, None
-        elif _is_within(value, -half, half):
+        elif _is_within(value, least, end):
             return None, None
         wide = self._ev.full(value, Cast(op).source.type).to(torch.int64)
-        lost = wide < -half
+        lost = wide < (0 if is_unsigned else -half)
         if bits < 64:
             lost = lost | (wide >= 2 * half)
         if not (_is_signed(op) or any(stored_value(user) is op.result for user in op.result.uses)):
@@ -273,6 +275,11 @@ def _is_signed(op: Operation) -> bool:
     return any(view.matches(user) for user in op.result.uses for view in _SIGNED_USERS)
 
 
+def _is_unsigned(op: Operation) -> bool:
+    """Whether what a conversion gives is made a float of, as an unsigned integer."""
+    return any(arith.UIToFP.matches(user) for user in op.result.uses) and not _is_signed(op)
+
+
 def _is_finite(tile: TileValue) -> bool:
     if isinstance(tile, BoxTile):
         return _is_finite(tile.data) and _is_finite(tile.fill)
@@ -303,19 +310,27 @@ def _narrowing_text(origin: Narrowed, at: tuple[int, ...], is_unsigned: bool = F
         name = str(ir.element_of(op.result.type))
         name = f"fp{bits}" if name == f"f{bits}" else name
         return f"{shown} is too large for {name}, and becomes inf"
-    half = 1 << (bits - 1)
-    if arith.FPToUI.matches(op) or is_unsigned:
-        target = f"uint{bits} (0 to {2 * half - 1})"
-    else:
-        target = f"int{bits} ({-half} to {half - 1})"
+    is_unsigned = is_unsigned or arith.FPToUI.matches(op) or _is_unsigned(op)
+    low, high = _range(bits, is_unsigned)
+    target = f"{'u' if is_unsigned else ''}int{bits} ({low} to {high})"
     if op.name in TO_INTEGER:
         return f"{value:g} does not fit {target}"
     return f"{value} does not fit {target}, and loses its upper bits"
+
+
+def _range(bits: int, is_unsigned: bool) -> tuple[int, int]:
+    """The least and the largest integer."""
+    half = 1 << (bits - 1)
+    return (0, 2 * half - 1) if is_unsigned else (-half, half - 1)
 
 
 def _hint(op: Operation) -> str:
     if op.name in TO_FLOAT:
         return "scale or clamp before the conversion, or keep the wider type"
     if op.name in TO_INTEGER:
-        return "clamp before the conversion, as in tl.clamp(x, -128.0, 127.0); a NaN needs tl.where"
+        bits = bits_of(op.result)
+        low, high = _range(bits, arith.FPToUI.matches(op))
+        # A float has no number for the ends of wider types.
+        example = f", as in tl.clamp(x, {low}.0, {high}.0)" if bits <= 16 else ""
+        return f"clamp before the conversion{example}; a NaN needs tl.where"
     return "keep the wider type, or mask with & where only the lower bits are meant"

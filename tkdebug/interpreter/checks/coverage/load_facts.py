@@ -15,6 +15,7 @@ from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.control_flow import incoming
 from tkdebug.compiler.ops.spec import Effects
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.value_sources import (
@@ -208,10 +209,25 @@ class ModuleLoads:
         return "tile" if sources.isdisjoint(PROGRAM_IDS) else "grid"
 
     def _moves_in_loop(self, value: Value) -> bool:
-        return LOOP in self._sources.of(value) or any(
-            isinstance(term.owner, Block) and scf.For.matches(term.owner.parent_op)
-            for term in terms(value)
-        )
+        found = [_before_loops(term) for term in terms(value)]
+        if any(map(_is_of_loop, found)):
+            return True
+        # Of sums the terms alone count: one may have come out of a loop that only forwards it.
+        return any(LOOP in self._sources.of(one) for one in found or [value])
+
+
+def _is_of_loop(term: Value) -> bool:
+    return isinstance(term.owner, Block) and scf.For.matches(term.owner.parent_op)
+
+
+def _before_loops(term: Value) -> Value:
+    """What a loop forwards from round to round as it is: offsets of a block that do not move."""
+    while _is_of_loop(term):
+        others = {value for value in incoming(term) if value is not term}
+        if len(others) != 1:
+            return term
+        (term,) = others
+    return term
 
 
 def _leaves_out_on_purpose(loop: scf.For) -> bool:

@@ -111,7 +111,7 @@ def _weakness(meanings: Mapping[Operation, Meaning], early: Event, late: Event) 
         if atomic.sem not in (needed, "acq_rel"):
             return (
                 f'the atomic at line {line} has sem="{atomic.sem}", which does not {needed}: '
-                f'leave sem out, or make it "{needed}"'
+                'leave sem out, or make it "acq_rel"'
             )
         return (
             f"nothing depends on what the atomic at line {line} gave: programs arrive in any "
