@@ -237,6 +237,7 @@ def test_run_ended_by_a_signal_still_reports(write_script, tmp_path, name, statu
     assert json.loads((tmp_path / "out.json").read_text())["exit_status"] in (143, 129, 130)
     assert "tkdebug: 1 launch of 1 kernel" in result.stderr
     assert ("KeyboardInterrupt" in result.stderr) == (name == "SIGINT")
+    assert (f"tkdebug: the script was ended by {name}\n" in result.stderr) == (name != "SIGINT")
     assert "tkdebug/" not in result.stderr
 
 

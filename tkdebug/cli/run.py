@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.command_line.arguments import Arguments
@@ -25,6 +26,7 @@ from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.runtime.device.torch_package import check_installed
+from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps
@@ -87,5 +89,7 @@ def _run_here(
         if os.getpid() != owner:
             # A child that the script forked has come to its end here.
             return ending.exit_status, None
+        if ending.signal is not None:
+            tell(f"the script was ended by {signal.Signals(ending.signal).name}")
         outcome = Outcome(ending, path, kept, recorder.error, printed)
         return conclude(arguments, outcome), ending.signal
