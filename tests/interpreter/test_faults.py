@@ -331,9 +331,8 @@ def test_address_of_a_tensor_that_is_gone():
     assert "still alive" in fault.hint
 
 
-@pytest.mark.parametrize("address", [0x69565380, -0x5F5EA8C0])
-def test_address_that_was_stored_in_32_bits(address):
-    stored = torch.tensor([address])
+def test_address_that_was_stored_in_32_bits():
+    stored = torch.tensor([-0x5F5EA8C0])
     fault = only(run(kernels.stale_address, (1,), stored, zeros(8), BLOCK=8))
     assert "fits 32 bits" in fault.hint
 
