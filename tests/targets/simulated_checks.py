@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import torch
-from schedule_backend import PRINTER, PrinterPlatform
+from schedule_backend import PRINTER, PrinterPlatform, ScheduleBackend
 
 from tkdebug.compiler.probes.sites import ProbePlan
+from tkdebug.compiler.targets import register_backend
+from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import TkError
-from tkdebug.runtime.device.platform import Allocations, LaunchableKernel
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.device.platform import Allocations, LaunchableKernel, platform
+from tkdebug.runtime.probes.checked_launches import CHECKED
 
 # (plan, address of the table's launch, bounds) -> the table.
 Finds = Callable[[ProbePlan, tuple[int, ...]], bytes]
@@ -129,6 +134,19 @@ class MappedMemory(SimulatedMemory):
 
     def end_records(self, records: Records) -> None:
         del self.records[records.address]
+
+
+@contextmanager
+def in_use(device: PrinterPlatform, **options: Any) -> Iterator[PrinterPlatform]:
+    """Launches in here are made on that device, under these knobs; none is pending before."""
+    register_backend(ScheduleBackend())
+    CHECKED.renew_locks()
+    try:
+        with platform(device), KNOBS.scope(**options):
+            yield device
+    finally:
+        forget_backend("schedule")
+        CHECKED.renew_locks()
 
 
 @dataclass(eq=False)

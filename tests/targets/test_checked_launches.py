@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from schedule_backend import ScheduleBackend
-from simulated_checks import CheckedPrinter
+from simulated_checks import CheckedPrinter, in_use
 
 import tkdebug
 import tkdebug.language as tl
@@ -18,8 +17,6 @@ from tkdebug import knobs
 from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
 from tkdebug.compiler.probes.symptoms import packed_symptoms
 from tkdebug.compiler.probes.table import Report, table_bytes
-from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
@@ -29,7 +26,6 @@ from tkdebug.running_faults import SHOWN
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench
-from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.launch import native_kernel, native_launch
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -43,15 +39,8 @@ from tkdebug.runtime.probes.watched_kernels import MOST_CHECKED_BUILDS
 
 @pytest.fixture
 def printer():
-    register_backend(ScheduleBackend())
-    device = CheckedPrinter()
-    CHECKED.renew_locks()
-    try:
-        with platform(device), knobs.scope(check_launches="first"):
-            yield device
-    finally:
-        forget_backend("schedule")
-        CHECKED.renew_locks()
+    with in_use(CheckedPrinter(), check_launches="first") as device:
+        yield device
 
 
 @pytest.fixture

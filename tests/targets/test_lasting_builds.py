@@ -8,21 +8,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from schedule_backend import ScheduleBackend
-from simulated_checks import CheckedPrinter
+from simulated_checks import CheckedPrinter, in_use
 
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
-from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import AccessTests
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.linemap.resources import Occupancy
-from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.probes import checked_launches
 from tkdebug.runtime.probes.builds import Build
-from tkdebug.runtime.probes.checked_launches import CHECKED
 
 BARE, SOON, LASTING = "bare", "there soon", "for many launches"
 
@@ -38,16 +34,10 @@ class LoadingPrinter(CheckedPrinter):
 
 @pytest.fixture
 def printer():
-    register_backend(ScheduleBackend())
     device = LoadingPrinter()
     device.loaded = []
-    CHECKED.renew_locks()
-    try:
-        with platform(device), knobs.scope(check_launches="all"):
-            yield device
-    finally:
-        forget_backend("schedule")
-        CHECKED.renew_locks()
+    with in_use(device, check_launches="all"):
+        yield device
 
 
 @pytest.fixture

@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from schedule_backend import PRINTER, ScheduleBackend
-from simulated_checks import CheckedPrinter, MappedMemory
+from schedule_backend import PRINTER
+from simulated_checks import CheckedPrinter, MappedMemory, in_use
 
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compiler.probes.table import table_bytes
-from tkdebug.compiler.targets import register_backend
-from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.interpreter.launch import run_module
-from tkdebug.runtime.device.platform import LaunchableKernel, platform
+from tkdebug.runtime.device.platform import LaunchableKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.watches.records import summary_text
 
 
@@ -62,16 +59,9 @@ class InterpretingPrinter(CheckedPrinter):
 
 @pytest.fixture
 def printer():
-    register_backend(ScheduleBackend())
-    device = InterpretingPrinter()
-    CHECKED.renew_locks()
-    try:
-        with platform(device), knobs.scope(mode="native"):
-            yield device
-    finally:
-        forget_backend("schedule")
-        CHECKED.renew_locks()
-        scale.kernels.clear()
+    with in_use(InterpretingPrinter(), mode="native") as device:
+        yield device
+    scale.kernels.clear()
 
 
 def show(printer: InterpretingPrinter, *tensors: torch.Tensor) -> None:

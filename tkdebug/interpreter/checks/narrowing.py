@@ -276,7 +276,7 @@ def _is_signed(op: Operation) -> bool:
 
 
 def _is_unsigned(op: Operation) -> bool:
-    """Whether what a conversion gives is made a float of, as an unsigned integer."""
+    """Whether the result of a conversion is converted on to a float, as an unsigned integer."""
     return any(arith.UIToFP.matches(user) for user in op.result.uses) and not _is_signed(op)
 
 

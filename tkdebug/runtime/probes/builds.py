@@ -94,13 +94,16 @@ class Build:
         return self._begun
 
     def lasting(self, kernel: NativeKernel) -> Build | None:
-        """The same for many launches; None where it would be no faster.
+        """The build of the same source that takes longer to compile, and whose kernel is faster.
 
-        A kernel of few blocks may be, if its registers alone keep more of them from a
-        multiprocessor, and it does not want more registers as it is.
+        Only a kernel can gain that has few resident blocks, of which registers alone limit the
+        number, and that does not spill.
 
         Args:
             kernel: what this build gave.
+
+        Returns:
+            The build; None where there is nothing to gain.
         """
         binary, target = kernel.binary, target_for(self.src.options)
         fitting = backend_of(target).occupancy(

@@ -118,7 +118,7 @@ class CheckedLaunches:
         self._conclude_at_exit()
 
     def replaced(self, plan: ProbePlan) -> None:
-        """Another build takes the place of one whose tests of accesses are recorded."""
+        """Note another build of a kernel, whose tests of accesses are counted already."""
         with self._counting:
             self._plans[id(plan)] = plan
 

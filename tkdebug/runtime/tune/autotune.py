@@ -12,7 +12,6 @@ Libraries subclass `Autotuner` and read its attributes, whose names are therefor
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -41,6 +40,7 @@ from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.tune.close_times import briefly, median_ms, timed_in_turn
 from tkdebug.runtime.tune.config import Config
+from tkdebug.runtime.tune.deprecated_timing import deprecated_timer
 from tkdebug.runtime.tune.heuristics import Heuristics
 from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
 from tkdebug.terminal_text import tell
@@ -112,7 +112,7 @@ class Autotuner(KernelInterface):
         self._do_bench = do_bench
         self._reported = False
         if warmup is not None or rep is not None or use_cuda_graph:
-            self._take_deprecated_timing(warmup, rep, use_cuda_graph)
+            self._do_bench = deprecated_timer(warmup, rep, use_cuda_graph)
         self._is_timer_given = self._do_bench is not None
 
     def _refuse_unknown_names(self, fn: Any) -> None:
@@ -134,24 +134,6 @@ class Autotuner(KernelInterface):
                     f"{', '.join(self.arg_names)}; Triton refuses them from 3.9 on, and left "
                     "them out of the key before: --triton 3.8 or TKDEBUG_TRITON=3.8 does, too"
                 )
-
-    def _take_deprecated_timing(
-        self, warmup: int | None, rep: int | None, use_cuda_graph: bool
-    ) -> None:
-        warnings.warn(
-            "autotune: warmup, rep and use_cuda_graph are deprecated; pass do_bench=",
-            DeprecationWarning,
-            stacklevel=4,
-        )
-        rep_ms = 100 if rep is None else rep
-        warmup_ms = 25 if warmup is None else warmup
-
-        def bench(call: Callable[[], object], quantiles: Sequence[float]) -> Any:
-            if use_cuda_graph:
-                return testing.do_bench_cudagraph(call, rep=rep_ms, quantiles=quantiles)
-            return testing.do_bench(call, warmup=warmup_ms, rep=rep_ms, quantiles=quantiles)
-
-        self._do_bench = bench
 
     @property
     def do_bench(self) -> Callable[..., Any]:

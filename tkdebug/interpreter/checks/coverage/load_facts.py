@@ -212,7 +212,7 @@ class ModuleLoads:
         found = [_before_loops(term) for term in terms(value)]
         if any(map(_is_of_loop, found)):
             return True
-        # Of sums the terms alone count: one may have come out of a loop that only forwards it.
+        # The sources of a sum include the loop where one of its terms is forwarded by it.
         return any(LOOP in self._sources.of(one) for one in found or [value])
 
 
@@ -221,7 +221,10 @@ def _is_of_loop(term: Value) -> bool:
 
 
 def _before_loops(term: Value) -> Value:
-    """What a loop forwards from round to round as it is: offsets of a block that do not move."""
+    """The value that entered a loop, if all rounds forward it as it is.
+
+    So does the offset of a block pointer that is advanced along another dimension.
+    """
     while _is_of_loop(term):
         others = {value for value in incoming(term) if value is not term}
         if len(others) != 1:
