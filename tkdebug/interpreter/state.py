@@ -18,7 +18,7 @@ from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.strided_access import StridedAccess
 from tkdebug.interpreter.tiles.index import IndexAlgebra
 from tkdebug.interpreter.tiles.masks import MaskAlgebra
-from tkdebug.interpreter.tiles.program_bases import Base
+from tkdebug.interpreter.tiles.program_bases import Base, ProgramPattern
 from tkdebug.interpreter.tiles.values import (
     AffineTile,
     BoxMask,
@@ -134,6 +134,9 @@ class EvaluatorState:
             return first
         if extent == 1:
             return 0
+        if below == 1 and first < last == first + programs - 1 and self.lanes == 1:
+            steps = ProgramPattern(first, (programs,), (1,))
+            return AffineTile(0, Base.of_pattern(steps, (programs,), self.device), (), ())
         ids = torch.arange(self.first, self.first + programs, dtype=torch.int64, device=self.device)
         if below > 1:
             ids = ids.div(below, rounding_mode="floor")

@@ -17,10 +17,14 @@ def apart_from_the_script(device: torch.device) -> Iterator[None]:
     """
     kind = device.type
     is_cast = torch.is_autocast_enabled(kind)
+    has_grad = torch.is_grad_enabled()
     with (
         torch._C.DisableTorchFunction(),  # noqa: SLF001
         torch._C._DisableTorchDispatch(),  # noqa: SLF001
-        torch.no_grad(),
         torch.autocast(kind, enabled=False) if is_cast else nullcontext(),
     ):
-        yield
+        torch._C._set_grad_enabled(False)  # noqa: SLF001
+        try:
+            yield
+        finally:
+            torch._C._set_grad_enabled(has_grad)  # noqa: SLF001

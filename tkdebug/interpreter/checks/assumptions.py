@@ -104,7 +104,7 @@ def _counts_up(value: TileValue, assumed: tuple[int, ...]) -> bool:
         return False
     base = value.base
     return all(
-        number == 1 or (coef == 1 and (base is None or base.tensor.shape[axis + 1] == 1))
+        number == 1 or (coef == 1 and (base is None or base.shape[axis + 1] == 1))
         for axis, (coef, number) in enumerate(zip(value.coefs, assumed, strict=True))
     )
 

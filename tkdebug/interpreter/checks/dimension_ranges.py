@@ -47,7 +47,7 @@ class Ranges:
 def is_small(tile: AffineTile) -> bool:
     """Whether a tile of offsets is worth keeping until the launch ends."""
     base = tile.base
-    return base is None or base.tensor.numel() <= _LARGEST_BASE * base.tensor.shape[0]
+    return base is None or base.tensor.numel() <= _LARGEST_BASE * base.shape[0]
 
 
 def dimensions(buffer: Buffer) -> Dimensions | None:

@@ -95,7 +95,7 @@ def is_block(op: Operation) -> bool:
 def narrowed(run: Evaluator, access: Access, chosen: Any) -> Access:
     """The access of some programs only."""
     tile = access.tile
-    if tile.base is not None and tile.base.tensor.shape[0] > 1:
+    if tile.base is not None and tile.base.shape[0] > 1:
         base = Base(tile.base.tensor[chosen])
         tile = AffineTile(tile.const, base, tile.coefs, tile.shape)
     mask = run.masks.select_programs(access.mask, chosen)

@@ -68,7 +68,7 @@ def tile_scalar(value: TileValue, shape: tuple[int, ...]) -> AffineTile:
     if isinstance(value, AffineTile):
         base = value.base
         if base is not None:
-            base = base.reshaped(base.tensor.reshape(-1, *(1,) * rank))
+            base = base.reshaped((base.shape[0], *(1,) * rank))
         return AffineTile(value.const, base, (0,) * rank, shape)
     assert isinstance(value, torch.Tensor)
     tensor = value.to(torch.int64).reshape(-1, *(1,) * rank)
@@ -79,7 +79,7 @@ def _times(
     run: Evaluator, tile: AffineTile, factor: TileValue, shape: tuple[int, ...]
 ) -> AffineTile:
     if isinstance(factor, int):
-        base = None if tile.base is None else Base(tile.base.tensor * factor)
+        base = None if tile.base is None else tile.base.times_modulo(factor)
         return AffineTile(tile.const * factor, base, tuple(c * factor for c in tile.coefs), shape)
     dense = run.materialize(tile) * run.materialize(tile_scalar(factor, shape))
     return AffineTile(0, Base(dense), (0,) * len(shape), shape)

@@ -203,7 +203,7 @@ def _distinct_boxes(mask: BoxMask, positions: Tensor) -> tuple[list[Box], Tensor
 
 
 def _of_programs(tile: AffineTile, chosen: Tensor) -> AffineTile:
-    if tile.base is None or tile.base.tensor.shape[0] == 1:
+    if tile.base is None or tile.base.shape[0] == 1:
         return tile
     return AffineTile(tile.const, Base(tile.base.tensor[chosen]), tile.coefs, tile.shape)
 
@@ -238,7 +238,7 @@ def _pattern(base: Base | None, count: int) -> ProgramPattern | None:
         return ProgramPattern(0, (count,), (0,))
     if not base.is_per_program:
         return None
-    if base.tensor.shape[0] == 1:
+    if base.shape[0] == 1:
         return ProgramPattern(int(base.tensor), (count,), (0,))
     pattern = base.pattern()
     if not pattern.regular:

@@ -46,7 +46,7 @@ def add_pointer(
     assert step is not None
     scaled = AffineTile(
         step.const * pointer.itemsize,
-        None if step.base is None else Base(step.base.tensor * pointer.itemsize),
+        None if step.base is None else step.base.times_modulo(pointer.itemsize),
         tuple(coef * pointer.itemsize for coef in step.coefs),
         shape,
     )
@@ -121,7 +121,7 @@ def byte_addresses(pointer: PointerTile | AddressTile) -> TileValue:
         return wrap(start + offset * size, 64)
     if not isinstance(offset, AffineTile):
         return offset * size + start
-    base = None if offset.base is None else Base(offset.base.tensor * size)
+    base = None if offset.base is None else offset.base.times_modulo(size)
     const = wrap(start + offset.const * size, 64)
     return AffineTile(const, base, tuple(c * size for c in offset.coefs), offset.shape)
 

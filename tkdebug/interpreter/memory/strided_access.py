@@ -69,7 +69,7 @@ class StridedAccess:
     def _gather_slices(self, flat: Tensor, start: int, base: Base, tile: AffineTile) -> Tensor:
         """One strided slice for every entry of an irregular base, by a single index_select."""
         moving = [axis for axis, coef in enumerate(tile.coefs) if coef and tile.shape[axis] > 1]
-        sliced = [axis for axis in moving if base.tensor.shape[axis + 1] == 1]
+        sliced = [axis for axis in moving if base.shape[axis + 1] == 1]
         entries = base.tensor
         for axis in moving:
             if axis not in sliced:
@@ -118,11 +118,11 @@ class StridedAccess:
         start = tile.const + buffer.storage_offset
         # All positions of an axis that does not move write one element: the last stays.
         for axis, coef in enumerate(tile.coefs):
-            still = coef == 0 and (tile.base is None or tile.base.tensor.shape[axis + 1] == 1)
+            still = coef == 0 and (tile.base is None or tile.base.shape[axis + 1] == 1)
             if still and value.shape[axis + 1] > 1:
                 value = value.narrow(axis + 1, value.shape[axis + 1] - 1, 1)
         pattern = self._program_pattern(tile)
-        same_for_all = tile.base is None or tile.base.tensor.shape[0] == 1
+        same_for_all = tile.base is None or tile.base.shape[0] == 1
         if pattern is not None and same_for_all and value.shape[0] > 1:
             value = value.narrow(0, value.shape[0] - 1, 1)
         if pattern is not None and self._is_injective(pattern, tile):

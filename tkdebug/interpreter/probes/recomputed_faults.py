@@ -257,7 +257,7 @@ def _suspects(run: Evaluator, access: Access) -> Tensor:
     suspect = torch.ones(run.programs, dtype=torch.bool) if run.active is None else run.active
     if tile.base is not None and not _wants_between(run, access):
         rest = [coef * (extent - 1) for coef, extent in zip(tile.coefs, tile.shape, strict=True)]
-        base = tile.base.tensor.reshape(tile.base.tensor.shape[0], -1)
+        base = tile.base.tensor.reshape(tile.base.shape[0], -1)
         low = base.amin(1) + tile.const + sum(min(0, one) for one in rest)
         high = base.amax(1) + tile.const + sum(max(0, one) for one in rest)
         suspect = suspect & ((low < 0) | (high >= access.buffer.hull_elems))

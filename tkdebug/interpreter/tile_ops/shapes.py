@@ -53,7 +53,7 @@ def _respread(
     if isinstance(value, AffineTile):
         base = value.base
         if base is not None:
-            base = base.reshaped(base.tensor.reshape(-1, *dims))
+            base = base.reshaped((base.shape[0], *dims))
         return AffineTile(value.const, base, coefs, shape)
     if isinstance(value, PointerTile | AddressTile):
         return value.at(_respread(run, value.places, dims, shape, coefs))
@@ -72,7 +72,7 @@ def _expand(run: Evaluator, value: TileValue, axis: int) -> TileValue:
     if isinstance(value, AffineTile):
         base = value.base
         if base is not None:
-            base = base.reshaped(base.tensor.unsqueeze(axis + 1))
+            base = base.reshaped((*base.shape[: axis + 1], 1, *base.shape[axis + 1 :]))
         coefs = (*value.coefs[:axis], 0, *value.coefs[axis:])
         return AffineTile(value.const, base, coefs, (*value.shape[:axis], 1, *value.shape[axis:]))
     if isinstance(value, BoxMask):
@@ -151,7 +151,7 @@ def _permute(run: Evaluator, value: TileValue, order: tuple[int, ...]) -> TileVa
     if isinstance(value, AffineTile):
         base = value.base
         if base is not None:
-            base = base.reshaped(base.tensor.permute(0, *(axis + 1 for axis in order)))
+            base = base.permuted(order)
         return AffineTile(
             value.const,
             base,

@@ -88,9 +88,7 @@ class AffineForms:
     def _add_bases(self, a: Base | None, b: Base | None) -> Base | None:
         if a is None or b is None:
             return a if b is None else b
-        low, high = a.bounds
-        low2, high2 = b.bounds
-        return Base(a.tensor + b.tensor, (low + low2, high + high2))
+        return a.plus(b)
 
     def negated(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile:
         """Exact negation of an integer tile that is affine or small."""
@@ -99,10 +97,7 @@ class AffineForms:
     def scaled(self, tile: AffineTile | None, factor: int) -> AffineTile:
         """Exact product with a constant."""
         assert tile is not None
-        base = None
-        if tile.base is not None and factor != 0:
-            low, high = (bound * factor for bound in tile.base.bounds)
-            base = Base(tile.base.tensor * factor, (min(low, high), max(low, high)))
+        base = None if tile.base is None or factor == 0 else tile.base.times(factor)
         return AffineTile(
             tile.const * factor, base, tuple(coef * factor for coef in tile.coefs), tile.shape
         )

@@ -6,26 +6,58 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 
 class Base:
-    """An int64 tensor (P or 1, then tile axes) with its range, computed once when first needed.
+    """One int64 number per program, or a tile of them: shape (P or 1, then tile axes).
 
-    Attributes:
-        tensor: the values.
-        bounds: (smallest, largest), or a wider range that is known to hold.
+    A base that is made of a pattern is a tensor only once `tensor` is asked for.
     """
 
-    __slots__ = ("_bounds", "_exact", "_pattern", "_repeats", "tensor")
+    __slots__ = ("_bounds", "_device", "_exact", "_pattern", "_repeats", "_shape", "_tensor")
 
     def __init__(self, tensor: Tensor, bounds: tuple[int, int] | None = None) -> None:
-        self.tensor = tensor
+        self._tensor: Tensor | None = tensor
+        self._shape: tuple[int, ...] = ()
+        self._device: torch.device | None = None
         self._bounds = bounds
         self._exact = False
         self._pattern: ProgramPattern | None = None
         self._repeats: Repeats | None = None
+
+    @classmethod
+    def of_pattern(
+        cls, pattern: ProgramPattern, shape: tuple[int, ...], device: torch.device | None
+    ) -> Base:
+        """The numbers of a regular pattern in program order, as (P, 1, …)."""
+        out = object.__new__(cls)
+        out._tensor = None
+        out._shape = shape
+        out._device = device
+        out._bounds = pattern.bounds
+        out._exact = True
+        out._pattern = pattern
+        out._repeats = None
+        return out
+
+    @property
+    def tensor(self) -> Tensor:
+        """The numbers, modulo 2**64."""
+        if self._tensor is None:
+            assert self._pattern is not None
+            self._tensor = self._pattern.numbers(self._device).reshape(self._shape)
+        return self._tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of `tensor`."""
+        return self._shape if self._tensor is None else self._tensor.shape
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -38,10 +70,11 @@ class Base:
     def exact_bounds(self) -> tuple[int, int]:
         """The smallest and the largest value."""
         if not self._exact:
-            if self.tensor.numel() == 0:
+            tensor = self.tensor
+            if tensor.numel() == 0:
                 self._bounds = (0, 0)
             else:
-                low, high = self.tensor.aminmax()
+                low, high = tensor.aminmax()
                 self._bounds = (int(low), int(high))
             self._exact = True
         assert self._bounds is not None
@@ -50,14 +83,52 @@ class Base:
     @property
     def is_per_program(self) -> bool:
         """Whether all tile axes have extent 1."""
-        return self.tensor.numel() == self.tensor.shape[0]
+        return self._tensor is None or self._tensor.numel() == self._tensor.shape[0]
 
-    def reshaped(self, tensor: Tensor) -> Base:
-        """The same values under another shape."""
+    def reshaped(self, shape: tuple[int, ...]) -> Base:
+        """The same values, in the same order, under another shape."""
+        if self._tensor is None:
+            assert self._pattern is not None
+            return Base.of_pattern(self._pattern, shape, self._device)
+        return self._of(self._tensor.reshape(shape))
+
+    def permuted(self, order: Sequence[int]) -> Base:
+        """The same values, with their tile axes in another order."""
+        if self._tensor is None:
+            return self  # whose tile axes have extent 1
+        return self._of(self._tensor.permute(0, *(axis + 1 for axis in order)))
+
+    def _of(self, tensor: Tensor) -> Base:
+        """The same values, of the same programs, as another tensor."""
         out = Base(tensor, self._bounds)
         out._exact = self._exact
         out._pattern = self._pattern
         return out
+
+    def times(self, factor: int) -> Base:
+        """Every number times `factor`, with bounds that may not fit 64 bits."""
+        low, high = sorted(bound * factor for bound in self.bounds)
+        if self._tensor is None and _fits(low, high):
+            assert self._pattern is not None
+            return Base.of_pattern(self._pattern.times(factor), self._shape, self._device)
+        return Base(self.tensor * factor, (low, high))
+
+    def times_modulo(self, factor: int) -> Base:
+        """Every number times `factor`, modulo 2**64."""
+        low, high = (bound * factor for bound in self.bounds)
+        return self.times(factor) if _fits(low, high) else Base(self.tensor * factor)
+
+    def plus(self, other: Base) -> Base:
+        """The sums, of two bases of as many tile axes, with bounds that may not fit 64 bits."""
+        low, high = (a + b for a, b in zip(self.bounds, other.bounds, strict=True))
+        is_made = self._tensor is not None or other._tensor is not None
+        if not is_made and self._shape == other._shape and _fits(low, high):
+            assert self._pattern is not None
+            assert other._pattern is not None
+            total = self._pattern.plus(other._pattern)
+            if total is not None:
+                return Base.of_pattern(total, self._shape, self._device)
+        return Base(self.tensor + other.tensor, (low, high))
 
     def pattern(self) -> ProgramPattern:
         """How the values step from program to program (per-program bases only)."""
@@ -70,6 +141,11 @@ class Base:
         if self._repeats is None:
             self._repeats = find_repeats(self)
         return self._repeats
+
+
+def _fits(*numbers: int) -> bool:
+    """Whether all of them are numbers of an int64 tensor."""
+    return all(-(1 << 63) <= number < 1 << 63 for number in numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +189,7 @@ def find_repeats(base: Base) -> Repeats:
     distinct, places = values.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     changes = (places[1:] != places[:-1]).nonzero().reshape(-1) + 1
     run = math.gcd(values.shape[0], *changes.tolist())
-    shape = (-1, *(1,) * (base.tensor.dim() - 1))
+    shape = (-1, *(1,) * (len(base.shape) - 1))
     once = Base(distinct.reshape(shape), base.bounds)
     return Repeats(once, places, places[::run].contiguous())
 
@@ -131,6 +207,38 @@ class ProgramPattern:
     steps: tuple[int, ...]
     regular: bool = True
     order: Tensor | None = None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest number of a regular pattern."""
+        low = high = self.start
+        for size, step in zip(self.sizes, self.steps, strict=True):
+            reach = step * (size - 1)
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
+        return low, high
+
+    def numbers(self, device: torch.device | None) -> Tensor:
+        """Those of a regular pattern in program order, (P,) int64."""
+        out = torch.full((), self.start, dtype=torch.int64, device=device)
+        for size, step in zip(self.sizes, self.steps, strict=True):
+            moves = torch.arange(size, dtype=torch.int64, device=device) * step
+            out = out.unsqueeze(-1) + moves
+        return out.reshape(-1)
+
+    def times(self, factor: int) -> ProgramPattern:
+        """A regular pattern's numbers times `factor`."""
+        steps = tuple(step * factor for step in self.steps)
+        return ProgramPattern(self.start * factor, self.sizes, steps)
+
+    def plus(self, other: ProgramPattern) -> ProgramPattern | None:
+        """The sums of two regular patterns in program order, None where they nest differently."""
+        if self.sizes != other.sizes:
+            return None
+        steps = tuple(a + b for a, b in zip(self.steps, other.steps, strict=True))
+        return ProgramPattern(self.start + other.start, self.sizes, steps)
 
 
 def find_pattern(values: Tensor) -> ProgramPattern:

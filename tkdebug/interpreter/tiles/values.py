@@ -87,7 +87,7 @@ class AffineTile:
         for axis, (low, high) in enumerate(box):
             const += self.coefs[axis] * low
             shape.append(high - low)
-            if base is not None and base.tensor.shape[axis + 1] > 1:
+            if base is not None and base.shape[axis + 1] > 1:
                 base = Base(base.tensor.narrow(axis + 1, low, high - low), base.bounds)
         return AffineTile(const, base, self.coefs, tuple(shape))
 

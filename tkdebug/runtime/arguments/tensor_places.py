@@ -57,36 +57,58 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
     # Of the tensors themselves: neither subclasses nor the CUDA stand-in are asked.
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         for name, value in _tensors(names, values):
-            problem = _memory_problem(torch, value)
-            if problem is not None:
-                raise PointerError(f"kernel {kernel}: argument `{name}` is {problem}")
-            storage = value.untyped_storage()
+            try:
+                storage = _storage(torch, value)
+            except _MemoryProblem as problem:
+                raise PointerError(f"kernel {kernel}: argument `{name}` is {problem}") from None
             is_marked = getattr(storage, CUDA_MARK, None)
             places.add("cuda" if is_marked else storage.device.type)
     return places
 
 
-def _memory_problem(torch: Any, value: Any) -> str | None:
+class _MemoryProblem(Exception):
+    """Why a kernel cannot access a tensor, in words that follow "is"."""
+
+
+def _storage(torch: Any, value: Any) -> Any:
+    """A tensor's memory, all of which is there.
+
+    Raises:
+        _MemoryProblem: it has none, or none that an address and strides describe.
+    """
     if value.is_nested:
-        return "a nested tensor, whose rows differ in length; pass its values() and offsets()"
+        raise _MemoryProblem(
+            "a nested tensor, whose rows differ in length; pass its values() and offsets()"
+        )
     if value.layout is not torch.strided:
-        return f"a tensor of layout {value.layout}; pass .to_dense(), or its values and indices"
+        raise _MemoryProblem(
+            f"a tensor of layout {value.layout}; pass .to_dense(), or its values and indices"
+        )
     try:
         storage = value.untyped_storage()
     except (NotImplementedError, RuntimeError, ValueError) as error:
-        return f"a tensor without memory ({str(error).splitlines()[0]})"
+        reason = str(error).splitlines()[0]
+        raise _MemoryProblem(f"a tensor without memory ({reason})") from None
     if storage.device.type == "meta":
         kind = "meta tensor" if value.is_meta else type(value).__name__
-        return f"a {kind}, which has no memory; pass one of a device"
-    spans = zip(value.shape, value.stride(), strict=True)
-    last = value.storage_offset() + sum((size - 1) * stride for size, stride in spans)
-    needed_bytes = (last + 1) * value.element_size() if value.numel() else 0
-    if storage.nbytes() < needed_bytes:
-        return (
+        raise _MemoryProblem(f"a {kind}, which has no memory; pass one of a device")
+    needed_bytes = (value.storage_offset() + _span(value)) * value.element_size()
+    if storage.nbytes() < needed_bytes and value.numel():
+        raise _MemoryProblem(
             f"a tensor that spans {needed_bytes} bytes of a storage that was resized to "
             f"{storage.nbytes()}: its memory has been freed"
         )
-    return None
+    return storage
+
+
+def _span(value: Any) -> int:
+    """From a tensor's first element past its last, in elements."""
+    if value.is_contiguous():
+        return int(value.numel())
+    span = 1
+    for size, stride in zip(value.shape, value.stride(), strict=True):
+        span += (size - 1) * stride
+    return span
 
 
 def _tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
