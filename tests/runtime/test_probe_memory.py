@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from tkdebug.compiler.probes.table import Report, reports
-from tkdebug.running_faults import HEADER_BYTES, SHOWN, VERSION, Seen, seen
+from tkdebug.running_faults import COUNT, HEADER_BYTES, SHOWN, VERSION, Seen, seen
 from tkdebug.runtime.cuda import device, driver_api, probe_memory
 from tkdebug.runtime.cuda.device import EnteredContext
 from tkdebug.runtime.cuda.probe_memory import MOST_TABLES, CudaProbeMemory
 from tkdebug.runtime.errors import CudaError
 
 STREAM = 7
+OWN_STREAM = 8
 
 
 class FakeDriver:
@@ -41,6 +42,10 @@ class FakeDriver:
             self.allocated.append((name, arguments[0]))
             self.memory.append(ctypes.create_string_buffer(arguments[0]))
             return ctypes.addressof(self.memory[-1])
+        if name == "cuStreamSynchronize":
+            return self.run()
+        if name == "cuStreamCreate":
+            return OWN_STREAM
         assert name == "cuEventCreate"
         return 100 + len(self.memory) + len(self.done)
 
@@ -108,21 +113,37 @@ def memory(driver):
     return CudaProbeMemory(gpu)
 
 
-def test_table_is_zeroed_before_and_copied_behind_the_launch(driver, memory):
-    table = memory.begin(128, STREAM)
-    ctypes.memset(table.address, 5, 100)
+def test_table_with_counters_is_zeroed_before_and_copied_behind_the_launch(driver, memory):
+    table = memory.begin(64, STREAM, counters_bytes=64)
+    ctypes.memset(table.address + 64, 5, 40)
     memory.end(table, STREAM)
     assert driver.done == [("zero", 128, STREAM), ("copy", 128, STREAM), ("record", STREAM)]
     assert memory.read(table) is None
     driver.run()
-    assert memory.read(table) == b"\5" * 100 + bytes(28)
+    assert memory.read(table) == bytes(64) + b"\5" * 40 + bytes(24)
+
+
+def test_table_is_copied_where_the_launch_has_shown_something(driver, memory):
+    table = memory.begin(128, STREAM)
+    memory.end(table, STREAM)
+    assert memory.read(table) == bytes(128)
+    assert driver.done == [("zero", 128, STREAM), ("record", STREAM)]
+    driver.done.clear()
+    assert memory.begin(128, STREAM) is table
+    slot = Report(1, 5, 4, 0, 0, 0, 5, masked=3).packed()
+    write_slot(table, 1, slot)
+    # The host may see a copy that is older than the slot.
+    ctypes.c_uint64.from_address(table.shown + 64 + COUNT).value = 2
+    memory.end(table, STREAM)
+    assert list(reports(memory.read(table))) == [Report(1, 5, 4, 0, 0, 0, 5, masked=3)]
+    assert driver.done == [("record", STREAM), ("copy", 128, OWN_STREAM)]
 
 
 def test_table_that_was_read_is_used_again_and_is_empty(driver, memory):
     first = memory.begin(128, STREAM)
-    ctypes.memset(first.address, 5, 128)
+    write_slot(first, 1, b"\5" * 64)
     memory.end(first, STREAM)
-    assert memory.read(first, wait=True) == b"\5" * 128
+    assert memory.read(first, wait=True)[:64] == bytes(64)
     again = memory.begin(64, STREAM)
     assert again is first
     memory.end(again, STREAM)
@@ -135,7 +156,8 @@ def test_table_that_was_read_is_used_again_and_is_empty(driver, memory):
 )
 def test_table_that_was_left_empty_is_not_zeroed(driver, memory, left, size, is_zeroed):
     first = memory.begin(128, STREAM)
-    ctypes.memset(first.address, left, 128)
+    for site in (0, 1) if left else ():
+        write_slot(first, site, bytes([left]) * 64)
     memory.end(first, STREAM)
     memory.read(first, wait=True)
     driver.done.clear()
@@ -279,14 +301,14 @@ def test_gpu_that_maps_no_memory_shows_nothing(driver):
 
 
 def test_flags_that_the_host_saw_are_in_what_is_read_and_counters_behind_stay(driver, memory):
-    table = memory.begin(2 * 64 + 24, STREAM)
+    table = memory.begin(2 * 64, STREAM, counters_bytes=24)
     flag = Report.flagged(1).packed()
     ctypes.memmove(table.shown + 64, flag, 64)
     ctypes.memmove(table.address + 128 + 8, (5).to_bytes(8, "little"), 8)
     memory.end(table, STREAM)
     wanted = bytes(64) + flag + bytes(8) + b"\5" + bytes(15)
     assert memory.read(table, wait=True) == wanted
-    again = memory.begin(2 * 64 + 24, STREAM)
+    again = memory.begin(2 * 64, STREAM, counters_bytes=24)
     assert again is table
     memory.end(again, STREAM)
     ctypes.memset(again.address, 0, 2 * 64 + 24)
@@ -294,7 +316,7 @@ def test_flags_that_the_host_saw_are_in_what_is_read_and_counters_behind_stay(dr
 
 
 def test_reports_with_counters_behind_of_which_none_counted(driver, memory):
-    table = memory.begin(64 + 24, STREAM)
+    table = memory.begin(64, STREAM, counters_bytes=24)
     found = Report(0, 5, 4, 0, 0, 0, 5).packed()
     for place in (table.address, table.shown):
         ctypes.memmove(place, found, 64)
@@ -304,7 +326,7 @@ def test_reports_with_counters_behind_of_which_none_counted(driver, memory):
 
 def test_large_tables_have_no_sites_and_are_not_shown(driver, memory):
     size = 1 << 20
-    table = memory.begin(size, STREAM)
+    table = memory.begin(0, STREAM, counters_bytes=size)
     assert table.shown == table.address
     ctypes.memset(table.address, 7, size)
     memory.end(table, STREAM)

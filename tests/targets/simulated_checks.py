@@ -56,7 +56,10 @@ class SimulatedMemory:
     given: Allocations = field(default_factory=Allocations)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def begin(self, size_bytes: int, stream: int, behind: bytes = b"") -> SimulatedTable | None:
+    def begin(
+        self, slots_bytes: int, stream: int, behind: bytes = b"", counters_bytes: int = 0
+    ) -> SimulatedTable | None:
+        size_bytes = slots_bytes + counters_bytes
         if len(self.tables) >= self.most:
             return None
         address = 4096 * next(self.numbers)

@@ -114,7 +114,9 @@ def run_pytest(
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.jsonl"
         record.touch()
+        threads = max(1, (os.cpu_count() or 1) // options.workers)
         environment = {
+            "OMP_NUM_THREADS": str(threads),
             **os.environ,
             "PYTHONPATH": os.pathsep.join(_import_path(with_tkdebug=mode is not None)),
             "TKDEBUG_TEST_MODE": mode or "interpret",

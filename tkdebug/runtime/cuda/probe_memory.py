@@ -1,10 +1,10 @@
-"""Tables of checked launches: zeroed, written and copied to the host in the order of the stream.
+"""Tables of checked launches: zeroed, written and read in the order of the stream.
 
 A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
-Before the launch it is set to zero, unless the launch before left it so, behind it copied, and an
-event says when that has been done.
-Until then the kernel itself writes examples into the host's memory as it finds them, where another
-process can see them (`tkdebug.running_faults`).
+Before the launch it is set to zero, unless the launch before left it so, and an event says when the
+launch has ended. The kernel writes whatever it finds into the host's memory as well, where another
+process can see it (`tkdebug.running_faults`): where nothing was written there, nothing is copied.
+Counters are in the device's memory alone; a table that has some is copied behind the launch.
 Invariants: nothing here waits unless asked to; a table is used again when it has been read.
 """
 
@@ -138,6 +138,7 @@ class _Table:
         event: recorded behind the copy.
         behind: address of what the launch reads, behind the table.
         capacity_bytes: of both.
+        is_copied: whether all of it is copied to the host behind the launch.
         is_fresh: whether the device's memory has no header yet.
         zero_bytes: how many of the device's bytes are known to be zero, from the first one on.
         memory: that `host` is in.
@@ -153,6 +154,7 @@ class _Table:
         "capacity_bytes",
         "event",
         "host",
+        "is_copied",
         "is_fresh",
         "memory",
         "shown",
@@ -163,6 +165,7 @@ class _Table:
     def __init__(self, address: int, memory: _HostMemory, at: int, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
         self.size_bytes = 0
+        self.is_copied = False
         self.address = self.behind = address + HEADER_BYTES
         self.memory, self._at = memory, at
         # The copy lies behind the capacity of the shown slots: a later launch may have more sites.
@@ -193,13 +196,26 @@ class _Table:
             erase_header(self.memory.view, self._at)
             self._is_shown = False
 
-    def found(self) -> bytes:
-        """What the launch left; what the host saw is zero again."""
+    def use(self, slots_bytes: int, counters_bytes: int) -> None:
+        """What of it the next launch uses."""
+        self.size_bytes = slots_bytes + counters_bytes
+        self.is_copied = bool(counters_bytes) or not self._is_mapped
+
+    def found(self, fetch: Callable[[int, int], bytes | bytearray]) -> bytes:
+        """What the launch left; what the host saw is zero again.
+
+        Args:
+            fetch: copies bytes of the device, by address and size.
+        """
         size = self.size_bytes
-        copied = ctypes.string_at(self.host, size)
-        self.zero_bytes = size if copied == bytes(size) else 0
         shown = ctypes.string_at(self._shown_at, size) if self._is_mapped else b""
-        if shown.count(0) == len(shown):
+        is_shown = shown.count(0) != len(shown)
+        if self.is_copied:
+            copied = ctypes.string_at(self.host, size)
+        else:
+            copied = bytes(fetch(self.address, size) if is_shown else size)
+        self.zero_bytes = size if copied.count(0) == size else 0
+        if not is_shown:
             return copied
         ctypes.memset(self._shown_at, 0, size)
         slots = range(0, size, SLOT_BYTES)
@@ -255,13 +271,17 @@ class CudaProbeMemory:
         self._free_records: list[_Records] = []
         self._used_records = 0
 
-    def begin(self, size_bytes: int, stream: int, behind: bytes = b"") -> ProbeTable | None:
+    def begin(
+        self, slots_bytes: int, stream: int, behind: bytes = b"", counters_bytes: int = 0
+    ) -> ProbeTable | None:
         """A table of zeros, for what is launched next on `stream`; None while none is free."""
+        size_bytes = slots_bytes + counters_bytes
         offset = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
         table = self._take(offset + len(behind))
         if table is None:
             return None
-        table.size_bytes, table.behind = size_bytes, table.address + offset
+        table.use(slots_bytes, counters_bytes)
+        table.behind = table.address + offset
         if table.is_fresh:
             there, here = table.header
             self._do("cuMemcpyHtoDAsync", self._calls.fill, there, here, _WORD_BYTES, stream)
@@ -333,10 +353,11 @@ class CudaProbeMemory:
         return table.seen()
 
     def end(self, table: ProbeTable, stream: int) -> None:
-        """Have the table copied to the host once what was launched on `stream` has ended."""
+        """Say that the launch has been made on `stream`: when it has ended the table is read."""
         assert isinstance(table, _Table)
         calls, size = self._calls, table.size_bytes
-        self._do("cuMemcpyDtoHAsync", calls.copy, table.host, table.address, size, stream)
+        if table.is_copied:
+            self._do("cuMemcpyDtoHAsync", calls.copy, table.host, table.address, size, stream)
         self._do("cuEventRecord", calls.record, table.event, stream)
 
     def read(self, table: ProbeTable, wait: bool = False) -> bytes | None:
@@ -354,7 +375,7 @@ class CudaProbeMemory:
             return None
         if status:
             raise driver_api.cuda_error(status, "what a checked launch found")
-        found = table.found()
+        found = table.found(self.fetch)
         table.hide()
         self._give_back(table)
         return found

@@ -122,13 +122,16 @@ class ProbeRecords(Protocol):
 class ProbeMemory(Protocol):
     """The tables of a device's checked launches; nothing waits unless it says so."""
 
-    def begin(self, size_bytes: int, stream: int, behind: bytes = b"") -> ProbeTable | None:
+    def begin(
+        self, slots_bytes: int, stream: int, behind: bytes = b"", counters_bytes: int = 0
+    ) -> ProbeTable | None:
         """A table of zeros, for what is launched next on `stream`; None while none is free.
 
         Args:
-            size_bytes: of it.
+            slots_bytes: of its slots.
             stream: handle of the stream.
             behind: what the launch reads, put behind the table.
+            counters_bytes: of what else the launch writes, which follows the slots.
 
         Raises:
             TkError: the device has no memory for it.
@@ -136,7 +139,7 @@ class ProbeMemory(Protocol):
         ...
 
     def end(self, table: ProbeTable, stream: int) -> None:
-        """Have the table copied to the host once what was launched on `stream` has ended."""
+        """Say that the launch has been made on `stream`: when it has ended the table is read."""
         ...
 
     def read(self, table: ProbeTable, wait: bool = False) -> bytes | None:

@@ -33,16 +33,16 @@ class CheckedBuild:
     """What the launches of one checked build have in common.
 
     Attributes:
-        table_bytes: memory for what a launch reports.
-        counters: where the counters of watched values begin in it.
+        slots_bytes: memory for what a launch reports.
+        counters_bytes: memory for counters of watched values, and for readings of clocks.
         record_bytes: memory for records of watched values; 0 where none is watched.
         takes_map: whether the kernel takes the map of memory.
         may_need_look: whether launches are held for a closer look.
         parameters: whose memory it reads and writes; None where not known, or of no use.
     """
 
-    table_bytes: int
-    counters: int
+    slots_bytes: int
+    counters_bytes: int
     record_bytes: int
     takes_map: bool
     may_need_look: bool
@@ -64,9 +64,10 @@ def _build_of(plan: ProbePlan) -> CheckedBuild:
 
     words = records_words(plan.watches, plan.watch_bytes) if plan.watches else 0
     may_need_look = may_need_closer_look(plan)
+    slots_bytes = table_bytes(len(plan.sites))
     return CheckedBuild(
-        plan.table_bytes,
-        table_bytes(len(plan.sites)),
+        slots_bytes,
+        plan.table_bytes - slots_bytes,
         WORD_BYTES * words,
         plan.takes_map,
         may_need_look,
@@ -133,7 +134,8 @@ class CheckedLaunch:
                 return None
         known = launch_memory(memory, arguments) if build.takes_map else None
         behind = b"" if known is None else known.packed
-        table = _or_wait(lambda: memory.begin(build.table_bytes, stream, behind))
+        sizes = build.slots_bytes, build.counters_bytes
+        table = _or_wait(lambda: memory.begin(sizes[0], stream, behind, sizes[1]))
         if table is None:
             if records is not None:
                 memory.end_records(records)
@@ -178,7 +180,7 @@ class CheckedLaunch:
             *self._arguments.bounds(plan.bounds, there),
         )
         if self._records is not None:
-            counters = self._table.address + CheckedBuild.of(plan).counters
+            counters = self._table.address + CheckedBuild.of(plan).slots_bytes
             probes = (*probes, counters, self._records.address)
         try:
             ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, probes)
