@@ -72,6 +72,7 @@ class Thread:
         read: bytes that it read, but for flags.
         written: what it wrote, by address.
         flagged: whether it has set the site's flag.
+        local: bytes of local memory, by address.
     """
 
     registers: dict[str, int]
@@ -79,17 +80,26 @@ class Thread:
     read: set[int] = field(default_factory=set)
     written: dict[int, int] = field(default_factory=dict)
     flagged: bool = False
+    local: dict[int, int] = field(default_factory=dict)
 
     def run_far(self, text: str) -> None:
         """All but the usual way."""
         self.run(text.partition("NEAR:")[0].splitlines())
 
     def run(self, lines: list[str]) -> None:
-        """Some instructions; no branch is taken, and there is no other thread."""
-        for line in lines:
-            is_code = line not in ("{", "}", "DONE:") and not line.startswith(".reg")
-            is_branch = line.startswith("bra") or " bra" in line
-            if is_code and not is_branch and not line.startswith("barrier."):
+        """Some instructions; branches are taken backwards alone, and there is no other thread."""
+        labels = {line[:-1]: place for place, line in enumerate(lines) if line.endswith(":")}
+        self.registers.setdefault("probe_scratch", 1 << 50)
+        place = 0
+        while place < len(lines):
+            line, place = lines[place], place + 1
+            is_code = not line.startswith((".", "barrier.")) and line not in ("{", "}")
+            branch = re.fullmatch(r"(?:@(\S+) )?bra\S* (\w+);", line)
+            if branch is not None:
+                target = labels.get(branch[2], place)
+                if target < place and (branch[1] is None or self._value(branch[1])):
+                    place = target
+            elif is_code and not line.endswith(":"):
                 self._step(line)
 
     def _step(self, line: str) -> None:
@@ -145,17 +155,20 @@ class Thread:
 
     def _load(self, name: str, target: str, place: str) -> None:
         size, address = int(name.rpartition(".b")[2]) // 8, self._address(place)
+        is_local = name.startswith("ld.local")
         for register in target.strip("{}").split(", "):
             there = range(address, address + size)
-            self.read.update(there)
-            self.registers[register] = int.from_bytes(bytes(map(self.memory, there)), "little")
+            memory = self.local.__getitem__ if is_local else self.memory
+            self.read.update(() if is_local else there)
+            self.registers[register] = int.from_bytes(bytes(map(memory, there)), "little")
             address += size
 
     def _store(self, name: str, place: str, source: str) -> None:
         size, address = int(name.rpartition(".b")[2]) // 8, self._address(place)
+        written = self.local if name.startswith("st.local") else self.written
         for operand in source.strip("{}").split(", "):
-            for byte in self._value(operand).to_bytes(8, "little")[:size]:
-                self.written[address] = byte
+            for byte in (self._value(operand) & (1 << 64) - 1).to_bytes(8, "little")[:size]:
+                written[address] = byte
                 address += 1
 
     def _copy(self, target: str, rest: list[str]) -> None:

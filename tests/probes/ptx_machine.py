@@ -28,7 +28,7 @@ from ptx_arithmetic import (
     of_float,
     signed,
 )
-from ptx_memory import Memory, OutsideError, Shared
+from ptx_memory import Local, Memory, OutsideError, Shared
 from ptx_program import WIDTHS, Instruction, Program
 
 _WARP = 32
@@ -65,6 +65,7 @@ class Block:
         self._count = threads
         self._registers: dict[str, Bits] = {}
         self._shared = np.zeros(program.static_bytes + shared_bytes, np.uint8)
+        self._local = np.zeros((threads, program.local_bytes), np.uint8)
         self._at = np.zeros(threads, np.int64)
         self._waits = np.zeros(threads, bool)
         ids, counts = place
@@ -116,8 +117,9 @@ class Block:
         return np.full(self._count, self._constant(text, kind), np.uint64)
 
     def _constant(self, text: str, kind: str) -> int:
-        if text in self._program.shared:
-            return self._program.shared[text]
+        for variables in (self._program.shared, self._program.local):
+            if text in variables:
+                return variables[text]
         if re.fullmatch(r"0[fd][0-9A-Fa-f]+", text):
             bits = int(text[2:], 16)
             return bits
@@ -303,6 +305,8 @@ class Block:
     def _space(self, one: Instruction) -> Memory:
         if any(part.startswith("shared") for part in one.parts):
             return Shared(self._shared)
+        if "local" in one.parts:
+            return Local(self._local, self._here)
         if "global" not in one.parts:
             raise UnknownPtxError(".".join(one.parts))
         return self._memory

@@ -46,6 +46,32 @@ class Memory:
             piece[places] = data[chosen]
 
 
+class Local(Memory):
+    """The local memory of some threads, whose addresses begin at 0.
+
+    Args:
+        data: of all threads (threads, bytes).
+        here: which of them access it.
+    """
+
+    def __init__(self, data: npt.NDArray[np.uint8], here: Mask) -> None:
+        self._data, self._rows = data, np.flatnonzero(here)[:, None]
+
+    def _columns(self, addresses: Bits, size: int) -> Any:
+        if (addresses + np.uint64(size) > self._data.shape[1]).any():
+            raise OutsideError(f"{size} bytes at {int(addresses.max()):#x} of local memory")
+        return addresses.astype(np.int64)[:, None] + np.arange(size)
+
+    def load(self, addresses: Bits, size: int) -> npt.NDArray[np.uint8]:
+        """Bytes (threads, size)."""
+        found: npt.NDArray[np.uint8] = self._data[self._rows, self._columns(addresses, size)]
+        return found
+
+    def store(self, addresses: Bits, data: npt.NDArray[np.uint8]) -> None:
+        """Write bytes (threads, size)."""
+        self._data[self._rows, self._columns(addresses, data.shape[1])] = data
+
+
 class Shared(Memory):
     """A block's shared memory, whose addresses begin at 0."""
 

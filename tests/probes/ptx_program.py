@@ -42,6 +42,7 @@ class Program:
         labels: label -> place in `code`.
         parameters: name -> number.
         shared: name of a shared variable -> its place; the last is the dynamic one.
+        local: the same of local memory.
     """
 
     def __init__(self, ptx: str) -> None:
@@ -55,6 +56,12 @@ class Program:
             place = -(-self.static_bytes // align) * align
             self.shared[name] = place
             self.static_bytes = place + size
+        found = re.findall(r"\.local\s+\.align\s+\d+\s+\.b8\s+(\w+)\[(\d+)\]", body)
+        self.local: dict[str, int] = {}
+        self.local_bytes = 0
+        for name, size in found:
+            self.local[name] = self.local_bytes
+            self.local_bytes += -(-int(size) // 16) * 16
         self.code: list[Instruction] = []
         self.labels: dict[str, int] = {}
         self._read(re.sub(r"//[^\n]*", "", body))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -48,14 +49,14 @@ def _moved() -> object:
     return moved[(1,)](x, torch.zeros(1, dtype=torch.int32), x, B=1024)
 
 
-def _added(dtype: torch.dtype) -> Callable[[], object]:
-    x = torch.zeros(1024, dtype=dtype)
-    return lambda: add[(1,)](x, x, x, 1024, B=1024)
+def _added(dtype: torch.dtype, block: int = 1024) -> Callable[[], object]:
+    x = torch.zeros(block, dtype=dtype)
+    return lambda: add[(1,)](x, x, x, block, B=block)
 
 
-def _multiplied() -> object:
-    a, b = torch.randn(64, 96).half(), torch.randn(96, 32).half()
-    return matmul[(1,)](a, b, torch.zeros(64, 32), 96, M=64, N=32, BK=32)
+def _multiplied(rows: int) -> object:
+    a, b = torch.randn(rows, 96).half(), torch.randn(96, 32).half()
+    return matmul[(1,)](a, b, torch.zeros(rows, 32), 96, M=rows, N=32, BK=32)
 
 
 def memory(address: int) -> int:
@@ -76,8 +77,12 @@ class Access:
         far, _, near = text.partition("NEAR:")
         if not near:
             near, _, far = text.partition("bra.uni DONE;")
+        self.is_looped = "NEXT:" in far
         masks = re.findall(r"selp.*, (\$\d+);", near)
-        if not masks:
+        if self.is_looped:
+            noted = re.findall(r"@(\S+) or\.b32 on, on, (\d+);", far)
+            masks = masks or [mask for mask, bits in noted for _ in range(int(bits).bit_count())]
+        elif not masks:
             # In the other way, a group's mask is what several comparisons go by.
             masks = list(dict.fromkeys(re.findall(r"(?:some|q\|b), [^,]*, [^,]*, (\$\d+);", far)))
         near = near.splitlines()
@@ -92,7 +97,7 @@ class Access:
                 self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
         suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", "\n".join(near))
         self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16
-        (first,) = {*re.findall(r"sub\.s64 base, \S+, (\S+);", text)}
+        (first,) = {*re.findall(r"sub\.s64 (?:base|o), \S+, (\S+);", text)}
         (end,) = {*re.findall(r"sub\.s64 (?:size|left), (\S+), \S+;", text)}
         self.ends = end, first
 
@@ -143,12 +148,21 @@ def access_of(run: Callable[[], object], number: int) -> Access:
     return Access([text for text in guarded_texts(llvm_ir(run)) if "bra.uni DONE" in text][number])
 
 
-ELEMENTS = [(torch.float32, 4), (torch.float16, 2), (torch.int8, 1)]
+ELEMENTS = [
+    (torch.float32, 4, 1024),
+    (torch.float16, 2, 1024),
+    (torch.int8, 1, 1024),
+    # Of more groups, which take turns in a loop.
+    (torch.float32, 4, 2048),
+    (torch.float16, 2, 8192),
+    (torch.int8, 1, 8192),
+]
 
 
-@pytest.mark.parametrize(("dtype", "element_bytes"), ELEMENTS)
-def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int) -> None:
-    access = access_of(_added(dtype), 0)
+@pytest.mark.parametrize(("dtype", "element_bytes", "block"), ELEMENTS)
+def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int, block: int) -> None:
+    access = access_of(_added(dtype, block), 0)
+    assert access.is_looped == (len(access.groups) >= 4) == (block > 1024)
     for case, thread, groups, good in access.runs(element_bytes):
         for (_, _, _, names), group, some in zip(access.groups, groups, good, strict=True):
             size = access.vector_bytes // len(names)
@@ -160,9 +174,12 @@ def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int) 
         assert thread.flagged == any(map(_differ, groups, good)), case
 
 
-@pytest.mark.parametrize(("dtype", "element_bytes"), ELEMENTS)
-def test_stores_write_good_elements_alone(dtype: torch.dtype, element_bytes: int) -> None:
-    access = access_of(_added(dtype), 2)
+@pytest.mark.parametrize(("dtype", "element_bytes", "block"), ELEMENTS)
+def test_stores_write_good_elements_alone(
+    dtype: torch.dtype, element_bytes: int, block: int
+) -> None:
+    access = access_of(_added(dtype, block), 2)
+    assert access.is_looped == (block > 1024)
     for case, thread, groups, good in access.runs(element_bytes):
         assert set(thread.written) == {at for some in good for at in some}, case
         assert thread.flagged == any(map(_differ, groups, good)), case
@@ -173,8 +190,18 @@ def test_stores_write_good_elements_alone(dtype: torch.dtype, element_bytes: int
                 assert thread.written.get(at, byte) == byte, case
 
 
-def test_copies_read_good_elements_alone() -> None:
-    access = access_of(_multiplied, 0)
+def test_stores_of_64_bits_in_a_loop_write_good_elements_alone() -> None:
+    assert not access_of(_added(torch.float64, 2048), 0).is_looped
+    access = access_of(_added(torch.float64, 2048), 2)
+    assert access.is_looped
+    for case, thread, _, good in access.runs(8):
+        assert set(thread.written) == {at for some in good for at in some}, case
+
+
+@pytest.mark.parametrize("rows", [64, 128])
+def test_copies_read_good_elements_alone(rows: int) -> None:
+    access = access_of(partial(_multiplied, rows), 0)
+    assert access.is_looped == (rows == 128)
     for case, thread, groups, good in access.runs(2):
         assert thread.read == {at for some in good for at in some}, case
         assert thread.flagged == any(map(_differ, groups, good)), case

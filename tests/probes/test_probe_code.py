@@ -208,8 +208,14 @@ def test_each_stored_float_is_in_one_comparison(dtype: torch.dtype, target: str)
 
 
 @needs_codegen
-def test_flags_call_nothing_and_need_no_local_memory() -> None:
+def test_flags_call_nothing_and_share_what_local_memory_they_need() -> None:
     module = copy_of(launches(_matmul)[-1])
     options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)))
     ptx = compile_module(module, options, TARGETS["sm_90a"]).code.ptx
-    assert not re.search(r"\.func|\.local", ptx)
+    assert ".func" not in ptx
+    (size,) = re.findall(r"\.local \.align 16 \.b8 probe_scratch\[(\d+)\];", ptx)
+    assert int(size) <= 512
+    # Loops alone use it, none of which is in a loop of the kernel.
+    for text in re.findall(r"begin inline asm(.*?)end inline asm", ptx, re.S):
+        assert ("[probe_scratch" in text) == ("NEXT:" in text)
+    assert "NEXT:" in ptx

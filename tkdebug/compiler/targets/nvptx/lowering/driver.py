@@ -75,6 +75,7 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
         begin(ctx, function.op, hidden)
     terminator = lower_body(ctx, block)
     if ctx.probes is not None:
+        ctx.probes.finish()
         function.probe_tests = ctx.probes.tests
     emit.set_op(terminator.id)
     if ctx.symptoms is not None:

@@ -22,10 +22,18 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     TestedAccess,
     result_words,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.two_ways import REGISTERS, TwoWays
+from tkdebug.compiler.targets.nvptx.lowering.probes.two_ways import (
+    BAD,
+    NOT_UNROLLED,
+    REGISTERS,
+    LoopedWay,
+    TwoWays,
+)
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
+# Words that can be put together from what is loaded and what is not.
+_MERGED_BITS = (16, _WORD_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +110,35 @@ def guarded_load(
         f"mov.b{max(16, vector.bits)} {name}, {source};"
         for name, source in zip(names, sources, strict=True)
     ]
-    ways = TwoWays(ctx, access, text, by_distances=_may_go_by_distances(access, vector))
+    is_filled_alike = len(set(sources)) == 1 and words[0].constant is not None
+    ways = TwoWays(
+        ctx,
+        access,
+        text,
+        by_distances=_may_go_by_distances(access, vector),
+        may_loop=is_filled_alike and vector.bits in _MERGED_BITS,
+    )
 
     policy = modifiers.last_operand(text.use)
 
     def target(group: int) -> str:
-        listed = ", ".join(names[group * vector.words : (group + 1) * vector.words])
-        return f"{{{listed}}}" if vector.words > 1 else listed
+        return _listed(names[group * vector.words : (group + 1) * vector.words])
+
+    def merging(group: int | None, kept: Sequence[str], fills: Sequence[str]) -> list[str]:
+        there = f"{_listed(kept)}, [{ways.place(group)}]{policy}"
+        lines = [
+            *ways.compared_vector(group),
+            ways.compared(group, "o", ways.limit),
+            f"@q ld{modifiers.text}{vector.suffix} {there};",
+            f"sub.s64 l, {ways.size}, o;",
+            f"min.u64 l, l, {vector.bytes};",
+            "cvt.u32.u64 n, l;",
+            f"and.b32 n, n, -{ways.element_bytes};",
+            "shl.b32 n, n, 3;",
+        ]
+        for word, (name, fill) in enumerate(zip(kept, fills, strict=True)):
+            lines += _merged(name, fill, vector, word)
+        return lines
 
     def near(group: int) -> None:
         there = f"{target(group)}, [{ways.place(group)}]{policy}"
@@ -125,14 +155,8 @@ def guarded_load(
                 text.put(ways.unreached(group, word), f"@b mov.b{vector.bits} {name}, {fill};")
             return
         if vector.is_packed:
-            text.put(*ways.compared_vector(group), ways.compared(group, "o", ways.limit))
-            there = f"{target(group)}, [{ways.place(group)}]{policy}"
-            text.put(f"@q ld{modifiers.text}{vector.suffix} {there};")
-            text.put(f"sub.s64 l, {ways.size}, o;", f"min.u64 l, l, {vector.bytes};")
-            text.put("cvt.u32.u64 n, l;", f"and.b32 n, n, -{ways.element_bytes};")
-            text.put("shl.b32 n, n, 3;")
-            for word in range(vector.words):
-                text.put(*_merged(names[begin + word], sources[begin + word], vector, word))
+            of_group = slice(begin, begin + vector.words)
+            text.put(*merging(group, names[of_group], sources[of_group]))
             return
         for word in range(vector.words):
             moved = word * vector.element_bytes
@@ -146,9 +170,24 @@ def guarded_load(
     text.put("{", *REGISTERS)
     is_masked = access.mask is not None
     text.put(*(filled if is_masked else ()))
-    ways.write(near, far, () if is_masked else filled)
+    looped = None
+    if ways.is_looped:
+        bits, fill = max(16, vector.bits), sources[0]
+        kept = [f"w{word}" for word in range(vector.words)]
+        text.put(f".reg .b{bits} {', '.join(kept)};")
+        body = [f"mov.b{bits} {name}, {fill};" for name in kept]
+        body += merging(None, kept, [fill] * vector.words)
+        body.append(f"st.local{vector.suffix} [slot], {_listed(kept)};")
+        targets = [target(group) for group in range(len(access.firsts))]
+        looped = LoopedWay(vector.suffix, vector.bytes, None, body, targets)
+    ways.write(near, far, () if is_masked else filled, looped=looped)
     text.put("}")
     return [ctx.emit.cast("trunc", got, f"i{vector.bits}") for got in ways.emit()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Registers as one operand of an instruction."""
+    return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
 
 
 def _merged(name: str, fill: str, vector: Vector, word: int) -> tuple[str, ...]:
@@ -195,7 +234,7 @@ def guarded_store(
     """
     text = InlinePTX(["i32"] * result_words(access))
     ways = TwoWays(ctx, access, text, owner, by_distances=_may_go_by_distances(access, vector))
-    is_gathered = vector.elements > 1 and not ways.by_distances
+    is_gathered = vector.elements > 1 and not ways.by_distances and not ways.is_looped
     acting = "" if owner is None else text.use(owner)
     names = [
         [text.use(ctx.emit.cast("zext", word, vector.register)) for word in words]
@@ -205,12 +244,9 @@ def guarded_store(
     parts = [f"w{word}" for word in range(vector.words)]
     bits = max(16, vector.bits)
 
-    def source(words: Sequence[str]) -> str:
-        return f"{{{', '.join(words)}}}" if vector.words > 1 else words[0]
-
     def near(group: int) -> None:
         place, guard = ways.place(group), ways.guard(group)
-        what = f"[{place}], {source(names[group])}{policy}"
+        what = f"[{place}], {_listed(names[group])}{policy}"
         text.put(f"{guard}st{modifiers.text}{vector.suffix} {what};")
 
     def far(group: int) -> None:
@@ -232,7 +268,7 @@ def guarded_store(
             moves = zip(parts, names[group], strict=True)
             text.put(*(f"@b mov.b{bits} {part}, {word};" for part, word in moves))
         text.put(*((f"and.pred q, q, {acting};",) if acting else ()))
-        what = f"[{place}], {source(names[group])}{policy}"
+        what = f"[{place}], {_listed(names[group])}{policy}"
         text.put(f"@q st{modifiers.text}{vector.suffix} {what};")
 
     text.put("{", *REGISTERS)
@@ -243,9 +279,38 @@ def guarded_store(
         zeros = (f"mov.b{bits} {part}, 0;" for part in parts)
         begin = ("setp.ne.u32 part, 0, 0;", "mov.b64 at, 0;", "mov.b64 to, 0;", *zeros)
         end = _stored_part(ways, f"st{modifiers.text}", policy, vector, parts, acting)
-    ways.write(near, far, begin, end)
+    looped = None
+    if ways.is_looped:
+        element_bits = max(16, vector.element_bits)
+        text.put(f".reg .b{element_bits} element;", ".reg .b64 from;")
+        body = _stored_elements(ways, f"st{modifiers.text}", policy, vector, acting)
+        listed = [_listed(words) for words in names]
+        looped = LoopedWay(vector.suffix, vector.bytes, listed, body)
+    ways.write(near, far, begin, end, looped)
     text.put("}")
     ways.emit()
+
+
+def _stored_elements(
+    ways: TwoWays, store: str, policy: str, vector: Vector, acting: str
+) -> list[str]:
+    """Instructions that store the good elements of the group that a loop is at, one by one."""
+    bits, size_bytes = vector.element_bits, vector.element_bytes
+    return [
+        "mov.b64 from, slot;",
+        f"mov.b32 n, {vector.elements};",
+        "EACH:",
+        NOT_UNROLLED,
+        ways.compared(None, "o", ways.limit),
+        BAD,
+        *((f"and.pred q, q, {acting};",) if acting else ()),
+        f"ld.local.b{bits} element, [from];",
+        f"@q {store}.b{bits} [at], element{policy};",
+        *(f"add.s64 {place}, {place}, {size_bytes};" for place in ("o", "at", "from")),
+        "sub.s32 n, n, 1;",
+        "setp.ne.u32 q, n, 0;",
+        "@q bra EACH;",
+    ]
 
 
 def _stored_part(
@@ -309,16 +374,23 @@ def guarded_copy(
         acting = ways.guard(group, is_masked=False)
         text.put(f"{acting}{instruction} [{to}], [{place}], {size_bytes}{count};")
 
-    def far(group: int) -> None:
-        text.put(*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;")
+    def testing(group: int | None, to: str) -> list[str]:
+        lines = [*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;"]
         if access.group > 1:
             # Of a vector that crosses the tensor's end, what is before it.
-            text.put(f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;")
-            text.put("cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};")
-        to = text.use(addresses[group])
-        text.put(f"{guard}{instruction} [{to}], [{ways.place(group)}], {size_bytes}, n;")
+            lines += [f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;"]
+            lines += ["cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};"]
+        place = ways.place(group)
+        return [*lines, f"{guard}{instruction} [{to}], [{place}], {size_bytes}, n;"]
+
+    def far(group: int) -> None:
+        text.put(*testing(group, text.use(addresses[group])))
 
     text.put("{", *REGISTERS)
-    ways.write(near, far)
+    looped = None
+    if ways.is_looped:
+        body = ["ld.local.b32 t, [slot];", *testing(None, "t")]
+        looped = LoopedWay(".b32", 4, [text.use(address) for address in addresses], body)
+    ways.write(near, far, looped=looped)
     text.put("}")
     ways.emit()

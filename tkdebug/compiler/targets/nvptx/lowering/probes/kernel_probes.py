@@ -25,6 +25,8 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_pointers import LoadedPointers
 from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach
 
+_SCRATCH = "probe_scratch"
+
 # Copies of sites that differ by a clock tick.
 COPY_BITS = 16
 
@@ -65,6 +67,7 @@ class Probes:
         self._limits: dict[tuple[str, int], LLVMValue] = {}
         self._clock: LLVMValue | None = None
         self._copies = 0
+        self._scratch_bytes = 0
         self._tests: dict[int, str] = {}
         # i1 of accesses whose tiles are tested together: whether all of these lie inside.
         self.tested_early: dict[Operation, LLVMValue] = {}
@@ -154,6 +157,18 @@ class Probes:
             with self._ctx.emit.in_entry():
                 self._addresses[shown] = self._ctx.emit.cast("ptrtoint", first, "i64")
         return self._addresses[shown], site.number * table.SLOT_BYTES
+
+    def scratch(self, size_bytes: int) -> str:
+        """The name of local memory of at least so many bytes, for one piece of inline PTX."""
+        self._scratch_bytes = max(self._scratch_bytes, size_bytes)
+        return _SCRATCH
+
+    def finish(self) -> None:
+        """Declare what inline PTX uses, once all of it is written."""
+        if self._scratch_bytes:
+            memory = f".local .align 16 .b8 {_SCRATCH}[{self._scratch_bytes}];"
+            with self._ctx.emit.in_entry():
+                self._ctx.emit.asm(memory, "", "void", ())
 
     def note_test(self, site: ProbeSite, test: str) -> None:
         """A copy of a site is tested so; of several copies, the costliest test counts."""

@@ -1,14 +1,22 @@
 """Both ways of a tested access: the bare one, and the one that tests each vector and element.
 
-Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async".
+The second way is written group by group, or as a loop over the groups, whose operands then lie in
+local memory: a third of the text, as long to run as ten groups. It is a loop where it is rare and
+runs once.
+
+Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Performance-Tuning
+Directives: .pragma nounroll".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
@@ -31,8 +39,15 @@ REGISTERS = (
     ".reg .b16 h;",
 )
 # A 32-bit register: the masks of an access may take all seven predicate registers.
-_BAD = "@b mov.b32 bad, 1;"
+BAD = "@b mov.b32 bad, 1;"
+# Behind the label of a loop.
+NOT_UNROLLED = '.pragma "nounroll";'
 _FEW_GROUPS = 2
+# A way of fewer groups is no shorter as a loop, and of more would take too much local memory.
+_LOOPED_GROUPS = range(4, 17)
+# Of the operands of a group in local memory.
+_SLOT_ALIGNMENT = 16
+_POINTER_BYTES = 8
 # Writes the instructions for one group of registers, by its number.
 _Group = Callable[[int], None]
 # `n`: how many bytes there are to the tensor's end: none where that lies before the place, and
@@ -43,6 +58,29 @@ _LEFT = (
     "shr.s32 t, t, 31;",
     "@b not.b32 n, t;",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LoopedWay:
+    """The second way of any group, as the body of a loop over them.
+
+    The body finds the group's address in `at`, how far that is behind the tensor's first byte in
+    `o`, whether it is masked on in `some`, and its operands in local memory at `slot`.
+
+    Attributes:
+        suffix: how the operands are stored to local memory: `.v4.b32`.
+        size_bytes: of a group's operands.
+        operands: of each group, as one operand of an instruction; None where there are none before
+            the loop.
+        body: the instructions for a group.
+        results: of each group, where its operands are loaded to behind the loop; or none.
+    """
+
+    suffix: str
+    size_bytes: int
+    operands: Sequence[str] | None
+    body: Sequence[str]
+    results: Sequence[str] = ()
 
 
 class TwoWays:
@@ -56,9 +94,11 @@ class TwoWays:
         by_distances: whether the second way may go by how far a thread's first element is from the
             tensor's ends, and not by an offset and limits. That is half of the instructions, where
             bad elements are only flagged and no word has several elements.
+        may_loop: whether the second way may be a loop over the groups.
 
     Attributes:
         by_distances: whether it does.
+        is_looped: whether it is.
         whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
             not known, and there is only the second way.
     """
@@ -71,6 +111,7 @@ class TwoWays:
         owner: LLVMValue | None = None,
         *,
         by_distances: bool = False,
+        may_loop: bool = True,
     ) -> None:
         self.whole = tile_is_whole(ctx, access)
         # Few instructions come before the branch around the other way: they need not wait for it.
@@ -81,6 +122,11 @@ class TwoWays:
         self._access = access
         self._text = text
         self._owner = owner
+        is_rare = (
+            self.whole is not None and access.site.is_recomputed and not _is_in_loop(access.op)
+        )
+        self.is_looped = may_loop and is_rare and len(access.firsts) in _LOOPED_GROUPS
+        by_distances = by_distances and not self.is_looped
         # What is before a thread's first element would be very far behind it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
         assert ctx.probes is not None
@@ -90,8 +136,13 @@ class TwoWays:
         self.element_bytes = access.site.element_bytes
         self.vector_limit = self.limit if access.group == 1 else "vlim"
 
-    def place(self, group: int, offset_bytes: int = 0) -> str:
-        """Where so many bytes behind the first element of a group are, as an operand."""
+    def place(self, group: int | None, offset_bytes: int = 0) -> str:
+        """Where so many bytes behind the first element of a group are, as an operand.
+
+        Here and below, None is the group that a loop is at.
+        """
+        if group is None:
+            return f"at{offset_bytes:+}"
         place = self._places[group]
         offset = place.offset_bytes + offset_bytes
         return f"{self._text.use(self._access.pointers[place.register])}{offset:+}"
@@ -102,7 +153,12 @@ class TwoWays:
         return self._text.use(self._access.pointers[place.register]), place.offset_bytes
 
     def write(
-        self, near: _Group, far: _Group, before_far: Sequence[str] = (), end: Sequence[str] = ()
+        self,
+        near: _Group,
+        far: _Group,
+        before_far: Sequence[str] = (),
+        end: Sequence[str] = (),
+        looped: LoopedWay | None = None,
     ) -> None:
         """Write them.
 
@@ -112,6 +168,7 @@ class TwoWays:
                 behind the tensor's, where it does not go by distances.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
+            looped: stands for `far` and what comes before and after it where `is_looped`.
         """
         access, text = self._access, self._text
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
@@ -121,23 +178,18 @@ class TwoWays:
             text.put(f"@{text.use(self.whole)} bra.uni DONE;")
         elif self.whole is not None:
             text.put(f"@{text.use(self.whole)} bra.uni NEAR;")
-        text.put(*before_far, "mov.b32 bad, 0;")
+        text.put("mov.b32 bad, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
         if not self.by_distances:
             text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
             text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
-        before = ""
-        for group in range(len(access.firsts)):
-            pointer, offset = self.pointer(group)
-            if pointer != before:
-                text.put(f"sub.s64 base, {pointer}, {first};")
-                if self.by_distances:
-                    text.put(f"sub.s64 left, {end_of_tensor}, {pointer};", *_LEFT)
-            before = pointer
-            if not self.by_distances:
-                text.put(f"add.s64 o, base, {offset};")
-            far(group)
-        text.put(*end)
+        if self.is_looped:
+            assert looped is not None
+            self._write_loop(looped, first)
+        else:
+            text.put(*before_far)
+            self._write_groups(far, first, end_of_tensor)
+            text.put(*end)
         if access.site.is_recomputed:
             address, offset = self._probes.place(access.site, shown=True)
             flag = f"[{text.use(address)}+{offset + table.COUNT}]"
@@ -148,6 +200,54 @@ class TwoWays:
             for group in range(len(access.firsts)):
                 near(group)
         text.put("DONE:")
+
+    def _write_groups(self, far: _Group, first: str, end_of_tensor: str) -> None:
+        """Write the second way group by group."""
+        text, before = self._text, ""
+        for group in range(len(self._access.firsts)):
+            pointer, offset = self.pointer(group)
+            if pointer != before:
+                text.put(f"sub.s64 base, {pointer}, {first};")
+                if self.by_distances:
+                    text.put(f"sub.s64 left, {end_of_tensor}, {pointer};", *_LEFT)
+            before = pointer
+            if not self.by_distances:
+                text.put(f"add.s64 o, base, {offset};")
+            far(group)
+
+    def _write_loop(self, looped: LoopedWay, first: str) -> None:
+        """Write the second way as a loop over the groups."""
+        text, groups = self._text, len(self._access.firsts)
+        at_byte = -(-looped.size_bytes // _POINTER_BYTES) * _POINTER_BYTES
+        slot_bytes = -(-(at_byte + _POINTER_BYTES) // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
+        scratch = self._probes.scratch(groups * slot_bytes)
+        masked_on: dict[str, int] = {}
+        # Bit by bit whether groups are masked on, and behind the last one a bit that ends the loop.
+        on = 1 << groups
+        for group in range(groups):
+            slot = group * slot_bytes
+            if looped.operands is not None:
+                text.put(f"st.local{looped.suffix} [{scratch}+{slot}], {looped.operands[group]};")
+            pointer, offset = self.pointer(group)
+            if offset:
+                text.put(f"add.s64 o, {pointer}, {offset};")
+                pointer = "o"
+            text.put(f"st.local.b64 [{scratch}+{slot + at_byte}], {pointer};")
+            mask = self._mask(group)
+            if mask is None:
+                on |= 1 << group
+            else:
+                name = text.use(mask)
+                masked_on[name] = masked_on.get(name, 0) | 1 << group
+        text.put(".reg .b64 at, slot;", ".reg .b32 on;", f"mov.b32 on, {on};")
+        text.put(*(f"@{mask} or.b32 on, on, {bits};" for mask, bits in masked_on.items()))
+        text.put(f"mov.b64 slot, {scratch};", "NEXT:", NOT_UNROLLED)
+        text.put(f"ld.local.b64 at, [slot+{at_byte}];", f"sub.s64 o, at, {first};")
+        text.put("and.b32 t, on, 1;", "setp.ne.u32 some, t, 0;", *looped.body)
+        text.put("shr.u32 on, on, 1;", f"add.s64 slot, slot, {slot_bytes};")
+        text.put("setp.ne.u32 q, on, 1;", "@q bra NEXT;")
+        for group, result in enumerate(looped.results):
+            text.put(f"ld.local{looped.suffix} {result}, [{scratch}+{group * slot_bytes}];")
 
     def emit(self) -> Registers:
         """Write the text, and the report; the text's results but for what is reported."""
@@ -163,12 +263,13 @@ class TwoWays:
         first = len(self._text.results) - count
         return [f"${first + word}" for word in range(count)]
 
-    def noted(self, group: int, element: int) -> tuple[str, ...]:
+    def noted(self, group: int | None, element: int) -> tuple[str, ...]:
         """Instructions that note an element of a group where `b` says that it is bad."""
         if self._access.site.is_recomputed:
             # Where one in the middle is bad, so is the first or the last.
             is_end = element in (0, self._access.group - 1)
-            return (_BAD,) if is_end else ()
+            return (BAD,) if is_end else ()
+        assert group is not None
         place = self._bits.get(self._access.firsts[group] + element)
         if place is None:
             return ()
@@ -176,7 +277,7 @@ class TwoWays:
         word = self._words()[number]
         return (f"@b or.b32 {word}, {word}, {1 << bit};",)
 
-    def compared_vector(self, group: int) -> list[str]:
+    def compared_vector(self, group: int | None) -> list[str]:
         """Instructions that compare a group's offset, and note its bad elements.
 
         `q` says whether all of it is masked on and good, `b` whether it is masked on and is not.
@@ -207,7 +308,7 @@ class TwoWays:
             begins = f"setp.ge.and.s64 some, base, {-offset}, {operand};"
         ends = f"setp.ge.and.u32 q, n, {offset + size_bytes}, some;"
         bad = "not.pred b, q;" if operand is None else f"xor.pred b, {operand}, q;"
-        return [begins, ends, bad, _BAD]
+        return [begins, ends, bad, BAD]
 
     def reached(self, group: int, element: int) -> str:
         """The instruction that says whether `some`, and whether an element ends in the tensor."""
@@ -225,11 +326,13 @@ class TwoWays:
         size_bytes = elements * self._access.site.element_bytes
         return f"sub.s64 {name}, size, {size_bytes - 1};", f"max.s64 {name}, {name}, 0;"
 
-    def compared(self, group: int, offset: str, limit: str) -> str:
+    def compared(self, group: int | None, offset: str, limit: str) -> str:
         """The instruction that compares an offset, where the group is masked on.
 
         `q` says whether it is below the limit, `b` whether it is not.
         """
+        if group is None:
+            return f"setp.lt.and.u64 q|b, {offset}, {limit}, some;"
         mask = self._mask(group)
         if mask is None:
             return f"setp.lt.u64 q|b, {offset}, {limit};"
@@ -248,3 +351,13 @@ class TwoWays:
             return None
         mask = self._access.mask[self._access.firsts[group]]
         return None if mask.constant == 1 else mask
+
+
+def _is_in_loop(op: Operation) -> bool:
+    """Whether an op may run more than once in a program."""
+    block = op.block
+    while block is not None and (parent := block.parent_op) is not None:
+        if scf.For.matches(parent) or scf.While.matches(parent):
+            return True
+        block = parent.block
+    return False
