@@ -87,18 +87,19 @@ class Thread:
         self.run(text.partition("NEAR:")[0].splitlines())
 
     def run(self, lines: list[str]) -> None:
-        """Some instructions; branches are taken backwards alone, and there is no other thread."""
+        """Some instructions; there is no other thread, and no branch from one way to the other."""
         labels = {line[:-1]: place for place, line in enumerate(lines) if line.endswith(":")}
+        labels.pop("DONE", None)
         self.registers.setdefault("probe_scratch", 1 << 50)
         place = 0
         while place < len(lines):
             line, place = lines[place], place + 1
             is_code = not line.startswith((".", "barrier.")) and line not in ("{", "}")
-            branch = re.fullmatch(r"(?:@(\S+) )?bra\S* (\w+);", line)
+            branch = re.fullmatch(r"(?:@(!?)(\S+) )?bra\S* (\w+);", line)
             if branch is not None:
-                target = labels.get(branch[2], place)
-                if target < place and (branch[1] is None or self._value(branch[1])):
-                    place = target
+                turned, guard, label = branch.groups()
+                if guard is None or bool(self._value(guard)) != bool(turned):
+                    place = labels.get(label, place)
             elif is_code and not line.endswith(":"):
                 self._step(line)
 

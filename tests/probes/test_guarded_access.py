@@ -49,9 +49,21 @@ def _moved() -> object:
     return moved[(1,)](x, torch.zeros(1, dtype=torch.int32), x, B=1024)
 
 
+@tkdebug.jit
+def add_beside_loop(x, y, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    mask = at < n
+    total = tl.load(x + at, mask=mask, other=0) + tl.load(y + at, mask=mask, other=0)
+    count = 0
+    for i in range(n):
+        count ^= i
+    tl.store(out + at, total + count.to(total.dtype), mask=mask)
+
+
 def _added(dtype: torch.dtype, block: int = 1024) -> Callable[[], object]:
     x = torch.zeros(block, dtype=dtype)
-    return lambda: add[(1,)](x, x, x, block, B=block)
+    kernel = add if block == 1024 else add_beside_loop
+    return lambda: kernel[(1,)](x, x, x, block, B=block)
 
 
 def _multiplied(rows: int) -> object:
@@ -152,7 +164,7 @@ ELEMENTS = [
     (torch.float32, 4, 1024),
     (torch.float16, 2, 1024),
     (torch.int8, 1, 1024),
-    # Of more groups, which take turns in a loop.
+    # Of more groups, which take turns in a loop; but loads of whole words do not.
     (torch.float32, 4, 2048),
     (torch.float16, 2, 8192),
     (torch.int8, 1, 8192),
@@ -162,7 +174,8 @@ ELEMENTS = [
 @pytest.mark.parametrize(("dtype", "element_bytes", "block"), ELEMENTS)
 def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int, block: int) -> None:
     access = access_of(_added(dtype, block), 0)
-    assert access.is_looped == (len(access.groups) >= 4) == (block > 1024)
+    assert (len(access.groups) >= 4) == (block > 1024)
+    assert access.is_looped == (block > 1024 and element_bytes < 4)
     for case, thread, groups, good in access.runs(element_bytes):
         for (_, _, _, names), group, some in zip(access.groups, groups, good, strict=True):
             size = access.vector_bytes // len(names)
@@ -188,6 +201,13 @@ def test_stores_write_good_elements_alone(
             stored = b"".join(thread.registers[name].to_bytes(size, "little") for name in names)
             for at, byte in zip(group, stored, strict=False):
                 assert thread.written.get(at, byte) == byte, case
+
+
+def test_kernels_without_loops_get_none() -> None:
+    x = torch.zeros(8192)
+    texts = guarded_texts(llvm_ir(lambda: add[(1,)](x, x, x, 8192, B=8192)))
+    assert "bra.uni DONE" in texts[0]
+    assert not any("NEXT:" in text for text in texts)
 
 
 def test_stores_of_64_bits_in_a_loop_write_good_elements_alone() -> None:

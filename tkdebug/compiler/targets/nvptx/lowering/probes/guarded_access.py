@@ -23,7 +23,6 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
     result_words,
 )
 from tkdebug.compiler.targets.nvptx.lowering.probes.two_ways import (
-    BAD,
     NOT_UNROLLED,
     REGISTERS,
     LoopedWay,
@@ -32,8 +31,6 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.two_ways import (
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
-# Words that can be put together from what is loaded and what is not.
-_MERGED_BITS = (16, _WORD_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,33 +108,26 @@ def guarded_load(
         for name, source in zip(names, sources, strict=True)
     ]
     is_filled_alike = len(set(sources)) == 1 and words[0].constant is not None
-    ways = TwoWays(
-        ctx,
-        access,
-        text,
-        by_distances=_may_go_by_distances(access, vector),
-        may_loop=is_filled_alike and vector.bits in _MERGED_BITS,
-    )
+    by_distances = _may_go_by_distances(access, vector)
+    may_loop = vector.is_packed and is_filled_alike
+    ways = TwoWays(ctx, access, text, by_distances=by_distances, may_loop=may_loop)
 
     policy = modifiers.last_operand(text.use)
+    parts = [f"part{word}" for word in range(vector.words)]
 
     def target(group: int) -> str:
         return _listed(names[group * vector.words : (group + 1) * vector.words])
 
-    def merging(group: int | None, kept: Sequence[str], fills: Sequence[str]) -> list[str]:
-        there = f"{_listed(kept)}, [{ways.place(group)}]{policy}"
+    def merging(group: int | None, words: Sequence[str], fills: Sequence[str]) -> list[str]:
+        there = f"{_listed(words)}, [{ways.place(group)}]{policy}"
         lines = [
             *ways.compared_vector(group),
-            ways.compared(group, "o", ways.limit),
+            f"setp.lt.and.u64 some, o, {ways.limit}, b;",
+            "or.pred q, q, some;",
             f"@q ld{modifiers.text}{vector.suffix} {there};",
-            f"sub.s64 l, {ways.size}, o;",
-            f"min.u64 l, l, {vector.bytes};",
-            "cvt.u32.u64 n, l;",
-            f"and.b32 n, n, -{ways.element_bytes};",
-            "shl.b32 n, n, 3;",
         ]
-        for word, (name, fill) in enumerate(zip(kept, fills, strict=True)):
-            lines += _merged(name, fill, vector, word)
+        for name, fill, part in zip(words, fills, parts, strict=True):
+            lines += _merged(name, fill, part, vector)
         return lines
 
     def near(group: int) -> None:
@@ -170,17 +160,20 @@ def guarded_load(
     text.put("{", *REGISTERS)
     is_masked = access.mask is not None
     text.put(*(filled if is_masked else ()))
+    before_far = [] if is_masked or ways.is_looped else filled
     looped = None
+    if vector.is_packed:
+        text.put(f".reg .b{vector.bits} {', '.join(parts)};")
+        before_far += _parts_of_last(ways.end_of_tensor, parts, vector)
     if ways.is_looped:
-        bits, fill = max(16, vector.bits), sources[0]
         kept = [f"w{word}" for word in range(vector.words)]
-        text.put(f".reg .b{bits} {', '.join(kept)};")
-        body = [f"mov.b{bits} {name}, {fill};" for name in kept]
-        body += merging(None, kept, [fill] * vector.words)
+        text.put(f".reg .b{vector.bits} {', '.join(kept)};")
+        body = [f"mov.b{vector.bits} {name}, {sources[0]};" for name in kept]
+        body += merging(None, kept, [sources[0]] * len(kept))
         body.append(f"st.local{vector.suffix} [slot], {_listed(kept)};")
         targets = [target(group) for group in range(len(access.firsts))]
-        looped = LoopedWay(vector.suffix, vector.bytes, None, body, targets)
-    ways.write(near, far, () if is_masked else filled, looped=looped)
+        looped = LoopedWay(vector.suffix, vector.bytes, (), body, targets)
+    ways.write(near, far, before_far, looped=looped)
     text.put("}")
     return [ctx.emit.cast("trunc", got, f"i{vector.bits}") for got in ways.emit()]
 
@@ -190,24 +183,35 @@ def _listed(names: Sequence[str]) -> str:
     return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
 
 
-def _merged(name: str, fill: str, vector: Vector, word: int) -> tuple[str, ...]:
-    """Instructions that take `fill` for what is behind the first `n` bits of a vector."""
-    mask = (
-        f"sub.s32 t, n, {word * vector.bits};",
-        "max.s32 t, t, 0;",
-        "bmsk.clamp.b32 t, 0, t;",
-    )
+def _parts_of_last(end_of_tensor: str, parts: Sequence[str], vector: Vector) -> list[str]:
+    """Instructions that set the bits of what of the vector with the tensor's end lies before it.
+
+    A vector lies at a multiple of its size, so the end alone says how much that is.
+    """
+    kept = (vector.bytes - 1) & -vector.element_bytes
+    lines = [f"cvt.u32.u64 n, {end_of_tensor};", f"and.b32 n, n, {kept};", "shl.b32 n, n, 3;"]
+    for word, part in enumerate(parts):
+        mask = part if vector.bits == _WORD_BITS else "t"
+        lines += [
+            f"sub.s32 t, n, {word * vector.bits};",
+            "max.s32 t, t, 0;",
+            f"bmsk.clamp.b32 {mask}, 0, t;",
+        ]
+        lines += [] if mask == part else [f"cvt.u16.u32 {part}, t;"]
+    return lines
+
+
+def _merged(name: str, fill: str, part: str, vector: Vector) -> tuple[str, ...]:
+    """Instructions that take `fill` for what is in no `part` of a vector, where `some` says so."""
+    if fill == "0":
+        return (f"@some and.b{vector.bits} {name}, {name}, {part};",)
     if vector.bits == _WORD_BITS:
-        if fill == "0":
-            return (*mask, f"and.b32 {name}, {name}, t;")
-        # (word and mask) or (fill and not mask).
-        return (*mask, f"mov.b32 n2, {fill};", f"lop3.b32 {name}, {name}, n2, t, 0xe4;")
+        # (word and part) or (fill and not part).
+        return (f"mov.b32 n2, {fill};", f"@some lop3.b32 {name}, {name}, n2, {part}, 0xe4;")
     return (
-        *mask,
-        "cvt.u16.u32 h, t;",
-        f"xor.b16 {name}, {name}, {fill};",
-        f"and.b16 {name}, {name}, h;",
-        f"xor.b16 {name}, {name}, {fill};",
+        f"@some xor.b16 {name}, {name}, {fill};",
+        f"@some and.b16 {name}, {name}, {part};",
+        f"@some xor.b16 {name}, {name}, {fill};",
     )
 
 
@@ -283,7 +287,8 @@ def guarded_store(
     if ways.is_looped:
         element_bits = max(16, vector.element_bits)
         text.put(f".reg .b{element_bits} element;", ".reg .b64 from;")
-        body = _stored_elements(ways, f"st{modifiers.text}", policy, vector, acting)
+        text.put(f".reg .b{bits} {', '.join(parts)};")
+        body = _stored_group(ways, f"st{modifiers.text}", policy, vector, parts, acting)
         listed = [_listed(words) for words in names]
         looped = LoopedWay(vector.suffix, vector.bytes, listed, body)
     ways.write(near, far, begin, end, looped)
@@ -291,25 +296,38 @@ def guarded_store(
     ways.emit()
 
 
-def _stored_elements(
-    ways: TwoWays, store: str, policy: str, vector: Vector, acting: str
+def _stored_group(
+    ways: TwoWays, store: str, policy: str, vector: Vector, parts: Sequence[str], acting: str
 ) -> list[str]:
-    """Instructions that store the good elements of the group that a loop is at, one by one."""
+    """Instructions that store what is good of the group that a loop is at."""
     bits, size_bytes = vector.element_bits, vector.element_bytes
+    listed, acts = _listed(parts), (f"and.pred q, q, {acting};",) if acting else ()
+    whole = [
+        f"ld.local{vector.suffix} {listed}, [slot];",
+        *ways.compared_vector(None),
+        *acts,
+        f"@q {store}{vector.suffix} [at], {listed}{policy};",
+    ]
+    if vector.elements == 1:
+        return whole
     return [
+        *whole,
+        # Where the vector crosses the tensor's end, element by element.
+        f"setp.lt.and.u64 b, o, {ways.limit}, b;",
+        "@!b bra DONE_WITH_GROUP;",
         "mov.b64 from, slot;",
         f"mov.b32 n, {vector.elements};",
         "EACH:",
         NOT_UNROLLED,
         ways.compared(None, "o", ways.limit),
-        BAD,
-        *((f"and.pred q, q, {acting};",) if acting else ()),
+        *acts,
         f"ld.local.b{bits} element, [from];",
         f"@q {store}.b{bits} [at], element{policy};",
         *(f"add.s64 {place}, {place}, {size_bytes};" for place in ("o", "at", "from")),
         "sub.s32 n, n, 1;",
         "setp.ne.u32 q, n, 0;",
         "@q bra EACH;",
+        "DONE_WITH_GROUP:",
     ]
 
 

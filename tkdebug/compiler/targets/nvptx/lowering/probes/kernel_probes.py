@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
@@ -44,6 +46,10 @@ def _untested(site: ProbeSite) -> str:
     return TESTS[0] if site.kind in BOUNDS_KINDS else ""
 
 
+def _is_loop(op: Operation) -> bool:
+    return scf.For.matches(op) or scf.While.matches(op)
+
+
 class Probes:
     """The probes of one kernel.
 
@@ -55,6 +61,7 @@ class Probes:
 
     def __init__(self, function: Operation, ctx: Lowering, parameters: Sequence[LLVMValue]) -> None:
         self._ctx = ctx
+        self._function = function
         self._sites = probe_sites(function)
         self._table, self._shown, *passed = parameters
         self._addresses: dict[bool, LLVMValue] = {}
@@ -157,6 +164,20 @@ class Probes:
             with self._ctx.emit.in_entry():
                 self._addresses[shown] = self._ctx.emit.cast("ptrtoint", first, "i64")
         return self._addresses[shown], site.number * table.SLOT_BYTES
+
+    @cached_property
+    def has_loop(self) -> bool:
+        """Whether the kernel has a loop."""
+        return any(map(_is_loop, self._function.walk()))
+
+    def is_in_loop(self, op: Operation) -> bool:
+        """Whether an op may run more than once in a program."""
+        block = op.block
+        while block is not None and (parent := block.parent_op) is not None:
+            if _is_loop(parent):
+                return True
+            block = parent.block
+        return False
 
     def scratch(self, size_bytes: int) -> str:
         """The name of local memory of at least so many bytes, for one piece of inline PTX."""

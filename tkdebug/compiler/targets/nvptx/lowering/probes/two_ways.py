@@ -1,8 +1,8 @@
 """Both ways of a tested access: the bare one, and the one that tests each vector and element.
 
 The second way is written group by group, or as a loop over the groups, whose operands then lie in
-local memory: a third of the text, as long to run as ten groups. It is a loop where it is rare and
-runs once.
+local memory: a third of the text, which takes longer to run. It is a loop where it is rare and runs
+once, in a kernel that has loops of its own.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Performance-Tuning
 Directives: .pragma nounroll".
@@ -14,9 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dialects.interfaces import PointerAccess
-from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
@@ -70,15 +68,14 @@ class LoopedWay:
     Attributes:
         suffix: how the operands are stored to local memory: `.v4.b32`.
         size_bytes: of a group's operands.
-        operands: of each group, as one operand of an instruction; None where there are none before
-            the loop.
+        operands: of each group, as one operand of an instruction; none where the loop makes them.
         body: the instructions for a group.
-        results: of each group, where its operands are loaded to behind the loop; or none.
+        results: of each group, where its operands go behind the loop; none where they do not.
     """
 
     suffix: str
     size_bytes: int
-    operands: Sequence[str] | None
+    operands: Sequence[str]
     body: Sequence[str]
     results: Sequence[str] = ()
 
@@ -122,19 +119,28 @@ class TwoWays:
         self._access = access
         self._text = text
         self._owner = owner
-        is_rare = (
-            self.whole is not None and access.site.is_recomputed and not _is_in_loop(access.op)
-        )
-        self.is_looped = may_loop and is_rare and len(access.firsts) in _LOOPED_GROUPS
+        assert ctx.probes is not None
+        self._probes = ctx.probes
+        self.is_looped = may_loop and self._is_loop_better()
         by_distances = by_distances and not self.is_looped
         # What is before a thread's first element would be very far behind it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
-        assert ctx.probes is not None
-        self._probes = ctx.probes
         # Of the tensor: its size, and below which offset an element or a vector may begin.
         self.size, self.limit = "size", "lim"
         self.element_bytes = access.site.element_bytes
         self.vector_limit = self.limit if access.group == 1 else "vlim"
+
+    def _is_loop_better(self) -> bool:
+        """Whether the second way is rare, and more in its kernel's text than in its time."""
+        access, probes = self._access, self._probes
+        is_rare = self.whole is not None and not probes.is_in_loop(access.op)
+        is_flagged = access.site.is_recomputed
+        return is_rare and is_flagged and probes.has_loop and len(access.firsts) in _LOOPED_GROUPS
+
+    @property
+    def end_of_tensor(self) -> str:
+        """The address behind the tensor, as an operand."""
+        return self._text.use(self._probes.ends(self._access.site, self._access.op)[1])
 
     def place(self, group: int | None, offset_bytes: int = 0) -> str:
         """Where so many bytes behind the first element of a group are, as an operand.
@@ -168,7 +174,7 @@ class TwoWays:
                 behind the tensor's, where it does not go by distances.
             before_far: comes before the first group of the second way.
             end: comes after the last one.
-            looped: stands for `far` and what comes before and after it where `is_looped`.
+            looped: stands for `far` and `end` where `is_looped`.
         """
         access, text = self._access, self._text
         text.put(*(f"mov.b32 {word}, 0;" for word in self._words()))
@@ -183,11 +189,11 @@ class TwoWays:
         if not self.by_distances:
             text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
             text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
+        text.put(*before_far)
         if self.is_looped:
             assert looped is not None
             self._write_loop(looped, first)
         else:
-            text.put(*before_far)
             self._write_groups(far, first, end_of_tensor)
             text.put(*end)
         if access.site.is_recomputed:
@@ -226,8 +232,8 @@ class TwoWays:
         on = 1 << groups
         for group in range(groups):
             slot = group * slot_bytes
-            if looped.operands is not None:
-                text.put(f"st.local{looped.suffix} [{scratch}+{slot}], {looped.operands[group]};")
+            for operand in looped.operands[group : group + 1]:
+                text.put(f"st.local{looped.suffix} [{scratch}+{slot}], {operand};")
             pointer, offset = self.pointer(group)
             if offset:
                 text.put(f"add.s64 o, {pointer}, {offset};")
@@ -351,13 +357,3 @@ class TwoWays:
             return None
         mask = self._access.mask[self._access.firsts[group]]
         return None if mask.constant == 1 else mask
-
-
-def _is_in_loop(op: Operation) -> bool:
-    """Whether an op may run more than once in a program."""
-    block = op.block
-    while block is not None and (parent := block.parent_op) is not None:
-        if scf.For.matches(parent) or scf.While.matches(parent):
-            return True
-        block = parent.block
-    return False
