@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from test_line_programs import END, SET_ADDRESS, section
 
-from tkdebug.linemap.nvidia.line_program_rows import ProgramRow, program_rows, with_rows
+from tkdebug.linemap.nvidia.line_program_rows import LineProgram, ProgramRow
 from tkdebug.linemap.nvidia.line_programs import decode
 
 # Line 5 at 0, line 7 at 0x20 in a call that the first row makes, the end at 0x60.
@@ -24,30 +24,35 @@ def lines(data: bytes) -> list[tuple[int, int]]:
 
 
 def test_added_row_ends_where_the_one_before_goes_on() -> None:
-    assert lines(with_rows(DATA, {0x30: DOT})) == [(0, 5), (0x20, 7), (0x30, 30), (0x40, 7)]
+    assert lines(LineProgram.of(DATA).with_rows({0x30: DOT})) == [
+        (0, 5),
+        (0x20, 7),
+        (0x30, 30),
+        (0x40, 7),
+    ]
 
 
 def test_row_that_follows_at_once_is_not_doubled() -> None:
-    assert lines(with_rows(DATA, {0x10: DOT})) == [(0, 5), (0x10, 30), (0x20, 7)]
-    both = with_rows(DATA, {0x30: DOT, 0x40: DOT})
+    assert lines(LineProgram.of(DATA).with_rows({0x10: DOT})) == [(0, 5), (0x10, 30), (0x20, 7)]
+    both = LineProgram.of(DATA).with_rows({0x30: DOT, 0x40: DOT})
     assert lines(both) == [(0, 5), (0x20, 7), (0x30, 30), (0x40, 30), (0x50, 7)]
 
 
 def test_calls_name_the_row_that_they_named_before() -> None:
-    rows = decode(with_rows(DATA, {0x10: DOT, 0x30: DOT}), None, STRINGS)
+    rows = decode(LineProgram.of(DATA).with_rows({0x10: DOT, 0x30: DOT}), None, STRINGS)
     inlined = [row for row in rows if row.context is not None and not row.end]
     assert [(row.address, row.callee) for row in inlined] == [(0x20, "inner"), (0x40, "inner")]
     assert {rows[row.context or 0].line for row in inlined} == {5}
 
 
 def test_address_that_has_a_row_or_none_before_it_is_passed_over() -> None:
-    assert lines(with_rows(DATA, {0x20: DOT, 0x60: DOT, 0x90: DOT})) == lines(DATA)
+    assert lines(LineProgram.of(DATA).with_rows({0x20: DOT, 0x60: DOT, 0x90: DOT})) == lines(DATA)
 
 
 def test_rows_are_the_same_after_a_second_time() -> None:
-    once = with_rows(DATA, {0x30: DOT})
-    assert with_rows(once, {0x30: DOT}) == once
-    assert program_rows(once)[2] == ProgramRow(0x30, 1, 30)
+    once = LineProgram.of(DATA).with_rows({0x30: DOT})
+    assert LineProgram.of(once).with_rows({0x30: DOT}) == once
+    assert LineProgram.of(once).rows[2] == ProgramRow(0x30, 1, 30)
 
 
 @pytest.mark.parametrize(
@@ -60,4 +65,4 @@ def test_rows_are_the_same_after_a_second_time() -> None:
 )
 def test_program_of_another_form_is_left_as_it_is(program: bytes) -> None:
     data = section(program)
-    assert with_rows(data, {0x30: DOT}) == data
+    assert LineProgram.of(data).with_rows({0x30: DOT}) == data

@@ -8,11 +8,12 @@ relocated address stays where it is in the section.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tkdebug.linemap.nvidia.cubins import INSTRUCTION_BYTES
-from tkdebug.linemap.nvidia.line_programs import Step, decode, file_numbers, steps
+from tkdebug.linemap.nvidia.line_programs import Step, file_numbers, steps
 
 _LENGTH_BYTES = 4
 _OPCODE_BASE_AT = 14  # in the header of DWARF 2 and 3
@@ -23,8 +24,7 @@ _INLINED_CALL = 0x90
 _MOVES = {1, 2, 3, 4, 8, 9}  # standard operations that move rows; the others mark them
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRow:
+class ProgramRow(NamedTuple):
     """One row, by the numbers of its program.
 
     Attributes:
@@ -44,47 +44,60 @@ class ProgramRow:
     end: bool = False
 
 
-def program_rows(data: bytes) -> tuple[ProgramRow, ...]:
-    """The rows of a section that is one line program.
+@dataclass(frozen=True)
+class LineProgram:
+    """A section that is one line program.
 
-    Raises:
-        LineProgramError: the section is cut short, or not one line program.
+    Attributes:
+        data: the section.
+        operations: in order.
+        rows: that they make.
     """
-    files = {**file_numbers(data), "": 0}
-    calls: list[tuple[int, int]] = []
-    call = 0, 0
-    for step in steps(data):
-        call = step.call or call
-        if step.emits:
-            calls.append(call)
-    return tuple(
-        ProgramRow(row.address, files[row.file], row.line, context - 1 if context else None, name)
-        if not row.end
-        else ProgramRow(row.address, 0, 0, end=True)
-        for row, (context, name) in zip(decode(data), calls, strict=True)
-    )
+
+    data: bytes
+    operations: tuple[Step, ...]
+    rows: tuple[ProgramRow, ...]
+
+    @staticmethod
+    def of(data: bytes) -> LineProgram:
+        """The program in `data`.
+
+        Raises:
+            LineProgramError: the section is cut short, or not one line program.
+        """
+        operations = tuple(steps(data))
+        return LineProgram(data, operations, tuple(_rows(file_numbers(data), operations)))
+
+    def with_rows(self, added: Mapping[int, ProgramRow]) -> bytes:
+        """The section with a row for each instruction at an address of `added`.
+
+        The instruction behind it gets the row that was in force before it, unless it has its own.
+        An address that has a row already, or none before it, is passed over.
+        """
+        data = self.data
+        if not added or not _is_plain(data, self.operations, self.rows):
+            return data
+        first = self.operations[0]
+        written = bytearray(data[: first.stop])
+        start = int.from_bytes(data[first.start + len(_SET_ADDRESS) : first.stop], "little")
+        for part in _program(_merged(self.rows, added), start):
+            written += part
+        written[:_LENGTH_BYTES] = (len(written) - _LENGTH_BYTES).to_bytes(_LENGTH_BYTES, "little")
+        return bytes(written)
 
 
-def with_rows(data: bytes, added: Mapping[int, ProgramRow]) -> bytes:
-    """The section with a row for each instruction at an address of `added`.
-
-    The instruction behind it gets the row that was in force before it, unless it has its own.
-    An address that has a row already, or none before it, is passed over.
-
-    Raises:
-        LineProgramError: the section is cut short, or not one line program.
-    """
-    operations = list(steps(data))
-    rows = program_rows(data)
-    if not added or not _is_plain(data, operations, rows):
-        return data
-    first = operations[0]
-    written = bytearray(data[: first.stop])
-    start = int.from_bytes(data[first.start + len(_SET_ADDRESS) : first.stop], "little")
-    for part in _program(_merged(rows, added), start):
-        written += part
-    written[:_LENGTH_BYTES] = (len(written) - _LENGTH_BYTES).to_bytes(_LENGTH_BYTES, "little")
-    return bytes(written)
+def _rows(files: Mapping[str, int], operations: Iterable[Step]) -> Iterator[ProgramRow]:
+    context, callee = 0, 0
+    for step in operations:
+        context, callee = step.call or (context, callee)
+        row = step.row
+        if row is None:
+            continue
+        if row.end:
+            yield ProgramRow(row.address, 0, 0, end=True)
+            continue
+        file = files[row.file] if row.file else 0
+        yield ProgramRow(row.address, file, row.line, context - 1 if context else None, callee)
 
 
 def _is_plain(data: bytes, operations: Sequence[Step], rows: Sequence[ProgramRow]) -> bool:
@@ -111,10 +124,10 @@ def _merged(
         before = bisect.bisect_right(addresses, address) - 1
         if address in there or before < 0 or rows[before].end:
             continue
-        new.append(replace(row, address=address))
+        new.append(row._replace(address=address))
         behind = address + INSTRUCTION_BYTES
         if behind not in there and behind not in added:
-            new.append(replace(rows[before], address=behind))
+            new.append(rows[before]._replace(address=behind))
     numbered = [*((row, index) for index, row in enumerate(rows)), *((row, None) for row in new)]
     return sorted(numbered, key=lambda item: item[0].address)
 

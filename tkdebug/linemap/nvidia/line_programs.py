@@ -13,6 +13,7 @@ import posixpath
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tkdebug.errors import TkError
 
@@ -23,8 +24,7 @@ class LineProgramError(TkError):
     """A line table cannot be read: truncated, or of an unknown form."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row of a line table.
 
     Attributes:
@@ -60,13 +60,23 @@ class _Reader:
         self.at += count
         return self.data[self.at - count : self.at]
 
+    def byte(self) -> int:
+        at = self.at
+        if at >= self.stop:
+            raise LineProgramError(f"line table cut short at byte {at} of {len(self.data)}")
+        self.at = at + 1
+        return self.data[at]
+
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
     def uleb(self) -> int:
-        value = shift = 0
+        value = self.byte()
+        if value < 0x80:
+            return value
+        value, shift = value & 0x7F, 7
         while True:
-            byte = self.number(1)
+            byte = self.byte()
             value |= (byte & 0x7F) << shift
             shift += 7
             if not byte & 0x80:
@@ -131,20 +141,19 @@ def file_numbers(data: bytes) -> dict[str, int]:
     return {path: number for number, path in reversed([*enumerate(header.files)][1:])}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One operation of a line program.
 
     Attributes:
         start: offset of its first byte in the section.
         stop: offset behind its last byte.
-        emits: whether it makes a row.
+        row: that it makes, without the names of functions; None if it makes none.
         call: the operands of DW_LNE_inlined_call as they stand there, None for another operation.
     """
 
     start: int
     stop: int
-    emits: bool
+    row: Row | None
     call: tuple[int, int] | None
 
 
@@ -160,7 +169,8 @@ def steps(data: bytes) -> Iterator[Step]:
     while reader.at < header.stop:
         start, count = reader.at, len(rows)
         machine.step()
-        yield Step(start, reader.at, len(rows) > count, machine.call)
+        row = rows[count] if len(rows) > count else None
+        yield Step(start, reader.at, row, machine.call)
 
 
 def _only_header(data: bytes) -> tuple[_Header, _Reader]:
@@ -226,6 +236,7 @@ class _Machine:
         self.first_row = len(rows)
         self.function = ""
         self.call: tuple[int, int] | None = None
+        self._opcode_base = len(header.operand_counts) + 1
         self._reset()
 
     def _reset(self) -> None:
@@ -240,12 +251,11 @@ class _Machine:
 
     def step(self) -> None:
         self.call = None
-        opcode_base = len(self.header.operand_counts) + 1
-        opcode = self.reader.number(1)
-        if opcode >= opcode_base:
-            advance, delta = divmod(opcode - opcode_base, self.header.line_range)
-            self.address += advance * self.header.minimum_instruction_bytes
-            self.line += self.header.line_base + delta
+        opcode, header = self.reader.byte(), self.header
+        if opcode >= self._opcode_base:
+            advance, delta = divmod(opcode - self._opcode_base, header.line_range)
+            self.address += advance * header.minimum_instruction_bytes
+            self.line += header.line_base + delta
             self._emit()
         elif opcode == 0:
             self._extended()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.linemap.nvidia.line_program_rows import inlined_call
-from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, Step, decode, steps
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Row, Step, steps
 
 _LENGTH_BYTES = 4
 _COPY = b"\x01"  # DW_LNS_copy
@@ -32,12 +32,13 @@ def separate_inlined_rows(lines: bytes, relocated: Sequence[int]) -> tuple[bytes
     Raises:
         LineProgramError: it is cut short, not one program, or names a row that does not exist.
     """
-    rows = decode(lines)
+    operations = tuple(steps(lines))
+    rows = [step.row for step in operations if step.row is not None]
     wanted = _ends_of_walks(rows)
     if not wanted or sum(row.end for row in rows) != 1:
         return lines, tuple(relocated)
     writer = _Writer(lines, wanted)
-    for step in steps(lines):
+    for step in operations:
         writer.step(step)
     return writer.finished(), tuple(at + writer.shift_at(at) for at in relocated)
 
@@ -64,11 +65,11 @@ class _Writer:
                 raise LineProgramError(f"line table: a call at row {context}, which does not exist")
             self.call = self.numbers[context], name
             return
-        if step.emits:
+        if step.row is not None:
             self._put_call(self.call)
         self.shifts.append((step.start, len(self.program) - step.start))
         self.program += self.lines[step.start : step.stop]
-        if step.emits:
+        if step.row is not None:
             self.rows += 1
             self.numbers.append(self.rows)
             if len(self.numbers) - 1 in self.wanted:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
 from tkdebug.compiler.targets.nvptx.cubins.wgmma_lines import wgmma_ptx_lines
 from tkdebug.linemap.nvidia.cubins import FunctionLines, read_line_info
-from tkdebug.linemap.nvidia.line_program_rows import ProgramRow, program_rows, with_rows
+from tkdebug.linemap.nvidia.line_program_rows import LineProgram, ProgramRow
 
 _SOURCE, _PTX = ".debug_line", ".nv_debug_line_sass"
 _LOC = re.compile(r"\s*\.loc\s+(.*\S)")
@@ -48,14 +47,14 @@ def with_wgmma_rows(cubin: bytes, ptx: str) -> bytes:
     ((name, lines),) = functions.items()
     texts = ptx.splitlines()
     wanted = wgmma_ptx_lines(sections.data(f".text.{name}"), lines, texts)
-    source, by_ptx = sections.data(_SOURCE), sections.data(_PTX)
-    shape = program_rows(by_ptx)[0]
+    source, by_ptx = (LineProgram.of(sections.data(section)) for section in (_SOURCE, _PTX))
+    shape = by_ptx.rows[0]
     added = {
-        _SOURCE: (source, _copied_rows(program_rows(source), lines, wanted, texts)),
-        _PTX: (by_ptx, {at: replace(shape, line=line) for at, line in wanted.items()}),
+        _SOURCE: source.with_rows(_copied_rows(source.rows, lines, wanted, texts)),
+        _PTX: by_ptx.with_rows({at: shape._replace(line=line) for at, line in wanted.items()}),
     }
-    for section, (data, rows) in added.items():
-        sections.replace(section, with_rows(data, rows), sections.relocations(section))
+    for section, data in added.items():
+        sections.replace(section, data, sections.relocations(section))
     return sections.written()
 
 
