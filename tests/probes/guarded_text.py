@@ -21,6 +21,7 @@ _ARITHMETIC: dict[str, Callable[..., int]] = {
     "max.s32": lambda a, b: max(_signed(a, 32), b),
     "min.u64": min,
     "and.b32": lambda a, b: a & b,
+    "and.b64": lambda a, b: a & b,
     "and.b16": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
     "xor.b16": lambda a, b: a ^ b,
@@ -144,7 +145,7 @@ class Thread:
         a, b = (self._value(one) & (1 << 64) - 1 for one in operands[:2])
         if kinds[-1] == "s64":
             a, b = _signed(a, 64), _signed(b, 64)
-        holds = {"lt": a < b, "ge": a >= b, "ne": a != b}[relation]
+        holds = {"lt": a < b, "ge": a >= b, "ne": a != b, "eq": a == b}[relation]
         also = self._value(operands[2]) if kinds[0] == "and" else 1
         for target, found in zip(targets.split("|"), (holds, not holds), strict=False):
             self.registers[target] = int(found and also)

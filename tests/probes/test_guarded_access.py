@@ -109,7 +109,8 @@ class Access:
                 self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
         suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", "\n".join(near))
         self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16
-        (first,) = {*re.findall(r"sub\.s64 (?:base|o), \S+, (\S+);", text)}
+        starts = re.findall(r"and\.b64 start, (\S+), -\d+;", text)
+        (first,) = {*(starts or re.findall(r"sub\.s64 (?:base|o), \S+, (\S+);", text))}
         (end,) = {*re.findall(r"sub\.s64 (?:size|left), (\S+), \S+;", text)}
         self.ends = end, first
 

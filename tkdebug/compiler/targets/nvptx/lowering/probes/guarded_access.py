@@ -110,7 +110,14 @@ def guarded_load(
     is_filled_alike = len(set(sources)) == 1 and words[0].constant is not None
     by_distances = _may_go_by_distances(access, vector)
     may_loop = vector.is_packed and is_filled_alike
-    ways = TwoWays(ctx, access, text, by_distances=by_distances, may_loop=may_loop)
+    ways = TwoWays(
+        ctx,
+        access,
+        text,
+        by_distances=by_distances,
+        may_loop=may_loop,
+        by_vectors=vector.is_packed,
+    )
 
     policy = modifiers.last_operand(text.use)
     parts = [f"part{word}" for word in range(vector.words)]
@@ -120,9 +127,12 @@ def guarded_load(
 
     def merging(group: int | None, words: Sequence[str], fills: Sequence[str]) -> list[str]:
         there = f"{_listed(words)}, [{ways.place(group)}]{policy}"
+        crossing = f"setp.lt.and.u64 some, o, {ways.limit}, b;"
+        if ways.by_vectors:
+            crossing = "setp.eq.and.u64 some, o, last, b;"
         lines = [
             *ways.compared_vector(group),
-            f"setp.lt.and.u64 some, o, {ways.limit}, b;",
+            crossing,
             "or.pred q, q, some;",
             f"@q ld{modifiers.text}{vector.suffix} {there};",
         ]
@@ -164,7 +174,7 @@ def guarded_load(
     looped = None
     if vector.is_packed:
         text.put(f".reg .b{vector.bits} {', '.join(parts)};")
-        before_far += _parts_of_last(ways.end_of_tensor, parts, vector)
+        before_far += _parts_of_last(ways, parts, vector)
     if ways.is_looped:
         kept = [f"w{word}" for word in range(vector.words)]
         text.put(f".reg .b{vector.bits} {', '.join(kept)};")
@@ -183,13 +193,19 @@ def _listed(names: Sequence[str]) -> str:
     return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
 
 
-def _parts_of_last(end_of_tensor: str, parts: Sequence[str], vector: Vector) -> list[str]:
+def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[str]:
     """Instructions that set the bits of what of the vector with the tensor's end lies before it.
 
-    A vector lies at a multiple of its size, so the end alone says how much that is.
+    `last` is where that vector is: nowhere if the tensor ends between two.
     """
-    kept = (vector.bytes - 1) & -vector.element_bytes
-    lines = [f"cvt.u32.u64 n, {end_of_tensor};", f"and.b32 n, n, {kept};", "shl.b32 n, n, 3;"]
+    lines: list[str] = []
+    if ways.by_vectors:
+        lines = ["mov.b64 last, vlim;", "setp.eq.u32 b, tail, 0;", "@b mov.b64 last, -1;"]
+    else:
+        # A vector lies at a multiple of its size, so the end alone says how much that is.
+        kept = vector.bytes - vector.element_bytes
+        lines = [f"cvt.u32.u64 tail, {ways.end_of_tensor};", f"and.b32 tail, tail, {kept};"]
+    lines.append("shl.b32 n, tail, 3;")
     for word, part in enumerate(parts):
         mask = part if vector.bits == _WORD_BITS else "t"
         lines += [
@@ -207,7 +223,7 @@ def _merged(name: str, fill: str, part: str, vector: Vector) -> tuple[str, ...]:
         return (f"@some and.b{vector.bits} {name}, {name}, {part};",)
     if vector.bits == _WORD_BITS:
         # (word and part) or (fill and not part).
-        return (f"mov.b32 n2, {fill};", f"@some lop3.b32 {name}, {name}, n2, {part}, 0xe4;")
+        return (f"mov.b32 t, {fill};", f"@some lop3.b32 {name}, {name}, t, {part}, 0xe4;")
     return (
         f"@some xor.b16 {name}, {name}, {fill};",
         f"@some and.b16 {name}, {name}, {part};",
@@ -378,7 +394,7 @@ def guarded_copy(
         owner: i1: whether this thread copies its elements; None where all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
-    ways = TwoWays(ctx, access, text, owner)
+    ways = TwoWays(ctx, access, text, owner, by_vectors=True)
     masks, guard = access.mask, "" if owner is None else f"@{text.use(owner)} "
 
     def near(group: int) -> None:
@@ -394,10 +410,12 @@ def guarded_copy(
 
     def testing(group: int | None, to: str) -> list[str]:
         lines = [*ways.compared_vector(group), f"selp.b32 n, {size_bytes}, 0, q;"]
-        if access.group > 1:
-            # Of a vector that crosses the tensor's end, what is before it.
+        # Of a vector that crosses the tensor's end, what is before it.
+        if ways.by_vectors:
+            lines += ["setp.eq.and.u64 q, o, vlim, b;", "@q mov.b32 n, tail;"]
+        elif access.group > 1:
             lines += [f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;"]
-            lines += ["cvt.u32.u64 n2, l;", f"@q and.b32 n, n2, -{ways.element_bytes};"]
+            lines += ["cvt.u32.u64 t, l;", f"@q and.b32 n, t, -{ways.element_bytes};"]
         place = ways.place(group)
         return [*lines, f"{guard}{instruction} [{to}], [{place}], {size_bytes}, n;"]
 

@@ -32,8 +32,8 @@ _WORD_BITS = 32
 # What the text of both ways is written with.
 REGISTERS = (
     ".reg .pred q, b, some;",
-    ".reg .b64 base, left, o, l, size, lim, vlim;",
-    ".reg .b32 n, n2, t, bad;",
+    ".reg .b64 base, left, o, l, start, size, lim, vlim, last;",
+    ".reg .b32 n, t, bad, tail;",
     ".reg .b16 h;",
 )
 # A 32-bit register: the masks of an access may take all seven predicate registers.
@@ -92,9 +92,12 @@ class TwoWays:
             tensor's ends, and not by an offset and limits. That is half of the instructions, where
             bad elements are only flagged and no word has several elements.
         may_loop: whether the second way may be a loop over the groups.
+        by_vectors: whether it may count from the vector that the tensor begins in, where bad
+            elements are only flagged: then the one that the tensor ends in is known beforehand.
 
     Attributes:
         by_distances: whether it does.
+        by_vectors: whether it does.
         is_looped: whether it is.
         whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
             not known, and there is only the second way.
@@ -109,6 +112,7 @@ class TwoWays:
         *,
         by_distances: bool = False,
         may_loop: bool = True,
+        by_vectors: bool = False,
     ) -> None:
         self.whole = tile_is_whole(ctx, access)
         # Few instructions come before the branch around the other way: they need not wait for it.
@@ -125,6 +129,7 @@ class TwoWays:
         by_distances = by_distances and not self.is_looped
         # What is before a thread's first element would be very far behind it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
+        self.by_vectors = by_vectors and access.site.is_recomputed and access.group > 1
         # Of the tensor: its size, and below which offset an element or a vector may begin.
         self.size, self.limit = "size", "lim"
         self.element_bytes = access.site.element_bytes
@@ -186,7 +191,15 @@ class TwoWays:
             text.put(f"@{text.use(self.whole)} bra.uni NEAR;")
         text.put("mov.b32 bad, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
-        if not self.by_distances:
+        if self.by_vectors:
+            # Vectors lie at multiples of their size. `tail`: how much of the last one is inside.
+            vector_bytes = access.group * self.element_bytes
+            text.put(f"and.b64 start, {first}, -{vector_bytes};")
+            text.put(f"sub.s64 size, {end_of_tensor}, start;")
+            text.put(f"and.b64 vlim, size, -{vector_bytes};", "cvt.u32.u64 tail, size;")
+            text.put(f"and.b32 tail, tail, {vector_bytes - self.element_bytes};")
+            first = "start"
+        elif not self.by_distances:
             text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
             text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
         text.put(*before_far)
