@@ -4,7 +4,7 @@ import pytest
 from test_line_programs import END, SET_ADDRESS, section
 
 from tkdebug.linemap.nvidia.line_program_rows import LineProgram, ProgramRow
-from tkdebug.linemap.nvidia.line_programs import decode
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, decode
 
 # Line 5 at 0, line 7 at 0x20 in a call that the first row makes, the end at 0x60.
 PROGRAM = (
@@ -66,3 +66,15 @@ def test_rows_are_the_same_after_a_second_time() -> None:
 def test_program_of_another_form_is_left_as_it_is(program: bytes) -> None:
     data = section(program)
     assert LineProgram.of(data).with_rows({0x30: DOT}) == data
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (SET_ADDRESS + b"\x00\x06\x03x\x00\x00\x00\x00\x04\x02\x01" + END, "header does not name"),
+        (SET_ADDRESS + b"\x00\x03\x90\x09\x02\x01" + END, "row 8"),
+    ],
+)
+def test_row_of_what_does_not_exist_is_an_error(program: bytes, reason: str) -> None:
+    with pytest.raises(LineProgramError, match=reason):
+        LineProgram.of(section(program)).with_rows({0x30: DOT})

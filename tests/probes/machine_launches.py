@@ -109,6 +109,9 @@ def with_flags(plan: ProbePlan, table: Any, shown: Any) -> bytes:
 
 def expect_shown(plan: ProbePlan, table: bytes, shown: bytes) -> None:
     """What the host saw at last is what was found, but for elements that were only counted."""
+    for at in range(0, len(table), SLOT_BYTES):
+        # Else the host would not copy the table.
+        assert any(shown[at : at + SLOT_BYTES]) or not any(table[at : at + SLOT_BYTES])
     latest = {one.site: one for one in reports(shown)}
     for one in reports(table):
         if plan.sites[one.site].kind != SYMPTOMS:

@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 import torch
 from guarded_text import Thread, guarded_texts, report_texts
+from machine_launches import by_ptx
 from probe_kernels import add, matmul
 from probe_support import copy_of, launches
 
@@ -109,8 +110,7 @@ class Access:
                 self.groups.append((places[-1][0], int(places[-1][1] or 0), mask, names))
         suffix = re.search(r"(?:ld|st)\.\S*?(?:v(\d))?\.b(\d+) ", "\n".join(near))
         self.vector_bytes = int(suffix[1] or 1) * int(suffix[2]) // 8 if suffix else 16
-        starts = re.findall(r"and\.b64 start, (\S+), -\d+;", text)
-        (first,) = {*(starts or re.findall(r"sub\.s64 (?:base|o), \S+, (\S+);", text))}
+        (first,) = {*re.findall(r"sub\.s64 (?:base|o), \S+, (\S+);", text)}
         (end,) = {*re.findall(r"sub\.s64 (?:size|left), (\S+), \S+;", text)}
         self.ends = end, first
 
@@ -202,6 +202,20 @@ def test_stores_write_good_elements_alone(
             stored = b"".join(thread.registers[name].to_bytes(size, "little") for name in names)
             for at, byte in zip(group, stored, strict=False):
                 assert thread.written.get(at, byte) == byte, case
+
+
+@tkdebug.jit
+def before_the_tensor(x, out, B: tl.constexpr):
+    at = tl.arange(0, B)
+    # True where x is one element behind a multiple of 16.
+    tl.store(out + at, tl.load(tl.multiple_of(x - 1, 16) + at))
+
+
+def test_tensor_that_begins_in_a_vector_has_elements_before_it() -> None:
+    x = torch.zeros(1040, dtype=torch.float16)[1:]
+    launch = launches(lambda: before_the_tensor[(1,)](x, torch.zeros_like(x), B=1024))[-1]
+    faults, _ = by_ptx(launch, ProbeOptions(frozenset(BOUNDS_KINDS)))
+    assert [fault.kind for fault in faults] == ["oob-load"]
 
 
 def test_kernels_without_loops_get_none() -> None:

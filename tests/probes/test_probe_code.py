@@ -88,6 +88,7 @@ def accesses(text: str) -> Counter[str]:
     for name in ("st", "red"):
         for kind in ("u64", "or.b64", "max.u64"):
             found.pop(f"{name}.relaxed.gpu.global.{kind}", None)
+    found.pop("st.relaxed.sys.global.b64", None)
     return found
 
 

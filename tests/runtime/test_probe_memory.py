@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tkdebug.compiler.probes.symptoms import SEEN_SOME, packed_symptoms, unpacked_symptoms
 from tkdebug.compiler.probes.table import Report, reports
 from tkdebug.running_faults import COUNT, HEADER_BYTES, SHOWN, VERSION, Seen, seen
 from tkdebug.runtime.cuda import device, driver_api, probe_memory
@@ -137,6 +138,20 @@ def test_table_is_copied_where_the_launch_has_shown_something(driver, memory):
     memory.end(table, STREAM)
     assert list(reports(memory.read(table))) == [Report(1, 5, 4, 0, 0, 0, 5, masked=3)]
     assert driver.done == [("record", STREAM), ("copy", 128, OWN_STREAM)]
+
+
+def test_symptoms_are_read_where_the_host_saw_that_there_are_some(driver, memory):
+    table = memory.begin(128, STREAM)
+    slot = packed_symptoms({"nan": 7})
+    ctypes.memmove(table.address + 64, slot, 64)
+    ctypes.c_uint64.from_address(table.shown + 64).value = SEEN_SOME
+    assert unpacked_symptoms(memory.seen(table)[64:]) == {}
+    memory.end(table, STREAM)
+    assert memory.read(table) == bytes(64) + slot
+    driver.done.clear()
+    assert memory.begin(128, STREAM) is table
+    assert driver.done == [("zero", 128, STREAM)]
+    assert memory.seen(table) == bytes(128)
 
 
 def test_table_that_was_read_is_used_again_and_is_empty(driver, memory):

@@ -114,7 +114,7 @@ def run_pytest(
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.jsonl"
         record.touch()
-        threads = max(1, (os.cpu_count() or 1) // options.workers)
+        threads = max(1, (os.cpu_count() or 1) // max(1, options.workers))
         environment = {
             "OMP_NUM_THREADS": str(threads),
             **os.environ,

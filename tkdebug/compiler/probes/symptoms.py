@@ -29,6 +29,9 @@ SYMPTOM_KINDS: Final = (
     "broken-hint",
     "bad-index",
 )
+# What the host sees of the slot while the launch runs if there are any: no kind, and no number of
+# bad elements.
+SEEN_SOME: Final = 1 << 63
 # Of `tl.multiple_of` and its kin; the fault is of kind "assumption".
 HINT: Final = "broken-hint"
 # Of `tl.gather`; the fault is of kind "oob-load", of no tensor.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Base:
     """One int64 number per program, or a tile of them: shape (P or 1, then tile axes).
 
-    A base that is made of a pattern is a tensor only once `tensor` is asked for.
+    A base that is made of a pattern becomes a tensor when `tensor` is first asked for.
     """
 
     __slots__ = ("_bounds", "_device", "_exact", "_pattern", "_repeats", "_shape", "_tensor")
@@ -119,7 +119,7 @@ class Base:
         return self.times(factor) if _fits(low, high) else Base(self.tensor * factor)
 
     def plus(self, other: Base) -> Base:
-        """The sums, of two bases of as many tile axes, with bounds that may not fit 64 bits."""
+        """The sums of two bases, of as many axes, with bounds that may not fit 64 bits."""
         low, high = (a + b for a, b in zip(self.bounds, other.bounds, strict=True))
         is_made = self._tensor is not None or other._tensor is not None
         if not is_made and self._shape == other._shape and _fits(low, high):

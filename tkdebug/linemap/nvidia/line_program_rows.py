@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tkdebug.linemap.nvidia.cubins import INSTRUCTION_BYTES
-from tkdebug.linemap.nvidia.line_programs import Step, file_numbers, steps
+from tkdebug.linemap.nvidia.line_programs import LineProgramError, Step, file_numbers, steps
 
 _LENGTH_BYTES = 4
 _OPCODE_BASE_AT = 14  # in the header of DWARF 2 and 3
@@ -73,6 +73,9 @@ class LineProgram:
 
         The instruction behind it gets the row that was in force before it, unless it has its own.
         An address that has a row already, or none before it, is passed over.
+
+        Raises:
+            LineProgramError: a row is of a call that does not exist.
         """
         data = self.data
         if not added or not _is_plain(data, self.operations, self.rows):
@@ -96,7 +99,9 @@ def _rows(files: Mapping[str, int], operations: Iterable[Step]) -> Iterator[Prog
         if row.end:
             yield ProgramRow(row.address, 0, 0, end=True)
             continue
-        file = files[row.file] if row.file else 0
+        file = files.get(row.file, 0)
+        if row.file and not file:
+            raise LineProgramError("line table: a row of a file that the header does not name")
         yield ProgramRow(row.address, file, row.line, context - 1 if context else None, callee)
 
 
@@ -143,6 +148,8 @@ def _program(rows: Sequence[tuple[ProgramRow, int | None]], start: int) -> Itera
         if row.end:
             yield _END_SEQUENCE
             return
+        if row.call is not None and row.call not in numbers:
+            raise LineProgramError(f"line table: a call at row {row.call}, which does not exist")
         here = (0, 0) if row.call is None else (numbers[row.call], row.callee)
         if here != call:
             yield inlined_call(*here)

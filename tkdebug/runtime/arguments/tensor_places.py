@@ -92,7 +92,7 @@ def _storage(torch: Any, value: Any) -> Any:
     if storage.device.type == "meta":
         kind = "meta tensor" if value.is_meta else type(value).__name__
         raise _MemoryProblem(f"a {kind}, which has no memory; pass one of a device")
-    needed_bytes = (value.storage_offset() + _span(value)) * value.element_size()
+    needed_bytes = (value.storage_offset() + _span(torch, value)) * value.element_size()
     if storage.nbytes() < needed_bytes and value.numel():
         raise _MemoryProblem(
             f"a tensor that spans {needed_bytes} bytes of a storage that was resized to "
@@ -101,9 +101,10 @@ def _storage(torch: Any, value: Any) -> Any:
     return storage
 
 
-def _span(value: Any) -> int:
+def _span(torch: Any, value: Any) -> int:
     """From a tensor's first element past its last, in elements."""
-    if value.is_contiguous():
+    # A subclass may answer for its strides alone.
+    if value.__class__ is torch.Tensor and value.is_contiguous():
         return int(value.numel())
     span = 1
     for size, stride in zip(value.shape, value.stride(), strict=True):

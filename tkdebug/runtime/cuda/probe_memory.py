@@ -2,10 +2,11 @@
 
 A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
 Before the launch it is set to zero, unless the launch before left it so, and an event says when the
-launch has ended. The kernel writes whatever it finds into the host's memory as well, where another
-process can see it (`tkdebug.running_faults`): where nothing was written there, nothing is copied.
-Counters are in the device's memory alone; a table that has some is copied behind the launch.
-Invariants: nothing here waits unless asked to; a table is used again when it has been read.
+launch has ended. A kernel that finds something writes into the host's memory as well, where another
+process can see it (`tkdebug.running_faults`): a table of which nothing is there is not copied.
+Counters are in the device's memory alone: a table that has some is copied behind the launch.
+Invariants: nothing here waits for a launch unless asked to; a table is used again when it has been
+read.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class _Table:
         size_bytes: what of it is used now.
         shown: what the host sees of it, as the device addresses it.
         host: address of its copy.
-        event: recorded behind the copy.
+        event: recorded behind the launch, and behind the copy if there is one.
         behind: address of what the launch reads, behind the table.
         capacity_bytes: of both.
         is_copied: whether all of it is copied to the host behind the launch.
@@ -353,7 +354,7 @@ class CudaProbeMemory:
         return table.seen()
 
     def end(self, table: ProbeTable, stream: int) -> None:
-        """Say that the launch has been made on `stream`: when it has ended the table is read."""
+        """Mark the end of the launch that was made on `stream`; `read` asks for it."""
         assert isinstance(table, _Table)
         calls, size = self._calls, table.size_bytes
         if table.is_copied:

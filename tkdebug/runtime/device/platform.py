@@ -139,7 +139,7 @@ class ProbeMemory(Protocol):
         ...
 
     def end(self, table: ProbeTable, stream: int) -> None:
-        """Say that the launch has been made on `stream`: when it has ended the table is read."""
+        """Mark the end of the launch that was made on `stream`; `read` asks for it."""
         ...
 
     def read(self, table: ProbeTable, wait: bool = False) -> bytes | None:

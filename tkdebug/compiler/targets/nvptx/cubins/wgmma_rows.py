@@ -48,6 +48,8 @@ def with_wgmma_rows(cubin: bytes, ptx: str) -> bytes:
     texts = ptx.splitlines()
     wanted = wgmma_ptx_lines(sections.data(f".text.{name}"), lines, texts)
     source, by_ptx = (LineProgram.of(sections.data(section)) for section in (_SOURCE, _PTX))
+    if not by_ptx.rows:
+        return cubin
     shape = by_ptx.rows[0]
     added = {
         _SOURCE: source.with_rows(_copied_rows(source.rows, lines, wanted, texts)),

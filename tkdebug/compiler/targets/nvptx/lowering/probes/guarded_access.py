@@ -194,9 +194,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[str]:
-    """Instructions that set the bits of what of the vector with the tensor's end lies before it.
+    """Instructions that make masks of the vector that the tensor ends in, one for each word.
 
-    `last` is where that vector is: nowhere if the tensor ends between two.
+    A bit is set if it is the tensor's. `last` is where the vector begins, behind the tensor's first
+    byte; nowhere if the tensor ends between two vectors.
     """
     lines: list[str] = []
     if ways.by_vectors:
@@ -218,7 +219,7 @@ def _parts_of_last(ways: TwoWays, parts: Sequence[str], vector: Vector) -> list[
 
 
 def _merged(name: str, fill: str, part: str, vector: Vector) -> tuple[str, ...]:
-    """Instructions that take `fill` for what is in no `part` of a vector, where `some` says so."""
+    """Instructions that replace the bits of a word that are not in `part`, where `some` holds."""
     if fill == "0":
         return (f"@some and.b{vector.bits} {name}, {name}, {part};",)
     if vector.bits == _WORD_BITS:
@@ -415,7 +416,7 @@ def guarded_copy(
             lines += ["setp.eq.and.u64 q, o, vlim, b;", "@q mov.b32 n, tail;"]
         elif access.group > 1:
             lines += [f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;"]
-            lines += ["cvt.u32.u64 t, l;", f"@q and.b32 n, t, -{ways.element_bytes};"]
+            lines += ["cvt.u32.u64 tail, l;", f"@q and.b32 n, tail, -{ways.element_bytes};"]
         place = ways.place(group)
         return [*lines, f"{guard}{instruction} [{to}], [{place}], {size_bytes}, n;"]
 

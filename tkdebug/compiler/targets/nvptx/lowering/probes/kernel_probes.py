@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
@@ -178,6 +178,12 @@ class Probes:
                 return True
             block = parent.block
         return False
+
+    def begins_at_multiple(self, site: ProbeSite, size_bytes: int) -> bool:
+        """Whether a site's tensor is known to begin at a multiple of so many bytes."""
+        function = tt.Func(self._function)
+        divisors = dict(zip(function.arg_names, function.arg_divisibility or (), strict=False))
+        return site.tensor is not None and divisors.get(site.tensor, 1) % size_bytes == 0
 
     def scratch(self, size_bytes: int) -> str:
         """The name of local memory of at least so many bytes, for one piece of inline PTX."""

@@ -28,6 +28,7 @@ from tkdebug.compiler.probes.sites import probe_sites
 from tkdebug.compiler.probes.symptoms import (
     HINT,
     INDEX,
+    SEEN_SOME,
     SYMPTOM_KINDS,
     SYMPTOMS,
     bit_of,
@@ -64,12 +65,20 @@ class Symptoms:
     Args:
         ctx: the kernel on its way to LLVM IR.
         place: where they are reported, as `Probes.place` has it.
+        shown: the same place as the host sees it.
         kinds: what is looked for, some of `SYMPTOM_KINDS`.
     """
 
-    def __init__(self, ctx: Lowering, place: tuple[LLVMValue, int], kinds: Sequence[str]) -> None:
+    def __init__(
+        self,
+        ctx: Lowering,
+        place: tuple[LLVMValue, int],
+        shown: tuple[LLVMValue, int],
+        kinds: Sequence[str],
+    ) -> None:
         self._ctx = ctx
         self._place = place
+        self._shown = shown
         self._kinds = kinds
         self._word: LLVMValue | None = None
         self._noted: set[str] = set()
@@ -107,6 +116,10 @@ class Symptoms:
         text.put(f"setp.eq.u32 there, {bits}, 0;", "@there bra WITHOUT;")
         count = f"[{table_address}+{first + table.COUNT}]"
         text.put(f"cvt.u64.u32 p, {bits};", f"red.relaxed.gpu.global.or.b64 {count}, p;")
+        # Where the host sees no slots, they are those of the table.
+        seen_address, seen_first = text.use(self._shown[0]), self._shown[1] + table.COUNT
+        text.put(f"setp.ne.s64 there, {seen_address}, {table_address};")
+        text.put(f"@there st.relaxed.sys.global.b64 [{seen_address}+{seen_first}], {SEEN_SOME};")
         # The least program has the greatest complement.
         text.put(*PROGRAM, "not.b64 p, p;")
         for kind in SYMPTOM_KINDS:
@@ -363,4 +376,5 @@ def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:
     site = next((site for site in probe_sites(function) if site.kind == SYMPTOMS), None)
     if site is None or ctx.probes is None:
         return None
-    return Symptoms(ctx, ctx.probes.place(site), tt.Func(function).probe_symptoms)
+    place, shown = ctx.probes.place(site), ctx.probes.place(site, shown=True)
+    return Symptoms(ctx, place, shown, tt.Func(function).probe_symptoms)

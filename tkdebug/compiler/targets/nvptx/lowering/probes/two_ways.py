@@ -1,7 +1,7 @@
 """Both ways of a tested access: the bare one, and the one that tests each vector and element.
 
 The second way is written group by group, or as a loop over the groups, whose operands then lie in
-local memory: a third of the text, which takes longer to run. It is a loop where it is rare and runs
+local memory. A loop is a third of the text, and takes longer to run: it is for accesses that run
 once, in a kernel that has loops of its own.
 
 Sources: PTX ISA, "Data Movement and Conversion Instructions: ld, st, cp.async", "Performance-Tuning
@@ -32,7 +32,7 @@ _WORD_BITS = 32
 # What the text of both ways is written with.
 REGISTERS = (
     ".reg .pred q, b, some;",
-    ".reg .b64 base, left, o, l, start, size, lim, vlim, last;",
+    ".reg .b64 base, left, o, l, size, lim, vlim, last;",
     ".reg .b32 n, t, bad, tail;",
     ".reg .b16 h;",
 )
@@ -92,8 +92,8 @@ class TwoWays:
             tensor's ends, and not by an offset and limits. That is half of the instructions, where
             bad elements are only flagged and no word has several elements.
         may_loop: whether the second way may be a loop over the groups.
-        by_vectors: whether it may count from the vector that the tensor begins in, where bad
-            elements are only flagged: then the one that the tensor ends in is known beforehand.
+        by_vectors: whether it may go by the vector that the tensor ends in, which is worked out
+            once, where bad elements are only flagged and the tensor begins with a vector.
 
     Attributes:
         by_distances: whether it does.
@@ -129,14 +129,16 @@ class TwoWays:
         by_distances = by_distances and not self.is_looped
         # What is before a thread's first element would be very far behind it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
-        self.by_vectors = by_vectors and access.site.is_recomputed and access.group > 1
+        is_short = by_vectors and access.site.is_recomputed and access.group > 1
+        vector_bytes = access.group * access.site.element_bytes
+        self.by_vectors = is_short and self._probes.begins_at_multiple(access.site, vector_bytes)
         # Of the tensor: its size, and below which offset an element or a vector may begin.
         self.size, self.limit = "size", "lim"
         self.element_bytes = access.site.element_bytes
         self.vector_limit = self.limit if access.group == 1 else "vlim"
 
     def _is_loop_better(self) -> bool:
-        """Whether the second way is rare, and more in its kernel's text than in its time."""
+        """Whether the second way may take longer to run, as it is rare, and is shorter so."""
         access, probes = self._access, self._probes
         is_rare = self.whole is not None and not probes.is_in_loop(access.op)
         is_flagged = access.site.is_recomputed
@@ -192,13 +194,11 @@ class TwoWays:
         text.put("mov.b32 bad, 0;")
         first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
         if self.by_vectors:
-            # Vectors lie at multiples of their size. `tail`: how much of the last one is inside.
+            # `tail`: how many bytes of the vector at `vlim` are inside.
             vector_bytes = access.group * self.element_bytes
-            text.put(f"and.b64 start, {first}, -{vector_bytes};")
-            text.put(f"sub.s64 size, {end_of_tensor}, start;")
+            text.put(f"sub.s64 size, {end_of_tensor}, {first};")
             text.put(f"and.b64 vlim, size, -{vector_bytes};", "cvt.u32.u64 tail, size;")
             text.put(f"and.b32 tail, tail, {vector_bytes - self.element_bytes};")
-            first = "start"
         elif not self.by_distances:
             text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
             text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
