@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
 
 class Base:
     """One int64 number per program, or a tile of them: shape (P or 1, then tile axes).
@@ -107,22 +109,26 @@ class Base:
 
     def times(self, factor: int) -> Base:
         """Every number times `factor`, with bounds that may not fit 64 bits."""
-        low, high = sorted(bound * factor for bound in self.bounds)
-        if self._tensor is None and _fits(low, high):
+        low, high = self.bounds
+        low, high = (low * factor, high * factor) if factor >= 0 else (high * factor, low * factor)
+        if self._tensor is None and _fit(low, high):
             assert self._pattern is not None
             return Base.of_pattern(self._pattern.times(factor), self._shape, self._device)
         return Base(self.tensor * factor, (low, high))
 
     def times_modulo(self, factor: int) -> Base:
         """Every number times `factor`, modulo 2**64."""
-        low, high = (bound * factor for bound in self.bounds)
-        return self.times(factor) if _fits(low, high) else Base(self.tensor * factor)
+        low, high = self.bounds
+        if _fit(low * factor, high * factor):
+            return self.times(factor)
+        return Base(self.tensor * factor)
 
     def plus(self, other: Base) -> Base:
         """The sums of two bases, of as many axes, with bounds that may not fit 64 bits."""
-        low, high = (a + b for a, b in zip(self.bounds, other.bounds, strict=True))
+        (low, high), (low2, high2) = self.bounds, other.bounds
+        low, high = low + low2, high + high2
         is_made = self._tensor is not None or other._tensor is not None
-        if not is_made and self._shape == other._shape and _fits(low, high):
+        if not is_made and self._shape == other._shape and _fit(low, high):
             assert self._pattern is not None
             assert other._pattern is not None
             total = self._pattern.plus(other._pattern)
@@ -143,9 +149,9 @@ class Base:
         return self._repeats
 
 
-def _fits(*numbers: int) -> bool:
-    """Whether all of them are numbers of an int64 tensor."""
-    return all(-(1 << 63) <= number < 1 << 63 for number in numbers)
+def _fit(low: int, high: int) -> bool:
+    """Whether two ends of a range, in any order, are numbers of an int64 tensor."""
+    return _LEAST <= low <= _MOST and _LEAST <= high <= _MOST
 
 
 @dataclass(frozen=True, slots=True, eq=False)
