@@ -72,7 +72,9 @@ def progress_reporter(
     def report(done: int) -> None:
         nonlocal last_ns
         now_ns = time.perf_counter_ns()
-        if now_ns - last_ns < _PROGRESS_EVERY_NS and done < total:
+        # Of a short launch its end says enough.
+        is_last = done == total and last_ns != started_ns
+        if now_ns - last_ns < _PROGRESS_EVERY_NS and not is_last:
             return
         last_ns = now_ns
         HOOKS.progress(LaunchProgress(record.id, name, done, total, now_ns - started_ns))

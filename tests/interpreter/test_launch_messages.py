@@ -1,0 +1,51 @@
+"""What is told of launches while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from tkdebug.events import LaunchProgress
+from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.interpreter import launch_messages
+
+
+@pytest.fixture
+def told() -> Iterator[list[LaunchProgress]]:
+    found: list[LaunchProgress] = []
+    hook = Hook(progress=found.append)
+    HOOKS.add(hook)
+    yield found
+    HOOKS.remove(hook)
+
+
+@pytest.mark.parametrize(("every_ns", "wanted"), [(1 << 60, []), (0, [1, 2, 3])])
+def test_progress_is_of_long_launches_to_their_end(
+    told: list[LaunchProgress],
+    monkeypatch: pytest.MonkeyPatch,
+    every_ns: int,
+    wanted: list[int],
+) -> None:
+    monkeypatch.setattr(launch_messages, "_PROGRESS_EVERY_NS", every_ns)
+    report = launch_messages.progress_reporter(SimpleNamespace(id=7), "kernel", 3)
+    assert report is not None
+    for done in (1, 2, 3):
+        report(done)
+    assert [(one.launch_id, one.programs_done, one.programs) for one in told] == [
+        (7, done, 3) for done in wanted
+    ]
+
+
+def test_end_of_a_launch_is_told_however_soon_it_follows(
+    told: list[LaunchProgress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_messages, "_PROGRESS_EVERY_NS", 0)
+    report = launch_messages.progress_reporter(SimpleNamespace(id=7), "kernel", 3)
+    assert report is not None
+    report(1)
+    monkeypatch.setattr(launch_messages, "_PROGRESS_EVERY_NS", 1 << 60)
+    report(2)
+    report(3)
+    assert [one.programs_done for one in told] == [1, 3]
