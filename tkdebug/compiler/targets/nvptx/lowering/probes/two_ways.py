@@ -63,19 +63,20 @@ class LoopedWay:
     """The second way of any group, as the body of a loop over them.
 
     The body finds the group's address in `at`, how far that is behind the tensor's first byte in
-    `o`, whether it is masked on in `some`, and its operands in local memory at `slot`.
+    `o`, whether it is masked on in `some`, and its words in local memory at `slot`.
 
     Attributes:
-        suffix: how the operands are stored to local memory: `.v4.b32`.
-        size_bytes: of a group's operands.
-        operands: of each group, as one operand of an instruction; none where the loop makes them.
+        suffix: how a group's words are stored to local memory: `.v4.b32`.
+        size_bytes: of these words.
+        kept: the words of each group, as one operand of an instruction; none where the loop makes
+            them.
         body: the instructions for a group.
-        results: of each group, where its operands go behind the loop; none where they do not.
+        results: where the words of each group go behind the loop; none where they do not.
     """
 
     suffix: str
     size_bytes: int
-    operands: Sequence[str]
+    kept: Sequence[str]
     body: Sequence[str]
     results: Sequence[str] = ()
 
@@ -245,8 +246,8 @@ class TwoWays:
         on = 1 << groups
         for group in range(groups):
             slot = group * slot_bytes
-            for operand in looped.operands[group : group + 1]:
-                text.put(f"st.local{looped.suffix} [{scratch}+{slot}], {operand};")
+            for words in looped.kept[group : group + 1]:
+                text.put(f"st.local{looped.suffix} [{scratch}+{slot}], {words};")
             pointer, offset = self.pointer(group)
             if offset:
                 text.put(f"add.s64 o, {pointer}, {offset};")
