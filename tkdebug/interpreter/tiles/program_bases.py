@@ -217,14 +217,8 @@ class ProgramPattern:
     @property
     def bounds(self) -> tuple[int, int]:
         """The smallest and the largest number of a regular pattern."""
-        low = high = self.start
-        for size, step in zip(self.sizes, self.steps, strict=True):
-            reach = step * (size - 1)
-            if reach < 0:
-                low += reach
-            else:
-                high += reach
-        return low, high
+        low, high = reach(self.sizes, self.steps)
+        return self.start + low, self.start + high
 
     def numbers(self, device: torch.device | None) -> Tensor:
         """Those of a regular pattern in program order, (P,) int64."""
@@ -245,6 +239,18 @@ class ProgramPattern:
             return None
         steps = tuple(a + b for a, b in zip(self.steps, other.steps, strict=True))
         return ProgramPattern(self.start + other.start, self.sizes, steps)
+
+
+def reach(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, int]:
+    """The smallest and the largest sum of position x step, with a position along each axis."""
+    low = high = 0
+    for size, step in zip(sizes, steps, strict=True):
+        furthest = step * (size - 1)
+        if furthest < 0:
+            low += furthest
+        else:
+            high += furthest
+    return low, high
 
 
 def find_pattern(values: Tensor) -> ProgramPattern:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
-from tkdebug.interpreter.tiles.program_bases import Base, Repeats
+from tkdebug.interpreter.tiles.program_bases import Base, Repeats, reach
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,14 +58,7 @@ class AffineTile:
 
     def spread(self) -> tuple[int, int]:
         """Smallest and largest of the sum over axes."""
-        low = high = 0
-        for coef, extent in zip(self.coefs, self.shape, strict=True):
-            reach = coef * (extent - 1)
-            if reach < 0:
-                low += reach
-            else:
-                high += reach
-        return low, high
+        return reach(self.shape, self.coefs)
 
     def bounds(self, exact: bool = False) -> tuple[int, int]:
         """A range that holds all values; with `exact`, of the base's true range."""
