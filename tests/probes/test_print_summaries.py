@@ -42,6 +42,14 @@ def test_floats_in_hex_are_those_of_printf(capsys: pytest.CaptureFixture[str]) -
     assert shown == ["0x1.8p+0", "-0x0p+0", "0x1.99999ap-4", "inf"]
 
 
+def test_indices_are_as_wide_as_the_greatest(capsys: pytest.CaptureFixture[str]) -> None:
+    with tkdebug.mode("interpret"), knobs.scope(print_elements=1 << 20):
+        run()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("pid (0, 0, 0) idx ( 0,  0) x 5%: (operand 0) ")
+    assert lines[511].startswith("pid (0, 0, 0) idx (15, 31) x 5%: (operand 0) ")
+
+
 def values() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     x = torch.randn(16, 32)
@@ -93,6 +101,9 @@ def test_native_code_prints_few_lines() -> None:
         options = NativeOptions(print_elements=most)
         ptx = compile_module(copy_of(launch), options, TARGETS["sm_90a"]).code.ptx
         assert len(re.findall(r"call\.uni \(retval\d+\),\s*vprintf", ptx)) == calls
+    # Printed one by one, indices are as wide as the greatest.
+    directives = ", ".join(str(byte) for byte in b"idx (%2u, %2u)")
+    assert directives in ptx
 
 
 @pytest.mark.parametrize("most", ["all", "512"])
@@ -110,11 +121,13 @@ def test_number_of_elements_is_read() -> None:
 
 
 @pytest.mark.gpu
-def test_gpu_prints_the_same(capfd: pytest.CaptureFixture[str]) -> None:
-    with tkdebug.mode("interpret"):
+@pytest.mark.parametrize("most", ["256", "all"])
+def test_gpu_prints_the_same(most: str, capfd: pytest.CaptureFixture[str]) -> None:
+    elements = parse_print_elements(most)
+    with tkdebug.mode("interpret"), knobs.scope(print_elements=elements):
         run()
     expected = capfd.readouterr().out.splitlines()
-    with tkdebug.mode("native"):
+    with tkdebug.mode("native"), knobs.scope(print_elements=elements):
         prints[(2,)](*(value.cuda() for value in values()), B=16, C=32)
         torch.cuda.synchronize()
     assert sorted(capfd.readouterr().out.splitlines()) == sorted(expected)

@@ -1,15 +1,22 @@
-"""Which tiles `device_print` shows as one line, and what that line says.
+"""What `device_print` shows of tiles: each element, or one line with what it says of them all.
 
-The interpreter writes it as it prints; for native code `passes.summarise_prints` makes ops of it.
+The interpreter writes that line as it prints; for native code `passes.summarise_prints` makes ops of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+
+
+def index_widths(shape: Sequence[int]) -> list[int]:
+    """Characters of each index of a printed element: digits of the greatest, as upstream's."""
+    return [len(str(extent - 1)) for extent in shape]
 
 
 def is_summarised(op: Operation, value: Value, most: int) -> bool:

@@ -13,7 +13,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import describe_type
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.print_summaries import is_summarised, printed_type, summary_template
+from tkdebug.compiler.print_summaries import index_widths, is_summarised, printed_type, summary_template
 from tkdebug.errors import shown_path
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.pointers import byte_addresses
@@ -92,7 +92,7 @@ def tell_once(place: str, most: int) -> None:
 def _elements(tile: Tensor, hexadecimal: bool, signed: bool) -> Iterator[tuple[str, str]]:
     """The index and value of each element."""
     shape = tuple(tile.shape)
-    widths = [max(3, len(str(extent))) for extent in shape]
+    widths = index_widths(shape)
     for linear, value in enumerate(tile.reshape(-1).tolist()):
         place, rest = [], linear
         for extent in reversed(shape):

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
+from tkdebug.compiler.print_summaries import index_widths
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
@@ -25,7 +26,6 @@ from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 _GENERIC = "ptr"
 # What printf takes at most; upstream cuts indices there too.
 _MAX_PRINTED = 16
-_MIN_INDEX_WIDTH = 3
 _NAME_CHARS = 24
 
 
@@ -125,7 +125,7 @@ def lower_print(ctx: Lowering, op: Operation, *operands: Registers) -> Sequence[
 def _index_format(shape: Sequence[int]) -> tuple[str, int]:
     """Directives of an element's indices, and how many are shown."""
     shown = min(len(shape), _MAX_PRINTED - 5)
-    widths = [max(_MIN_INDEX_WIDTH, len(str(extent))) for extent in shape[:shown]]
+    widths = index_widths(shape)[:shown]
     rest = ", ..." if shown < len(shape) else ""
     return ", ".join(f"%{width}u" for width in widths) + rest, shown
 
