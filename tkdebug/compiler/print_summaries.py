@@ -1,6 +1,7 @@
 """What `device_print` shows of tiles: each element, or one line with what it says of them all.
 
-The interpreter writes that line as it prints; for native code `passes.summarise_prints` makes ops of it.
+The interpreter writes that line as it prints; for native code `passes.summarise_prints` makes ops
+of it.
 """
 
 from __future__ import annotations

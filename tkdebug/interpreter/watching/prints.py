@@ -13,7 +13,12 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import describe_type
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.print_summaries import index_widths, is_summarised, printed_type, summary_template
+from tkdebug.compiler.print_summaries import (
+    index_widths,
+    is_summarised,
+    printed_type,
+    summary_template,
+)
 from tkdebug.errors import shown_path
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.pointers import byte_addresses
