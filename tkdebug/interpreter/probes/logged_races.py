@@ -42,6 +42,7 @@ from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTensor
+from tkdebug.interpreter.probes.logged_tiles import LoggedTiles, may_race
 
 # Of programs that synchronise, each access is looked at by itself.
 MOST_EVENTS = 1 << 14
@@ -158,18 +159,38 @@ def _by_time(
     the whole grid is one batch.
     """
     ops = {op.id: op for op in plan.module.walk()}
+    tables = {site: table[torch.argsort(table[:, Word.ITERATION])] for site, table in rows.items()}
+    compared = [torch.ones(table.shape[0], dtype=torch.bool) for table in tables.values()]
+    if not synchronises:
+        compared = may_race(
+            [_tiles(ops[site.op_id], site, table) for site, table in tables.items()]
+        )
     found: list[_Logged] = []
-    for site, table in rows.items():
-        table = table[torch.argsort(table[:, Word.ITERATION])]
+    for (site, table), kept in zip(tables.items(), compared, strict=True):
         programs, times = table[:, Word.PROGRAM], table[:, Word.ITERATION]
         groups = torch.arange(table.shape[0]) if synchronises else _occurrences(programs)
-        for group in torch.unique(groups).tolist():
+        for group in torch.unique(groups[kept]).tolist():
             where = (groups == group).nonzero().reshape(-1)
+            time = int(times[where].min())
+            where = where[kept[where]]
             where = where[torch.argsort(programs[where], stable=True)]
-            words = table[where, HEADER_WORDS:].reshape(where.shape[0], -1)[:, : site.elements]
-            tile = _Tile(ops[site.op_id], site, words, programs[where], int(times[where].min()))
+            tile = _Tile(ops[site.op_id], site, _words(site, table[where]), programs[where], time)
             found += _split(plan, launch, tile)
     return sorted(found, key=lambda one: one.time)
+
+
+def _words(site: WatchSite, table: Tensor) -> Tensor:
+    """Of rows of a site's table, (rows, elements): the words of the elements."""
+    return table[:, HEADER_WORDS:].reshape(table.shape[0], -1)[:, : site.elements]
+
+
+def _tiles(op: Operation, site: WatchSite, table: Tensor) -> LoggedTiles:
+    """The rows of a site's table, as they are compared by their first and last bytes."""
+    deed = Deed.ATOMIC
+    if tt.Store.matches(op) or tt.Load.matches(op):
+        deed = Deed.WRITE if tt.Store.matches(op) else Deed.READ
+    itemsize = unit_of(PointerAccess(op).pointer.type)
+    return LoggedTiles(_words(site, table) & _ADDRESS, table[:, Word.PROGRAM], itemsize, deed)
 
 
 def _occurrences(programs: Tensor) -> Tensor:
