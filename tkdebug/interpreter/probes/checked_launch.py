@@ -48,18 +48,13 @@ class PassedTensor(NamedTuple):
         One whose storage was resized to 0 has no elements.
         """
         size_bytes = tensor.untyped_storage().nbytes()
-        is_freed = not size_bytes and bool(tensor.numel())
         # It is not the script that asks for the address, so that the registry need not note it.
         is_plain = tensor.__class__ is torch.Tensor
-        return PassedTensor(
-            torch._C.TensorBase.data_ptr(tensor) if is_plain else tensor.data_ptr(),  # noqa: SLF001
-            (0,) if is_freed else tuple(tensor.shape),
-            (1,) if is_freed else tensor.stride(),
-            tensor.dtype,
-            0 if is_freed else int(tensor.storage_offset()),
-            size_bytes,
-            described,
-        )
+        address = torch._C.TensorBase.data_ptr(tensor) if is_plain else tensor.data_ptr()  # noqa: SLF001
+        if not size_bytes and tensor.numel():
+            return PassedTensor(address, (0,), (1,), tensor.dtype, 0, 0, described)
+        shape, strides, offset = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+        return PassedTensor(address, shape, strides, tensor.dtype, offset, size_bytes, described)
 
     @property
     def storage(self) -> AddressRange:

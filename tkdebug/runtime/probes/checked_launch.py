@@ -11,7 +11,6 @@ from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.compiler.probes.watch_sites import WORD_BYTES, records_words
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
-from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
 from tkdebug.runtime.probes.closer_looks import may_need_closer_look
 from tkdebug.runtime.probes.held_arguments import HeldArguments
@@ -80,6 +79,7 @@ class CheckedLaunch:
 
     Args:
         kernel: the checked build.
+        build: what its launches have in common.
         memory: that the table is of.
         grid: programs along x, y and z.
         stream: handle of the stream.
@@ -92,6 +92,7 @@ class CheckedLaunch:
     def __init__(
         self,
         kernel: NativeKernel,
+        build: CheckedBuild,
         memory: ProbeMemory,
         grid: Grid,
         stream: int,
@@ -101,6 +102,7 @@ class CheckedLaunch:
         known: LaunchMemory | None,
     ) -> None:
         self._kernel = kernel
+        self._build = build
         self._memory = memory
         self._grid = grid
         self._stream = stream
@@ -135,12 +137,15 @@ class CheckedLaunch:
         known = launch_memory(memory, arguments) if build.takes_map else None
         behind = b"" if known is None else known.packed
         sizes = build.slots_bytes, build.counters_bytes
-        table = _or_wait(lambda: memory.begin(sizes[0], stream, behind, sizes[1]))
+        # The usual case without a function around it.
+        table = memory.begin(sizes[0], stream, behind, sizes[1]) or _or_wait(
+            lambda: memory.begin(sizes[0], stream, behind, sizes[1])
+        )
         if table is None:
             if records is not None:
                 memory.end_records(records)
             return None
-        return CheckedLaunch(kernel, memory, grid, stream, arguments, table, records, known)
+        return CheckedLaunch(kernel, build, memory, grid, stream, arguments, table, records, known)
 
     def launch(self, values: tuple[Any, ...], passed: tuple[Any, ...]) -> None:
         """Make the launch, with hooks around it where there are any.
@@ -149,9 +154,8 @@ class CheckedLaunch:
             values: a value for each parameter.
             passed: what a bare kernel's `submit` takes.
         """
-        plan = self._kernel.binary.probes
-        if plan is not None and (build := CheckedBuild.of(plan)).may_need_look:
-            self._held = self._hold(build, values)
+        if self._build.may_need_look:
+            self._held = self._hold(values)
         if HOOKS.launch:
             self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
         else:
@@ -159,10 +163,11 @@ class CheckedLaunch:
         if self._held is not None:
             CHECKED.await_briefly(self._kernel.name)
 
-    def _hold(self, build: CheckedBuild, values: tuple[Any, ...]) -> HeldArguments:
-        given = runtime_values(self._kernel.src.specs, values, are_bare=False)
+    def _hold(self, values: tuple[Any, ...]) -> HeldArguments:
+        source, parameters = self._kernel.src, self._build.parameters
         stream = self._stream if CHECKED.may_save(self._kernel.name) else None
-        return HeldArguments(given, build.parameters, stream, self._arguments.by_id)
+        names = source.fn.arg_names
+        return HeldArguments.of(names, source.specs, values, self._arguments, parameters, stream)
 
     def submit_as(self, launch_id: int) -> Callable[..., NativeKernel | None]:
         """What makes the launch that hooks know by that id, in the place of `kernel.submit`."""
@@ -180,7 +185,7 @@ class CheckedLaunch:
             *self._arguments.bounds(plan.bounds, there),
         )
         if self._records is not None:
-            counters = self._table.address + CheckedBuild.of(plan).slots_bytes
+            counters = self._table.address + self._build.slots_bytes
             probes = (*probes, counters, self._records.address)
         try:
             ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, probes)

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
+from tkdebug.compiler.frontend.arguments import Constant
 from tkdebug.interpreter.torch_state import apart_from_the_script
-from tkdebug.runtime.arguments.specialize import bare_tensor
+from tkdebug.runtime.arguments.specialize import bare_tensor, runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
 
 if TYPE_CHECKING:
     import torch
 
+    from tkdebug.compiler.frontend.arguments import ArgSpec
     from tkdebug.interpreter.probes.checked_launch import PassedTensor
     from tkdebug.interpreter.replay import Parameters
+    from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 # More is not copied from the device.
 MOST_BYTES = 256 << 20
@@ -54,10 +58,9 @@ class _Held(NamedTuple):
     def of(tensor: torch.Tensor, padding: str | None, passed: PassedTensor) -> _Held:
         """A tensor as it is now."""
         # One without elements has no address.
-        before = passed.storage_offset * passed.dtype.itemsize
-        first = passed.address - before if passed.address else tensor.untyped_storage().data_ptr()
+        first = passed.storage.first if passed.address else tensor.untyped_storage().data_ptr()
         span = first, passed.storage_bytes
-        return _Held(ref(_owner(tensor)), _version(tensor), span, passed, padding)
+        return _Held(*_state(tensor), span, passed, padding)
 
     def require_unchanged(self) -> None:
         """See that its memory is what the launch was given.
@@ -91,26 +94,55 @@ class HeldArguments:
     """Those of one launch.
 
     Args:
-        values: one for each run-time argument of the kernel, as `run_module` takes them, but
-            with tensors still wrapped.
+        values: makes what is held of the kernel's run-time arguments, in their order.
         parameters: positions of those whose memory it reads and writes; None where not known.
         stream: handle of the stream that it will run on; None to save nothing.
-        known: what is known of tensors, by their ids.
     """
 
     def __init__(
-        self,
-        values: Sequence[Any],
-        parameters: Parameters | None,
-        stream: int | None,
-        known: Mapping[int, PassedTensor],
+        self, values: Callable[[], list[Any]], parameters: Parameters | None, stream: int | None
     ) -> None:
-        self._values = [_held(value, known.get(id(value))) for value in values]
+        self._make_values = values
         self._parameters = parameters
         # What the kernel both reads and writes, as it was; by its span.
         self._saved: dict[tuple[int, int], torch.Tensor] = {}
         if parameters is not None and stream is not None:
             self._save(parameters, stream)
+
+    @staticmethod
+    def of(
+        names: Sequence[str],
+        specs: Sequence[ArgSpec],
+        values: Sequence[Any],
+        passed: PassedArguments,
+        parameters: Parameters | None,
+        stream: int | None,
+    ) -> HeldArguments:
+        """The arguments of a launch that is about to be made.
+
+        Args:
+            names: of the parameters.
+            specs: one for each.
+            values: one for each parameter.
+            passed: what is known of them.
+            parameters: positions of those run-time arguments whose memory the kernel reads and
+                writes; None where not known.
+            stream: handle of the stream that it will run on; None to save nothing.
+        """
+        if passed.is_plain:
+            # The GPU may be waiting for this launch, and most find nothing.
+            states = {
+                name: _state(value)
+                for name, value in zip(names, values, strict=True)
+                if name in passed.tensors
+            }
+            return HeldArguments(partial(_plain, names, specs, states, passed), parameters, stream)
+        held = [_held(value) for value in runtime_values(specs, values, are_bare=False)]
+        return HeldArguments(lambda: held, parameters, stream)
+
+    @cached_property
+    def _values(self) -> list[Any]:
+        return self._make_values()
 
     def _save(self, parameters: Parameters, stream: int) -> None:
         read, written = (
@@ -157,10 +189,27 @@ class HeldArguments:
         ]
 
 
-def _held(value: Any, passed: PassedTensor | None) -> Any:
-    if passed is not None:
-        return _Held.of(value, None, passed)
-    # The usual ones first: the GPU may be waiting for this launch.
+def _plain(
+    names: Sequence[str],
+    specs: Sequence[ArgSpec],
+    states: Mapping[str, tuple[ref[torch.Tensor], int | None]],
+    passed: PassedArguments,
+) -> list[Any]:
+    """What is held of tensors and numbers; a parameter is a run-time argument or a constant."""
+    found: list[Any] = []
+    for name, spec in zip(names, specs, strict=True):
+        if isinstance(spec, Constant):
+            continue
+        if name in states:
+            tensor = passed.tensors[name]
+            span = tensor.storage.first, tensor.storage_bytes
+            found.append(_Held(*states[name], span, tensor, None))
+        else:
+            found.append(passed.numbers[name])
+    return found
+
+
+def _held(value: Any) -> Any:
     if value.__class__ in _PLAIN:
         return value
     import torch
@@ -183,10 +232,13 @@ class _Unknown:
     """An argument whose memory cannot be known."""
 
 
-def _owner(tensor: torch.Tensor) -> torch.Tensor:
-    """What a view is of: views are often made for the launch, and share their base's version."""
+def _state(tensor: torch.Tensor) -> tuple[ref[torch.Tensor], int | None]:
+    """Whose memory it is, and the version of that.
+
+    Views are often made for the launch, and share their base's version.
+    """
     base = tensor._base  # noqa: SLF001  # torch has no other word of it
-    return tensor if base is None else base
+    return ref(tensor if base is None else base), _version(tensor)
 
 
 def _version(tensor: torch.Tensor) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.probes.bounds import MOST_ELEMENTS, elements_behind
@@ -36,7 +35,7 @@ class PassedArguments:
         tensors: by name, as `ProbePlan.bounds` has it: `x`, `pair.0`, `desc`.
         numbers: by the parameter's name, constants too.
         has_gaps: whether a tensor is a view with gaps between its elements.
-        by_id: what is known of a tensor, by its `id` while the launch is made.
+        is_plain: whether there is nothing but tensors with elements and numbers.
 
     Args:
         names: of the parameters.
@@ -48,35 +47,36 @@ class PassedArguments:
         self.tensors: dict[str, PassedTensor] = {}
         self.numbers: dict[str, object] = {}
         self.has_gaps = False
-        self.by_id: dict[int, PassedTensor] = {}
-        self._bounds: dict[str, tuple[int, int, int]] = {}
+        self.is_plain = True
+        # Of each tensor, the addresses of its first byte and of the one behind its last, and how
+        # large the kernel takes its elements to be.
+        self._extents: dict[str, tuple[int, int, int]] = {}
         for name, value in zip(names, values, strict=True):
-            # The usual ones first: the GPU may be waiting for this launch.
+            # The usual ones first, with few calls: the GPU may be waiting for this launch.
             kind = value.__class__
             if kind is tensor_class:
-                passed = self.by_id[id(value)] = passed_class.of(value)
-                self._add(name, passed, value.is_contiguous())
+                passed = self.tensors[name] = passed_class.of(value)
+                address = passed.address
+                if address and value.is_contiguous():
+                    # As `byte_bounds` has it, which takes as long as all the rest.
+                    self._extents[name] = address, address + value.nbytes, passed.dtype.itemsize
+                else:
+                    self._add(name, passed)
+                    self.is_plain = self.is_plain and address != 0
             elif kind in _NUMBERS:
                 self.numbers[name] = value
             else:
                 self._add_other(name, unwrap(value))
 
-    def _add(
-        self, place: str, passed: PassedTensor, is_contiguous: bool, size_bytes: int = 0
-    ) -> None:
+    def _add(self, place: str, passed: PassedTensor, size_bytes: int = 0) -> None:
         """Note a tensor, whose elements the kernel takes to be of a size, if that is given."""
         self.tensors[place] = passed
-        size = size_bytes or passed.dtype.itemsize
-        if is_contiguous and passed.address:
-            # As `byte_bounds` has it, which takes as long as all the rest.
-            end = passed.address + prod(passed.shape) * passed.dtype.itemsize
-        else:
-            _, end = passed.byte_bounds()
-            self.has_gaps = self.has_gaps or passed.has_gaps
-        first = passed.address
-        self._bounds[place] = first, end, elements_behind(first, end, size)
+        self.has_gaps = self.has_gaps or passed.has_gaps
+        _, end = passed.byte_bounds()
+        self._extents[place] = passed.address, end, size_bytes or passed.dtype.itemsize
 
     def _add_other(self, name: str, plain: Any) -> None:
+        self.is_plain = False
         if isinstance(plain, _NUMBERS):
             self.numbers[name] = plain
         described = None
@@ -84,7 +84,7 @@ class PassedArguments:
             described = (tuple(map(int, plain.shape)), tuple(map(int, plain.strides)))
         for place, tensor, size_bytes in _tensors(name, plain):
             passed = _tensor_classes()[1].of(tensor, described)
-            self._add(place, passed, False, size_bytes)
+            self._add(place, passed, size_bytes)
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
         """What the kernel takes of each of these, one after the other, as PLACES has it.
@@ -97,7 +97,11 @@ class PassedArguments:
         """
         places: list[int] = []
         for name in names:
-            places += (*memory, 0) if name == MEMORY else self._bounds.get(name, _ANYWHERE)
+            if name in self._extents:
+                first, end, size = self._extents[name]
+                places += first, end, elements_behind(first, end, size)
+            else:
+                places += (*memory, 0) if name == MEMORY else _ANYWHERE
         return tuple(places)
 
 
