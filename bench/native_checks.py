@@ -122,6 +122,25 @@ class Checked:
     compile_ratio: float
 
 
+def compile_ratio(compiled: Callable[[ProbeOptions | None], object]) -> float:
+    """How much longer the checked build takes than the bare one: medians of some in turn."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    # As `tkdebug run` does once torch is there: collections leave out what it has made.
+    gc.freeze()
+    try:
+        while len(seconds[0]) < LEAST_COMPILES or (
+            len(seconds[0]) < MOST_COMPILES and sum(map(sum, seconds)) < COMPILING_S
+        ):
+            for kept, probes in zip(seconds, (None, ProbeOptions()), strict=True):
+                started = time.perf_counter()
+                compiled(probes)
+                kept.append(time.perf_counter() - started)
+    finally:
+        gc.unfreeze()
+    bare, checked = map(statistics.median, seconds)
+    return checked / bare
+
+
 def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     """The checked build of `kernel` for many launches.
 
@@ -137,7 +156,6 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     from tkdebug.runtime.cuda.packing import PROBES, kernel_slots
 
     source = kernel.src
-    seconds: dict[str, list[float]] = {"bare": [], "checked": []}
 
     def compiled(probes: ProbeOptions | None) -> Any:
         module = compile_tile_ir(source).module
@@ -146,17 +164,7 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
             lowered = lower_to_llvm(module, options, target_for(source.options))
             return generate_code(lowered).binary()
 
-    # As `tkdebug run` does once torch is there: collections leave out what it has made.
-    gc.freeze()
-    spent = 0.0
-    for compiles in range(MOST_COMPILES):
-        if compiles >= LEAST_COMPILES and spent > COMPILING_S:
-            break
-        for kept, probes in zip(seconds.values(), (None, ProbeOptions()), strict=True):
-            started = time.perf_counter()
-            compiled(probes)
-            kept.append(time.perf_counter() - started)
-            spent += kept[-1]
+    ratio = compile_ratio(compiled)
     binary = compiled(ProbeOptions(is_lasting=True))
     plan = binary.probes
     assert plan is not None
@@ -188,7 +196,7 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
         lambda stream: submit(*grid, stream, *values, tuple(hidden)),
         table,
         loaded.registers,
-        statistics.median(seconds["checked"]) / statistics.median(seconds["bare"]),
+        ratio,
     )
 
 
