@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-MOST_KINDS = 24
+MOST_KINDS = 16
 QUIET = 64
 LONGEST_REST = 1 << 14
 
