@@ -364,9 +364,9 @@ def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
         (second if len(pids) > 1 else first).set()
         return real_ask(worker, *request)
 
-    def wait(futures):
+    def wait(futures, timeout):
         waiting.set()
-        return real_wait(futures)
+        return real_wait(futures, timeout)
 
     def interrupt():
         # Whatever comes of them: without the signal the test would wait for ever.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.jit.function import JITFunction
 
 Key = tuple[Hashable, ...]
+_SIGNAL_SEEN_WITHIN_S = 0.5
 
 
 class ParallelCompilation:
@@ -82,7 +83,9 @@ class ParallelCompilation:
         with backend.stopped_by(stop):
             try:
                 self._make(calls, begin)
-                wait(futures)
+                # A signal that comes as the thread begins to wait is seen when it wakes.
+                while wait(futures, timeout=_SIGNAL_SEEN_WITHIN_S).not_done:
+                    pass
             except BaseException:  # also Ctrl-C: nobody wants the rest
                 stop.set()
                 raise
