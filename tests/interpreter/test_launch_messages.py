@@ -1,4 +1,4 @@
-"""What is told of launches while they run."""
+"""Progress of launches that hooks get while these run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tkdebug.interpreter import launch_messages
 
 
 @pytest.fixture
-def told() -> Iterator[list[LaunchProgress]]:
+def reported() -> Iterator[list[LaunchProgress]]:
     found: list[LaunchProgress] = []
     hook = Hook(progress=found.append)
     HOOKS.add(hook)
@@ -23,7 +23,7 @@ def told() -> Iterator[list[LaunchProgress]]:
 
 @pytest.mark.parametrize(("every_ns", "wanted"), [(1 << 60, []), (0, [1, 2, 3])])
 def test_progress_is_of_long_launches_to_their_end(
-    told: list[LaunchProgress],
+    reported: list[LaunchProgress],
     monkeypatch: pytest.MonkeyPatch,
     every_ns: int,
     wanted: list[int],
@@ -33,13 +33,13 @@ def test_progress_is_of_long_launches_to_their_end(
     assert report is not None
     for done in (1, 2, 3):
         report(done)
-    assert [(one.launch_id, one.programs_done, one.programs) for one in told] == [
+    assert [(one.launch_id, one.programs_done, one.programs) for one in reported] == [
         (7, done, 3) for done in wanted
     ]
 
 
-def test_end_of_a_launch_is_told_however_soon_it_follows(
-    told: list[LaunchProgress], monkeypatch: pytest.MonkeyPatch
+def test_end_of_a_launch_is_reported_however_soon_it_follows(
+    reported: list[LaunchProgress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch_messages, "_PROGRESS_EVERY_NS", 0)
     report = launch_messages.progress_reporter(SimpleNamespace(id=7), "kernel", 3)
@@ -48,4 +48,4 @@ def test_end_of_a_launch_is_told_however_soon_it_follows(
     monkeypatch.setattr(launch_messages, "_PROGRESS_EVERY_NS", 1 << 60)
     report(2)
     report(3)
-    assert [one.programs_done for one in told] == [1, 3]
+    assert [one.programs_done for one in reported] == [1, 3]

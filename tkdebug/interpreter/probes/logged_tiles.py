@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.interpreter.checks.races.access_history import Deed
+from tkdebug.interpreter.checks.races.access_history import Deed, suspicious
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,8 @@ class LoggedTiles:
 def may_race(tables: Sequence[LoggedTiles]) -> list[Tensor]:
     """Of each table, (tiles,) bool: which tiles have to be compared element by element.
 
-    Those are stores whose own elements may share a place, and tiles of clusters of several programs
-    of which one stores, or one reads and one is atomic. Tiles are of one cluster if their bytes,
-    from the first to the last, overlap.
+    Those are stores whose own elements may share a place, and tiles of suspicious clusters, taken
+    to touch all bytes from their first to their last.
     """
     if not tables:
         return []
@@ -47,10 +46,10 @@ def may_race(tables: Sequence[LoggedTiles]) -> list[Tensor]:
     counts = [tiles.programs.shape[0] for tiles in tables]
     deeds = torch.tensor([tiles.deed for tiles in tables]).repeat_interleave(torch.tensor(counts))
     is_shared = torch.zeros_like(programs, dtype=torch.bool)
-    order = torch.argsort(firsts)
-    order = order[firsts[order] < stops[order]]
-    if order.numel():
-        is_shared[order] = _conflicts(firsts[order], stops[order], programs[order], deeds[order])
+    some = (firsts < stops).nonzero().reshape(-1)
+    shared = suspicious(firsts[some], stops[some], programs[some], deeds[some])
+    if shared is not None:
+        is_shared[some[shared]] = True
     found = list(torch.split(is_shared, counts))
     for number, tiles in enumerate(tables):
         if tiles.deed == Deed.WRITE:
@@ -61,25 +60,6 @@ def may_race(tables: Sequence[LoggedTiles]) -> list[Tensor]:
 def _firsts(addresses: Tensor) -> Tensor:
     """The least address of each tile; one behind all addresses where all is masked off."""
     return torch.where(addresses == 0, torch.iinfo(torch.int64).max, addresses).amin(1)
-
-
-def _conflicts(firsts: Tensor, stops: Tensor, programs: Tensor, deeds: Tensor) -> Tensor:
-    """Which tiles, in order of their first bytes, are of a cluster that may race."""
-    begins = torch.ones_like(firsts, dtype=torch.bool)
-    begins[1:] = firsts[1:] >= torch.cummax(stops, 0).values[:-1]
-    cluster = torch.cumsum(begins, 0) - 1
-    count = int(cluster[-1]) + 1
-
-    def of_clusters(values: Tensor, how: str) -> Tensor:
-        kept = values.new_zeros(count)
-        return kept.scatter_reduce_(0, cluster, values, how, include_self=False)
-
-    def some(deed: Deed) -> Tensor:
-        return of_clusters((deeds == deed).long(), "amax") > 0
-
-    several = of_clusters(programs, "amin") < of_clusters(programs, "amax")
-    conflict = some(Deed.WRITE) | (some(Deed.READ) & some(Deed.ATOMIC))
-    return (several & conflict)[cluster]
 
 
 def _may_repeat(addresses: Tensor) -> Tensor:

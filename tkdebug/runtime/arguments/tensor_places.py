@@ -86,7 +86,7 @@ def _storage(torch: Any, value: Any) -> Any:
         )
     try:
         storage = value.untyped_storage()
-    except (NotImplementedError, RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise _MemoryProblem(f"a tensor without memory ({reason})") from None
     if storage.device.type == "meta":

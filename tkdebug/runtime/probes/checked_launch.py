@@ -137,10 +137,7 @@ class CheckedLaunch:
         known = launch_memory(memory, arguments) if build.takes_map else None
         behind = b"" if known is None else known.packed
         sizes = build.slots_bytes, build.counters_bytes
-        # The usual case without a function around it.
-        table = memory.begin(sizes[0], stream, behind, sizes[1]) or _or_wait(
-            lambda: memory.begin(sizes[0], stream, behind, sizes[1])
-        )
+        table = _or_wait(lambda: memory.begin(sizes[0], stream, behind, sizes[1]))
         if table is None:
             if records is not None:
                 memory.end_records(records)

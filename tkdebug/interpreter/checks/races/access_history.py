@@ -132,6 +132,40 @@ def _are_apart(records: Sequence[Record]) -> bool:
     return all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
+def suspicious(starts: Tensor, stops: Tensor, programs: Tensor, deeds: Tensor) -> Tensor | None:
+    """Positions of the accesses that are of suspicious clusters; None if there are none.
+
+    Accesses are of one cluster if their bytes overlap. It is suspicious if it is of several
+    programs, of which one writes, or one reads and one is atomic.
+
+    Args:
+        starts: (n,) first bytes.
+        stops: (n,) bytes behind the last ones.
+        programs: (n,) linear program ids.
+        deeds: (n,) what was done.
+    """
+    starts, order = torch.sort(starts)
+    reach = torch.cummax(stops[order], 0).values
+    begins = starts[1:] >= reach[:-1]
+    if bool(begins.all()):
+        return None
+    cluster = torch.zeros_like(starts)
+    torch.cumsum(begins, 0, out=cluster[1:])
+    count = int(cluster[-1]) + 1
+    programs, deeds = programs[order], deeds[order]
+    lowest = programs.new_full((count,), 1 << 62).scatter_reduce_(0, cluster, programs, "amin")
+    highest = programs.new_full((count,), -1).scatter_reduce_(0, cluster, programs, "amax")
+
+    def has(deed: Deed) -> Tensor:
+        found = torch.zeros(count, dtype=torch.bool, device=deeds.device)
+        found[cluster[deeds == deed]] = True
+        return found
+
+    conflicts = has(Deed.WRITE) | (has(Deed.READ) & has(Deed.ATOMIC))
+    bad = (lowest != highest) & conflicts
+    return order[bad[cluster]] if bool(bad.any()) else None
+
+
 class _Clusters:
     """Runs of all records by clusters, starts and stops in bytes."""
 
@@ -163,7 +197,7 @@ class _Clusters:
 
     def pieces(self) -> Iterator[Elements]:
         """The elements of suspicious clusters."""
-        kept = self._suspicious()
+        kept = suspicious(self._starts, self._stops, self._programs, self._deeds)
         if kept is not None:
             low, high = int(self._starts[kept].min()), int(self._stops[kept].max())
             yield from self._between(kept.sort().values, low, high)
@@ -185,28 +219,6 @@ class _Clusters:
             return
         yield from self._between(kept, low, middle)
         yield from self._between(kept, middle, high)
-
-    def _suspicious(self) -> Tensor | None:
-        starts, order = torch.sort(self._starts)
-        reach = torch.cummax(self._stops[order], 0).values
-        begins = starts[1:] >= reach[:-1]
-        if bool(begins.all()):
-            return None
-        cluster = torch.zeros_like(starts)
-        torch.cumsum(begins, 0, out=cluster[1:])
-        count = int(cluster[-1]) + 1
-        programs, deeds = self._programs[order], self._deeds[order]
-        lowest = programs.new_full((count,), 1 << 62).scatter_reduce_(0, cluster, programs, "amin")
-        highest = programs.new_full((count,), -1).scatter_reduce_(0, cluster, programs, "amax")
-
-        def has(deed: Deed) -> Tensor:
-            found = torch.zeros(count, dtype=torch.bool, device=deeds.device)
-            found[cluster[deeds == deed]] = True
-            return found
-
-        conflicts = has(Deed.WRITE) | (has(Deed.READ) & has(Deed.ATOMIC))
-        bad = (lowest != highest) & conflicts
-        return order[bad[cluster]] if bool(bad.any()) else None
 
     def _cuts(self, kept: Tensor, elements: int) -> Tensor | None:
         """Where runs begin and end, if what is between may be one entry; None: take elements."""
