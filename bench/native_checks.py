@@ -40,7 +40,7 @@ from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
 
 ROUND_MS = 20
 # Of each build, as many as fit the seconds; and how much longer the checked one may take.
-LEAST_COMPILES, MOST_COMPILES, COMPILING_S = 5, 25, 4.0
+LEAST_COMPILES, MOST_COMPILES, COMPILING_S = 5, 60, 4.0
 COMPILE_LIMIT = 1.5
 # Of a program: launches, elements of each, and the most that checking the first ones may cost.
 LAUNCHES, SIZE, LOOP_LIMIT = 1000, 1 << 24, 1.05

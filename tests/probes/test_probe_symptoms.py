@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from machine_launches import by_ptx
 from probe_support import launches, reported
 
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
+from tkdebug.compiler.probes.sites import ProbeOptions
+from tkdebug.compiler.probes.symptoms import packed_symptoms, unpacked_symptoms
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "interpreter"))
 import overflow_kernels
@@ -99,3 +102,26 @@ def test_faults_are_those_of_the_interpreter(run, target: str) -> None:
     assert launch.faults
     faults, _ = reported(launch, target)
     assert faults == launch.faults
+
+
+@tkdebug.jit
+def inverse_in_three_axes(x, out):
+    x_id, y_id, z_id = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    at = (z_id * tl.num_programs(1) + y_id) * tl.num_programs(0) + x_id
+    value = tl.load(x + at)
+    tl.store(out + at, value / value)
+
+
+def test_least_program_of_a_grid_of_three_axes() -> None:
+    x = torch.ones(12)
+    x[[5, 6, 11]] = 0.0
+    launch = launches(lambda: inverse_in_three_axes[(3, 2, 2)](x, torch.zeros(12)))[-1]
+    (fault,), _ = by_ptx(launch, ProbeOptions(frozenset(["nan"])))
+    assert (fault.kind, fault.program_id, fault.count) == ("nan", (2, 1, 0), 3)
+
+
+def test_slot_of_symptoms_names_programs_of_the_largest_grid() -> None:
+    programs = {"nan": ((1 << 31) - 2, (1 << 16) - 2, (1 << 16) - 2), "inf": (0, 0, 0)}
+    assert unpacked_symptoms(packed_symptoms(programs)) == programs
+    words = [packed_symptoms({"nan": program}) for program in ((0, 0, 1), (0, 1, 0), (1, 0, 0))]
+    assert sorted(words, key=lambda slot: slot[15:7:-1]) == words

@@ -142,7 +142,7 @@ def test_table_is_copied_where_the_launch_has_shown_something(driver, memory):
 
 def test_symptoms_are_read_where_the_host_saw_that_there_are_some(driver, memory):
     table = memory.begin(128, STREAM)
-    slot = packed_symptoms({"nan": 7})
+    slot = packed_symptoms({"nan": (7, 0, 0)})
     ctypes.memmove(table.address + 64, slot, 64)
     ctypes.c_uint64.from_address(table.shown + 64).value = SEEN_SOME
     assert unpacked_symptoms(memory.seen(table)[64:]) == {}

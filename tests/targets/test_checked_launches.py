@@ -543,7 +543,7 @@ def stored_nan(program):
 
     def finds(plan, bounds):
         slots = [bytes(table_bytes(1))] * len(plan.sites)
-        slots[-1] = packed_symptoms({"nan": program})
+        slots[-1] = packed_symptoms({"nan": (program, 0, 0)})
         return b"".join(slots)
 
     return finds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, ClassVar, Final, Protocol, TypeVar, get_args, get_origin, get_type_hints
@@ -34,7 +34,12 @@ _Site = TypeVar("_Site", bound=Site)
 
 def site_text(site: Site) -> str:
     """`site` as text."""
-    return json.dumps(asdict(site), separators=(",", ":"))
+    return json.dumps(site, separators=(",", ":"), default=_fields)
+
+
+def _fields(site: Site) -> dict[str, Any]:
+    # `asdict` takes ten times as long: it copies what is in them, too.
+    return {name: getattr(site, name) for name in site.__dataclass_fields__}
 
 
 def read_sites(kind: type[_Site], texts: Iterable[str], attribute: str) -> tuple[_Site, ...]:

@@ -5,8 +5,13 @@ nor is a product that wraps and is masked off. A kernel notes for each of these 
 was one, and in which program first. Whether it is a fault, and where the result goes, the
 interpreter finds in that program.
 
-All symptoms of a kernel have one slot of the table, of a layout of its own: `count` has a bit for
-each kind, behind it is the complement of the least program of each, so that all zero is nothing.
+All symptoms of a kernel have one slot of the table, of a layout of its own. Behind `count` is a
+word for each kind: the complement of the least program's place, 0 where there is no symptom. A
+place is `z << 48 | y << 32 | x`: no kernel has to work out a program's number, and the least place
+is that of the least program. `count` is for the host, which sees it while the launch runs.
+
+Source: CUDA Programming Guide, "Compute Capabilities": a grid has less than 2**31 programs along x
+and less than 2**16 along y and z.
 """
 
 from __future__ import annotations
@@ -29,8 +34,7 @@ SYMPTOM_KINDS: Final = (
     "broken-hint",
     "bad-index",
 )
-# What the host sees of the slot while the launch runs if there are any: no kind, and no number of
-# bad elements.
+# The `count` that the host sees if there are any: no number of bad elements.
 SEEN_SOME: Final = 1 << 63
 # Of `tl.multiple_of` and its kin; the fault is of kind "assumption".
 HINT: Final = "broken-hint"
@@ -39,6 +43,8 @@ INDEX: Final = "bad-index"
 _SLOT: Final = struct.Struct("<8Q")
 assert _SLOT.size == SLOT_BYTES
 assert len(SYMPTOM_KINDS) < SLOT_BYTES // 8
+_ALL: Final = (1 << 64) - 1
+_Y_BIT, _Z_BIT = 32, 48
 
 
 def bit_of(kind: str) -> int:
@@ -47,22 +53,31 @@ def bit_of(kind: str) -> int:
 
 
 def program_offset(kind: str) -> int:
-    """Where in the slot the complement of the least program is, in bytes."""
+    """Where in the slot the complement of the least program's place is, in bytes."""
     return 8 * (1 + bit_of(kind))
 
 
-def packed_symptoms(programs: Mapping[str, int]) -> bytes:
-    """The slot of a launch with some symptoms, first seen in these programs."""
-    mask = sum(1 << bit_of(kind) for kind in programs)
-    words = [(1 << 64) - 1 - programs[kind] if kind in programs else 0 for kind in SYMPTOM_KINDS]
-    return _SLOT.pack(mask, *words, *[0] * (7 - len(words)))
+def packed_symptoms(programs: Mapping[str, tuple[int, int, int]]) -> bytes:
+    """The slot of a launch with some symptoms, first seen in these programs (x, y, z)."""
+    words = [_ALL - _place(programs[kind]) if kind in programs else 0 for kind in SYMPTOM_KINDS]
+    return _SLOT.pack(SEEN_SOME if programs else 0, *words, *[0] * (7 - len(words)))
 
 
-def unpacked_symptoms(slot: bytes) -> dict[str, int]:
-    """The least program of each kind that a launch has a symptom of."""
-    mask, *words = _SLOT.unpack(slot)
-    return {
-        kind: (1 << 64) - 1 - words[bit]
-        for bit, kind in enumerate(SYMPTOM_KINDS)
-        if mask >> bit & 1
-    }
+def unpacked_symptoms(slot: bytes) -> dict[str, tuple[int, int, int]]:
+    """The least program (x, y, z) of each kind that a launch has a symptom of."""
+    _, *words = _SLOT.unpack(slot)
+    seen = zip(SYMPTOM_KINDS, words, strict=False)
+    return {kind: _program(_ALL - word) for kind, word in seen if word}
+
+
+def _place(program: tuple[int, int, int]) -> int:
+    x, y, z = program
+    return z << _Z_BIT | y << _Y_BIT | x
+
+
+def _program(place: int) -> tuple[int, int, int]:
+    return (
+        place & (1 << _Y_BIT) - 1,
+        place >> _Y_BIT & (1 << _Z_BIT - _Y_BIT) - 1,
+        place >> _Z_BIT,
+    )

@@ -94,20 +94,20 @@ class _Seen:
     """What a device saw of a launch.
 
     Attributes:
-        symptoms: kinds, with the least program of each.
+        symptoms: kinds, with the least program (x, y, z) of each.
         reported: the faults that it reported itself.
     """
 
     launch: CheckedLaunch
-    symptoms: Mapping[str, int]
+    symptoms: Mapping[str, tuple[int, int, int]]
     reported: Sequence[Fault]
 
     def first_programs(self) -> list[range]:
         """The first program of each symptom, and of each fault that was reported."""
         total = math.prod(self.launch.grid)
         first = {
-            *self.symptoms.values(),
-            *(self._linear(fault) for fault in self.reported if fault.kind in _ACCESS_KINDS),
+            *map(self._linear, self.symptoms.values()),
+            *(self._number(fault) for fault in self.reported if fault.kind in _ACCESS_KINDS),
         }
         chosen = sorted(program for program in first if program < total)[:_MOST_FIRST]
         return [range(program, program + 1) for program in chosen]
@@ -117,14 +117,17 @@ class _Seen:
         kind: str = HINT if fault.kind in _OF_HINTS else fault.kind
         if fault.kind == "oob-load" and fault.tensor is None:
             kind = INDEX
-        if kind in self.symptoms and self.symptoms[kind] <= self._linear(fault):
+        if kind in self.symptoms and self._linear(self.symptoms[kind]) <= self._number(fault):
             return True
         # What leads before a tensor: a remainder that is negative, of a product that may wrap.
         is_access = any(other.kind in _ACCESS_KINDS for other in self.reported)
         return is_access and fault.kind in ("negative-remainder", "offset-overflow")
 
-    def _linear(self, fault: Fault) -> int:
-        x, y, z = fault.program_id or (0, 0, 0)
+    def _number(self, fault: Fault) -> int:
+        return self._linear(fault.program_id or (0, 0, 0))
+
+    def _linear(self, program: tuple[int, int, int]) -> int:
+        x, y, z = program
         width, height, _ = self.launch.grid
         return (z * height + y) * width + x
 

@@ -150,7 +150,8 @@ class ProbeRecorder(FaultLog):
     def _slots(self) -> Iterator[bytes]:
         for site in self._plan.sites:
             if site.kind == SYMPTOMS:
-                yield packed_symptoms(self._symptoms)
+                first = {kind: self.program_at(at) for kind, at in self._symptoms.items()}
+                yield packed_symptoms(first)
                 continue
             report = self._reports.get(site.number)
             yield bytes(table_bytes(1)) if report is None else report.packed()

@@ -158,8 +158,8 @@ def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
     )
 
 
-def symptoms(plan: ProbePlan, table: bytes) -> dict[str, int]:
-    """The symptoms of a launch, each with the least program that showed it."""
+def symptoms(plan: ProbePlan, table: bytes) -> dict[str, tuple[int, int, int]]:
+    """The symptoms of a launch, each with the least program (x, y, z) that showed it."""
     for site in plan.sites:
         if site.kind == SYMPTOMS:
             first = site.number * SLOT_BYTES

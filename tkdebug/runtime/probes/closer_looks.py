@@ -83,13 +83,10 @@ class CloserLooks:
         if kind is None or pending.kernel in self._reported:
             return
         self._reported.add(pending.kernel)
-        x, y, _ = launch.grid
-        first = seen[kind]
-        program = (first % x, first // x % y, first // (x * y))
         what = "NaNs" if kind == "nan" else "Infs"
         place = pending.plan.module.function.location.primary
         tell(
             f"{place.file}:{place.line}: {pending.kernel} stored {what}, first in program "
-            f"{program}; its arguments cannot be looked at again, as {why}, so whether it made "
+            f"{seen[kind]}; its arguments cannot be looked at again, as {why}, so whether it made "
             "them is not known: run it with --mode interpret"
         )

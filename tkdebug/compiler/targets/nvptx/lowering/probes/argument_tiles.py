@@ -60,6 +60,7 @@ class ArgumentTests:
         self._text = text
         self._narrow: dict[LLVMValue, str] = {}
         self._compared: set[tuple[str, int]] = set()
+        self._high: tuple[str, int] | None = None
 
     def put(self, tile: ArgumentTile, elements: LLVMValue) -> None:
         """Write the comparisons for a tile.
@@ -77,9 +78,12 @@ class ArgumentTests:
                 self._compared.add((low, tile.constant))
                 self._text.put(f"setp.ge.and.s32 first, {low}, {-tile.constant}, first;")
             # The least offset is not negative and `span` is below 2**31: no wrap as u32.
-            self._text.put(f"add.s32 high, {low}, {end};")
+            if self._high != (low, end):
+                self._high = low, end
+                self._text.put(f"add.s32 high, {low}, {end};")
             self._text.put(f"setp.lt.and.u32 last, high, {count}, last;")
         else:
+            self._high = None
             # Where this sum wraps at 64 bits, the address wraps alike.
             low = self._text.use(reduce(self._emit.add, (low for low, _ in tile.lows)))
             self._text.put(

@@ -44,21 +44,18 @@ mov.u32 tries, 0;
 """
 
 # `p`: the number of the program in the grid, x fastest.
-PROGRAM: Final = (
-    "mov.u32 l, %ctaid.z;",
-    "mov.u32 e, %nctaid.y;",
-    "mul.wide.u32 p, l, e;",
-    "mov.u32 e, %ctaid.y;",
-    "cvt.u64.u32 t, e;",
-    "add.u64 p, p, t;",
-    "mov.u32 e, %nctaid.x;",
-    "cvt.u64.u32 t, e;",
-    "mul.lo.u64 p, p, t;",
-    "mov.u32 e, %ctaid.x;",
-    "cvt.u64.u32 t, e;",
-    "add.u64 p, p, t;",
-)
-_PROGRAM: Final = "\n".join(PROGRAM)
+_PROGRAM: Final = """mov.u32 l, %ctaid.z;
+mov.u32 e, %nctaid.y;
+mul.wide.u32 p, l, e;
+mov.u32 e, %ctaid.y;
+cvt.u64.u32 t, e;
+add.u64 p, p, t;
+mov.u32 e, %nctaid.x;
+cvt.u64.u32 t, e;
+mul.lo.u64 p, p, t;
+mov.u32 e, %ctaid.x;
+cvt.u64.u32 t, e;
+add.u64 p, p, t;"""
 
 _WORDS: Final = (table.COUNT, table.PROGRAM, table.TIME, table.PAYLOAD, table.BAD, table.ORIGIN)
 _HALF_WORDS: Final = (table.ELEMENT, table.COMPLETE)

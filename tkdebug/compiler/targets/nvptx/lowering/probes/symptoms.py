@@ -39,7 +39,6 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.corners import may_wrap
 from tkdebug.compiler.targets.nvptx.lowering.probes.nan_test import any_nan
-from tkdebug.compiler.targets.nvptx.lowering.probes.routine import PROGRAM
 from tkdebug.compiler.targets.nvptx.lowering.probes.wrapping import wraps
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
@@ -111,23 +110,20 @@ class Symptoms:
         text = InlinePTX(())
         (address, first), bits = self._place, text.use(word)
         table_address = text.use(address)
-        text.put("{", ".reg .pred there;", ".reg .b64 p, t;", ".reg .b32 l, e;")
+        text.put("{", ".reg .pred there;", ".reg .b64 p;", ".reg .b32 x, yz, t;")
         # A branch of LLVM's would take it as long as a tenth of a small kernel.
         text.put(f"setp.eq.u32 there, {bits}, 0;", "@there bra WITHOUT;")
-        count = f"[{table_address}+{first + table.COUNT}]"
-        text.put(f"cvt.u64.u32 p, {bits};", f"red.relaxed.gpu.global.or.b64 {count}, p;")
-        # Where the host sees no slots, they are those of the table.
-        seen_address, seen_first = text.use(self._shown[0]), self._shown[1] + table.COUNT
-        text.put(f"setp.ne.s64 there, {seen_address}, {table_address};")
-        text.put(f"@there st.relaxed.sys.global.b64 [{seen_address}+{seen_first}], {SEEN_SOME};")
+        seen = f"[{text.use(self._shown[0])}+{self._shown[1] + table.COUNT}]"
+        text.put(f"st.relaxed.sys.global.b64 {seen}, {SEEN_SOME};")
         # The least program has the greatest complement.
-        text.put(*PROGRAM, "not.b64 p, p;")
+        text.put("mov.u32 t, %ctaid.z;", "mov.u32 yz, %ctaid.y;", "mad.lo.u32 yz, t, 65536, yz;")
+        text.put("mov.u32 x, %ctaid.x;", "mov.b64 p, {x, yz};", "not.b64 p, p;")
         for kind in SYMPTOM_KINDS:
             if kind in self._noted:
                 place = f"[{table_address}+{first + program_offset(kind)}]"
                 text.put(
-                    f"and.b32 l, {bits}, {1 << bit_of(kind)};",
-                    "setp.ne.u32 there, l, 0;",
+                    f"and.b32 t, {bits}, {1 << bit_of(kind)};",
+                    "setp.ne.u32 there, t, 0;",
                     f"@there red.relaxed.gpu.global.max.u64 {place}, p;",
                 )
         text.put("WITHOUT:", "}")

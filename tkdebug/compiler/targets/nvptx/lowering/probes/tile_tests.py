@@ -22,16 +22,16 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import Reach
 
 # Of one tile, by the signs of its distances from the ends of its tensor.
 _SIGNS = (
-    "mov.b64 {low, high}, begin;",
-    "or.b32 before, before, high;",
-    "mov.b64 {low, high}, left;",
-    "or.b32 behind, behind, high;",
+    "mov.b64 {rest, sign}, begin;",
+    "or.b32 before, before, sign;",
+    "mov.b64 {rest, sign}, left;",
+    "or.b32 behind, behind, sign;",
 )
 # Make `last` false where one of them is negative. What begins 2**62 bytes behind its tensor counts
 # as negative, too: from there `left` may wrap.
 _EITHER_SIGN = (
-    "shl.b32 high, before, 1;",
-    "or.b32 before, before, high;",
+    "shl.b32 sign, before, 1;",
+    "or.b32 before, before, sign;",
     "or.b32 behind, behind, before;",
     "setp.ge.and.s32 last, behind, 0, last;",
 )
@@ -106,41 +106,50 @@ def tiles_are_inside(
         The accesses whose tiles are tested, and i1, the same in all threads: whether all of these
         certainly lie in their tensors; None where no tile can be tested.
     """
-    # LLVM may compute an address in 64 bits from a product that wraps in 32.
+    # LLVM may compute an address in 64 bits from a product that wraps in 32. The test is PTX: LLVM
+    # would think about it for as long as about the rest of a small kernel.
     corners, text = Corners(ctx, trusts_scalars=False), InlinePTX(("i32",))
-    text.put("{", *argument_tiles.REGISTERS, ".reg .b64 begin, left;", ".reg .b32 before, behind;")
-    text.put(*argument_tiles.BEGIN, "mov.b32 before, 0;", "mov.b32 behind, 0;")
+    text.put("{", *argument_tiles.REGISTERS, *argument_tiles.BEGIN)
+    text.put(".reg .b64 begin, left;", ".reg .b32 before, behind, rest, sign;")
+    text.put("mov.b32 before, 0;", "mov.b32 behind, 0;")
     tests = argument_tiles.ArgumentTests(ctx, text)
-    tested = [tile.op for tile in tiles if _put(ctx, corners, tests, text, tile)]
-    # LLVM would think about it for as long as about the rest of a small kernel.
-    text.put(*_EITHER_SIGN, "and.pred last, last, first;", "selp.u32 $0, 1, 0, last;", "}")
+    tested, has_signs = [], False
+    for tile in tiles:
+        if _put_elements(ctx, corners, tests, tile):
+            tested.append(tile.op)
+        elif _put_signs(ctx, corners, text, tile):
+            tested.append(tile.op)
+            has_signs = True
+    text.put(*(_EITHER_SIGN if has_signs else ()))
+    text.put("and.pred last, last, first;", "selp.u32 $0, 1, 0, last;", "}")
     if not tested:
         return tested, None
     (inside,) = text.emit(ctx, side_effects=False)
     return tested, ctx.emit.bit_and(corners.all_conditions(), ctx.emit.icmp("ne", inside, 0))
 
 
-def _put(
-    ctx: Lowering,
-    corners: Corners,
-    tests: argument_tiles.ArgumentTests,
-    text: InlinePTX,
-    tile: Tile,
+def _put_elements(
+    ctx: Lowering, corners: Corners, tests: argument_tiles.ArgumentTests, tile: Tile
 ) -> bool:
-    """Write the test of a tile, if there is one."""
+    """Write the test of a tile by offsets of elements, if there is one."""
     size, elements = tile.size_bytes, tile.elements
-    if elements is not None:
-        arguments = tt.Func(ctx.module.function).body.arguments
-        known = corners.tried(
-            lambda: argument_tiles.argument_tile(corners, tile.pointer, size, arguments)
-        )
-        if known is not None:
-            tests.put(known, elements)
-            return True
+    if elements is None:
+        return False
+    arguments = tt.Func(ctx.module.function).body.arguments
+    known = corners.tried(
+        lambda: argument_tiles.argument_tile(corners, tile.pointer, size, arguments)
+    )
+    if known is not None:
+        tests.put(known, elements)
+    return known is not None
+
+
+def _put_signs(ctx: Lowering, corners: Corners, text: InlinePTX, tile: Tile) -> bool:
+    """Write the test of a tile by the signs of its distances from the tensor's ends."""
     reach = _addresses(corners, tile)
     if reach is None:
         return False
-    bytes_ = ctx.emit.add(reach.span, size)
+    bytes_ = ctx.emit.add(reach.span, tile.size_bytes)
     low, first, end = map(text.use, (reach.low, tile.first, tile.end))
     taken = text.use(bytes_) if bytes_.constant is None else str(bytes_.constant)
     text.put(
