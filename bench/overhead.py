@@ -1,10 +1,12 @@
 """What it costs to watch a program: hooks and recording, against Triton bare and its Proton.
 
 A process for each way of watching (`bench/overhead_worker.py`), asked in turn, so that one uses
-the GPU at a time; each time is the median over the rounds. Needs a GPU, and a torch and a triton
-for it.
+the GPU at a time; each time is the median over the rounds. What a host is slowed by lasts longer
+than a round: ratios are taken within each round, and the median of them is shown. Eight equal
+processes differed by 10 % after nine rounds, so many rounds are needed. Needs a GPU, and a torch
+and a triton for it.
 
-    python bench/overhead.py [--rounds 7] [--markdown bench/RESULTS.md]
+    python bench/overhead.py [--rounds 31] [--markdown bench/RESULTS.md]
 """
 
 from __future__ import annotations
@@ -138,8 +140,8 @@ def table(times: dict[tuple[str, str], list[float]]) -> list[str]:
             if not found or not bare:
                 cells += ["-", "-"]
                 continue
-            value, of = statistics.median(found), statistics.median(bare)
-            cells += [f"{value * scale:.2f}", f"{value / of:.3f}x"]
+            ratio = statistics.median(a / b for a, b in zip(found, bare, strict=False))
+            cells += [f"{statistics.median(found) * scale:.2f}", f"{ratio:.3f}x"]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
@@ -155,7 +157,8 @@ def section(lines: list[str], rounds: int) -> str:
             "",
             "Written by `python bench/overhead.py --markdown bench/RESULTS.md`. The same programs",
             "watched in different ways, each in a process of its own that was asked in turn;",
-            f"medians of {rounds} rounds. `/ bare` is the time over the same compiler's unwatched.",
+            f"medians of {rounds} rounds. `/ bare` is the time over the same compiler's unwatched in",
+            "the same round, and the median of these.",
             "",
             f"- date: {datetime.now(timezone.utc):%Y-%m-%d}",
             f"- machine: {torch.cuda.get_device_name()}, {os.cpu_count()} CPU cores, "
@@ -171,7 +174,7 @@ def section(lines: list[str], rounds: int) -> str:
 def main() -> int:
     """Measure, print, and write where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--only", nargs="+", choices=list(WATCHES), default=list(WATCHES))
     arguments = parser.parse_args()
