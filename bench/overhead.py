@@ -1,18 +1,18 @@
 """What it costs to watch a program: hooks and recording, against Triton bare and its Proton.
 
 A process for each way of watching (`bench/overhead_worker.py`), asked in turn, so that one uses
-the GPU at a time; each time is the median over the rounds. What a host is slowed by lasts longer
-than a round: ratios are taken within each round, and the median of them is shown. Eight equal
-processes differed by 10 % after nine rounds, so many rounds are needed. Needs a GPU, and a torch
-and a triton for it.
+the GPU at a time; each time is the median over the rounds. What slows a host down lasts longer than
+a round: ratios are taken within each round, and the median of them is shown. Equal processes differ
+by 10 %, so they are replaced some times. Needs a GPU, and a torch and a triton for it.
 
-    python bench/overhead.py [--rounds 31] [--markdown bench/RESULTS.md]
+    python bench/overhead.py [--rounds 11] [--processes 3] [--markdown bench/RESULTS.md]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -108,23 +108,23 @@ class Worker:
 
 
 def measured(
-    rounds: int, folder: Path, watches: list[str]
-) -> tuple[dict[tuple[str, str], list[float]], list[str]]:
-    """Seconds by program and way of watching, and what went wrong."""
+    rounds: int, folder: Path, watches: list[str], times: dict[tuple[str, str], list[float]]
+) -> list[str]:
+    """Add the seconds by program and way of watching to `times`; what went wrong."""
     workers = {watch: Worker(watch, folder) for watch in watches}
     for worker in workers.values():
         worker.answer()
-    times: dict[tuple[str, str], list[float]] = {}
-    for _ in range(rounds):
+    for number in range(rounds):
+        # Each comes after another one in each round.
+        first = number % len(watches)
         for program in PROGRAMS:
-            for watch, worker in workers.items():
-                seconds = worker.ask(program)
-                if seconds is not None:
-                    times.setdefault((program, watch), []).append(seconds)
+            for watch in (*watches[first:], *watches[:first]):
+                seconds = workers[watch].ask(program)
+                times.setdefault((program, watch), []).append(seconds or math.nan)
     errors = [f"{watch}: {worker.error}" for watch, worker in workers.items() if worker.error]
     for worker in workers.values():
         worker.close()
-    return times, errors
+    return errors
 
 
 def table(times: dict[tuple[str, str], list[float]]) -> list[str]:
@@ -137,16 +137,16 @@ def table(times: dict[tuple[str, str], list[float]]) -> list[str]:
         cells = []
         for program, (_, _, scale) in PROGRAMS.items():
             found, bare = times.get((program, watch)), times.get((program, base))
-            if not found or not bare:
+            if not found or not bare or math.isnan(sum(found) + sum(bare)):
                 cells += ["-", "-"]
                 continue
-            ratio = statistics.median(a / b for a, b in zip(found, bare, strict=False))
+            ratio = statistics.median(a / b for a, b in zip(found, bare, strict=True))
             cells += [f"{statistics.median(found) * scale:.2f}", f"{ratio:.3f}x"]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
 
-def section(lines: list[str], rounds: int) -> str:
+def section(lines: list[str], rounds: int, processes: int) -> str:
     """The section of RESULTS.md."""
     import torch
 
@@ -157,8 +157,8 @@ def section(lines: list[str], rounds: int) -> str:
             "",
             "Written by `python bench/overhead.py --markdown bench/RESULTS.md`. The same programs",
             "watched in different ways, each in a process of its own that was asked in turn;",
-            f"medians of {rounds} rounds. `/ bare` is the time over the same compiler's unwatched in",
-            "the same round, and the median of these.",
+            f"medians of {rounds} rounds with each of {processes} sets of processes. `/ bare` is",
+            "the median of the rounds' ratios to the same compiler's unwatched.",
             "",
             f"- date: {datetime.now(timezone.utc):%Y-%m-%d}",
             f"- machine: {torch.cuda.get_device_name()}, {os.cpu_count()} CPU cores, "
@@ -174,14 +174,18 @@ def section(lines: list[str], rounds: int) -> str:
 def main() -> int:
     """Measure, print, and write where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--processes", type=int, default=3, help="how often they are replaced")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--only", nargs="+", choices=list(WATCHES), default=list(WATCHES))
     arguments = parser.parse_args()
     check_gpu()
-    with tempfile.TemporaryDirectory() as folder:
-        times, errors = measured(arguments.rounds, Path(folder), arguments.only)
-    text = section(table(times), arguments.rounds)
+    times: dict[tuple[str, str], list[float]] = {}
+    errors = []
+    for _ in range(arguments.processes):
+        with tempfile.TemporaryDirectory() as folder:
+            errors += measured(arguments.rounds, Path(folder), arguments.only, times)
+    text = section(table(times), arguments.rounds, arguments.processes)
     print(text)
     for error in errors:
         print(error, file=sys.stderr)
