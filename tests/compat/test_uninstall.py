@@ -13,6 +13,7 @@ from tkdebug import compat
 from tkdebug.compat import cuda_standin
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.cuda import first_use
 
 
 def _snapshot() -> dict[str, object]:
@@ -117,3 +118,17 @@ def test_stand_in_that_cannot_be_installed_leaves_torch_as_it_was(monkeypatch):
     with pytest.raises(RuntimeError, match="no collectives"):
         cuda_standin.install()
     assert torch.cuda.is_available is before
+
+
+@pytest.mark.skipif(cuda_standin.cuda_usable(), reason="a real CUDA device is here")
+def test_second_installation_takes_the_stand_in_for_no_gpu(monkeypatch):
+    told = []
+    monkeypatch.setattr(first_use, "announce", lambda: told.append("CUDA is in use"))
+    with compat.install("interpret"):
+        available = torch.cuda.is_available
+        with compat.install("interpret"):
+            assert not cuda_standin.cuda_usable()
+            assert torch.cuda.is_available is available
+        assert torch.zeros(2, device="cuda").is_cuda
+    assert not told
+    assert not torch.cuda.is_available()

@@ -18,6 +18,7 @@ from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.batches import Batches, Grid
 from tkdebug.interpreter.checks.selection import observers_in_force, observers_of
 from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.freed_memory import keep_freed_memory
 from tkdebug.interpreter.launch_messages import progress_reporter, tell_interrupted
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.observers import LaunchContext, Observer
@@ -25,7 +26,7 @@ from tkdebug.interpreter.prepared import Prepared
 from tkdebug.interpreter.torch_state import apart_from_the_script
 
 # Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.
-_ONE_THREAD_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 20
 
 
 def run_module(
@@ -69,7 +70,7 @@ def run_module(
             progress_reporter(record, name, math.prod(grid)),
             [*observers_in_force(module, faults), *observers],
         )
-        with _threads_for(launch.batch_bytes):
+        with _tuned_for(launch.batch_bytes):
             try:
                 launch.run()
             except KeyboardInterrupt as error:
@@ -102,7 +103,7 @@ def run_debugged(
     with apart_from_the_script(device_of(values)):
         looking = [*observers_of((), module, faults), observer]
         launch = Batches(module, values, grid, faults, None, looking)
-        with _threads_for(launch.batch_bytes):
+        with _tuned_for(launch.batch_bytes):
             try:
                 launch.run(first)
             finally:
@@ -132,7 +133,7 @@ def run_programs(
     looking = [*observers_of(checks, module, log), *observers]
     with apart_from_the_script(device_of(values)):
         launch = Batches(module, values, grid, log, None, looking)
-        with _threads_for(launch.batch_bytes):
+        with _tuned_for(launch.batch_bytes):
             launch.run_only(programs)
 
 
@@ -166,14 +167,16 @@ def look_at_empty_launch(
 
 
 @contextmanager
-def _threads_for(batch_bytes: int) -> Iterator[None]:
-    """One thread of torch for small batches.
+def _tuned_for(batch_bytes: int) -> Iterator[None]:
+    """One thread of torch for small batches; for others, memory that stays.
 
-    Waking the others and waiting for all of them saves nothing there, and takes milliseconds where
-    the machine has other work.
+    Waking the other threads and waiting for all of them saves nothing there, and takes milliseconds
+    where the machine has other work.
     """
-    threads = torch.get_num_threads()
-    if threads == 1 or batch_bytes > _ONE_THREAD_BYTES:
+    threads, is_small = torch.get_num_threads(), batch_bytes <= _SMALL_BYTES
+    if not is_small:
+        keep_freed_memory()
+    if threads == 1 or not is_small:
         yield
         return
     torch.set_num_threads(1)

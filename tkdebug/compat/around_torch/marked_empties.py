@@ -15,6 +15,7 @@ import torch
 import torch.utils._device
 from torch import Tensor
 
+from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
 
@@ -24,23 +25,14 @@ _METHODS = ("new_empty", "new_empty_strided")
 
 def mark_empties() -> Callable[[], None]:
     """Mark fresh memory from now on; the result, called once, stops it."""
-    undo: list[Callable[[], None]] = []
+    replaced = Replacements()
     # torch notes once which functions heed the default device, and knows them by what they are.
     torch.utils._device._device_constructors()  # noqa: SLF001
     for name in _FUNCTIONS:
-        original = getattr(torch, name)
-        setattr(torch, name, _marking(original))
-        undo.append(functools.partial(setattr, torch, name, original))
+        replaced.set(torch, name, _marking(getattr(torch, name)))
     for name in _METHODS:
-        # The methods are inherited from torch's C base class.
-        setattr(Tensor, name, _marking(getattr(Tensor, name)))
-        undo.append(functools.partial(delattr, Tensor, name))
-
-    def stop() -> None:
-        for step in undo:
-            step()
-
-    return stop
+        replaced.set(Tensor, name, _marking(getattr(Tensor, name)))
+    return replaced.restore
 
 
 def _marking(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,20 +19,28 @@ from tkdebug.compat.in_place import InPlace
 
 __all__ = ["cuda_usable", "install"]
 
+# The function mode of the stand-in that is in force, if one is.
+_IN_FORCE: list[object] = []
+
 
 def cuda_usable() -> bool:
-    """Whether a real CUDA device answers."""
+    """Whether a real CUDA device answers, and no stand-in."""
     import torch
 
+    if _IN_FORCE:
+        return False
     return torch.cuda.is_available() and torch.cuda.device_count() > 0
 
 
 def install() -> InPlace:
     """Put the stand-in in force, in this thread and all that start from now on.
 
-    Taking it out makes torch the very torch it was.
+    Taking it out makes torch the very torch it was. Where it is in force, this changes nothing.
     """
     import torch
+
+    if _IN_FORCE:
+        return InPlace()
 
     from tkdebug.compat.cuda_standin import patches
     from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
@@ -46,11 +54,13 @@ def install() -> InPlace:
         # Other threads keep the mode on their stacks; inactive it passes every call on.
         mode.active = False
         patches.leave(mode)
+        _IN_FORCE.remove(mode)
 
     with ExitStack() as undo:
         # Half of a stand-in would be worse than none.
         undo.callback(replacements.restore)
         patches.apply(replacements, mode)
         mode.enter()
+        _IN_FORCE.append(mode)
         undo.callback(leave)
         return InPlace(undo)
