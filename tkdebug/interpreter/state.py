@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -230,7 +231,8 @@ class EvaluatorState:
         if isinstance(element, ir.ScalarType) and element.is_integer:
             return int(value)
         shape = (1,) * (len(ir.shape_of(type_)) + 1)
-        if element == ir.F64 or (element == ir.F32 and abs(value) <= _LARGEST_FLOAT32):
+        size = abs(value)
+        if element == ir.F64 or (element == ir.F32 and (size <= _LARGEST_FLOAT32 or isinf(size))):
             return torch.full(shape, value, dtype=self.dtype_of(type_), device=self.device)
         # torch.full rounds twice, refuses what overflows fp32 and does not saturate fp8.
         from tkdebug.interpreter.numerics import fp8

@@ -7,6 +7,7 @@ element.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,8 @@ def _reduce_boxed(tile: BoxTile, axis: int, extent: int, combiner: str) -> Tenso
     fill = tile.fill.squeeze(axis + 1)
     outside = extent - (high - low)
     if combiner == "add":
+        if fill.dtype in (torch.float32, torch.float64):
+            return torch.add(inside, fill, alpha=outside)
         if not bool(fill.any()):
             return inside
         return inside + fill * outside
@@ -223,7 +226,7 @@ def _compares_unsigned(view: tt.Reduce) -> bool:
 
 def _amax_ignoring_nan(t: Tensor, dim: int) -> Tensor:
     best = t.amax(dim)
-    if not bool(best.isnan().any()):
+    if not _has_nan(best):
         return best
     cleaned = torch.where(t.isnan(), float("-inf"), t).amax(dim)
     return torch.where(t.isnan().all(dim), float("nan"), cleaned)
@@ -231,10 +234,15 @@ def _amax_ignoring_nan(t: Tensor, dim: int) -> Tensor:
 
 def _amin_ignoring_nan(t: Tensor, dim: int) -> Tensor:
     best = t.amin(dim)
-    if not bool(best.isnan().any()):
+    if not _has_nan(best):
         return best
     cleaned = torch.where(t.isnan(), float("inf"), t).amin(dim)
     return torch.where(t.isnan().all(dim), float("nan"), cleaned)
+
+
+def _has_nan(t: Tensor) -> bool:
+    # The greatest of all is NaN if one is: one pass, where `isnan().any()` takes two.
+    return math.isnan(t.amax().item())
 
 
 def _flip(t: Tensor) -> Tensor:
