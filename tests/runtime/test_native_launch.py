@@ -43,13 +43,14 @@ class FakeKernel:
         self.watched = ()
         self.used_globals = ()
         self.launches = []
-        self.hooked = []
+        self.hooked_launches = []
 
     def submit(self, x, y, z, stream, *passed):
         self.launches.append(((x, y, z), stream, passed))
 
-    def launch_hooked(self, grid, stream, values, passed):
-        self.hooked.append((grid, stream, values, passed))
+    def hooked(self, x, y, z, stream, values, checks, *passed):
+        assert checks is None
+        self.hooked_launches.append(((x, y, z), stream, values, passed))
 
 
 @pytest.fixture
@@ -300,7 +301,7 @@ def test_hooks_get_the_values_and_what_is_passed(native, x):
         make_kernel()[(2,)](x, x, 16)
     finally:
         HOOKS.remove(hook)
-    (launch,) = native[0].hooked
+    (launch,) = native[0].hooked_launches
     assert launch == ((2, 1, 1), 77, (x, x, 16, 64), (x.data_ptr(), x.data_ptr(), 16))
     assert native[0].launches == []
 

@@ -82,8 +82,7 @@ def @launch(@grid, {_declare(params)}**@options):
     if @hooks.launch:
         @packer = @hooks.packer
         if @packer is None:
-            @kernel.launch_hooked(
-                (@x, @y, @z), @stream(@dev), ({names}), ({passed}))
+            @kernel.hooked(@x, @y, @z, @stream(@dev), ({names}), None, {passed})
             return @kernel
         @note = @packer.notes.get(@kernel) or @packer.note_of(@kernel)
         @on = @stream(@dev)

@@ -11,15 +11,15 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from time import perf_counter_ns, time_ns
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dtypes import dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
-from tkdebug.events import KernelLaunch, next_launch_id
-from tkdebug.hook_chain import HOOKS, LaunchHooks
+from tkdebug.events import LaunchRecord, next_launch_id
+from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.arguments.known_tensors import known_tensors
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
@@ -29,6 +29,7 @@ from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
 from tkdebug.runtime.launch.grid import Grid
+from tkdebug.runtime.launch.hooked_launch import make_hooked_launch
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
 from tkdebug.runtime.launch_notes.machine_notes import machine_note
@@ -40,12 +41,9 @@ if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.platform import SpanTimer
     from tkdebug.runtime.launch.allocation import Buffer
-    from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 
 _BYTES_PER_REGISTER = 4
 Recompile = Callable[["Specialization", int], "NativeKernel"]
-_new: Callable[[type[KernelLaunch]], KernelLaunch] = object.__new__
-_NO_HOOKS = LaunchHooks((), ())
 
 
 class NativeKernel(CompiledKernel):
@@ -189,7 +187,7 @@ class NativeKernel(CompiledKernel):
         """
         stream, passed = self.launch_arguments(values, stream)
         if HOOKS.launch:
-            self.launch_hooked(grid, stream, values, passed)
+            self.hooked(*grid, stream, values, None, *passed)
         else:
             self.submit(*grid, stream, *passed)
 
@@ -227,60 +225,11 @@ class NativeKernel(CompiledKernel):
             return platform.accessible_address(self.name, name, value, self.device)
         return value
 
-    def launch_hooked(
-        self,
-        grid: Grid,
-        stream: int,
-        values: tuple[Any, ...],
-        passed: tuple[Any, ...],
-        checks: CheckedLaunch | None = None,
-    ) -> None:
-        """Launch with hooks around it; nothing waits for the kernel.
-
-        Args:
-            grid: programs along x, y and z.
-            stream: handle of the CUDA stream.
-            values: a value for each parameter.
-            passed: what `submit` takes.
-            checks: makes the launch in the place of `submit`, where this is a checked build.
-        """
-        if self.function is None:
-            # Hooks look at the loaded function.
-            self._init_handles()
-        # `KernelLaunch`'s own `__init__`, `HOOKS.enter` and `HOOKS.exit`, without their calls: a
-        # third of what a hook costs.
-        record = _new(self.launch_record)
-        record.id = next_launch_id()
-        record.grid = grid
-        record.stream = stream
-        record.values = values
-        record.start_ns = time_ns()
-        hooks = HOOKS.launch or _NO_HOOKS
-        for hook in hooks.enters:
-            try:
-                hook(self, record)
-            except Exception:
-                HOOKS.report(hook)
-        submit = self.submit if checks is None else checks.submit_as(record.id)
-        ran: NativeKernel | None = None
-        started_ns = perf_counter_ns()
-        try:
-            if HOOKS.timed:
-                ran = self._submit_timed(submit, record, grid, stream, passed)
-            else:
-                ran = submit(*grid, stream, *passed)
-        except BaseException as error:
-            record.error = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            record.duration_ns = perf_counter_ns() - started_ns
-            if IN_FLIGHT.watched:
-                IN_FLIGHT.add(ran or self, record, passed)
-            for hook in hooks.exits:
-                try:
-                    hook(self, record)
-                except Exception:
-                    HOOKS.report(hook)
+    @cached_property
+    def hooked(self) -> Callable[..., None]:
+        """Launches with hooks around it (`make_hooked_launch`), which look at the loaded kernel."""
+        self._init_handles()
+        return make_hooked_launch(self)
 
     def launch_recorded(
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
@@ -295,7 +244,7 @@ class NativeKernel(CompiledKernel):
         """
         packer = HOOKS.packer
         if packer is None:
-            self.launch_hooked(grid, stream, values, passed)
+            self.hooked(*grid, stream, values, None, *passed)
             return
         note = packer.notes.get(self) or packer.note_of(self)
         start_ns = time_ns()
@@ -352,16 +301,19 @@ class NativeKernel(CompiledKernel):
     def _timer(self) -> SpanTimer:
         return self._platform().span_timer(self.device)
 
-    def _submit_timed(
+    def submit_timed(
         self,
         submit: Callable[..., NativeKernel | None],
-        record: Any,
-        grid: Grid,
+        record: LaunchRecord,
+        x: int,
+        y: int,
+        z: int,
         stream: int,
-        passed: tuple[Any, ...],
+        *passed: Any,
     ) -> NativeKernel | None:
+        """Submit between two events, whose times the record then tells."""
         span = self._timer.start(stream)
-        ran = submit(*grid, stream, *passed)
+        ran = submit(x, y, z, stream, *passed)
         if span is not None:
             span.end()
             record.device_ns = span

@@ -100,11 +100,11 @@ def run(x, y, z, stream, function, packed, metadata, enter, exit, {values}):
     if not hooks.launch:
         kernel.submit(x, y, z, stream, {passed})
         return
-    passed = ({passed})
     packer = hooks.packer
     if packer is None:
-        kernel.launch_hooked((x, y, z), stream, ({values}), passed)
+        kernel.hooked(x, y, z, stream, ({values}), None, {passed})
         return
+    passed = ({passed})
     note = packer.notes.get(kernel) or packer.note_of(kernel)
     start_ns = now()
     try: ran = kernel.submit(x, y, z, stream, *passed)

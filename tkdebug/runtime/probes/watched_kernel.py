@@ -45,8 +45,10 @@ _LASTING_AFTER = 4
 # What scripts read off a kernel, besides what every `CompiledKernel` has.
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
-# What launches that nobody looks at need of it where they are packed.
-_OF_PACKED = frozenset(("known_tensors", "machine_note", "parameter_kinds", "tell_failed"))
+# What launches that nobody looks at need of it where there are hooks.
+_OF_PACKED = frozenset(
+    ("hooked", "known_tensors", "machine_note", "parameter_kinds", "tell_failed")
+)
 
 
 class WatchedKernel(CompiledKernel):
@@ -200,12 +202,6 @@ class WatchedKernel(CompiledKernel):
 
     def _submit_bare(self, x: int, y: int, z: int, stream: int, *passed: Any) -> Any:
         return self.bare.submit(x, y, z, stream, *passed)
-
-    def launch_hooked(
-        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
-    ) -> None:
-        """Launch the bare kernel with hooks."""
-        self.bare.launch_hooked(grid, stream, values, passed)
 
     def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
         """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
