@@ -3,7 +3,7 @@
 Both builds of a kernel run in turn in one process, on the same tensors; each time is the median of
 rounds of launches between two CUDA events. Needs a GPU, and a torch for it.
 
-    python bench/native_checks.py [--only matmul] [--rounds 3] [--markdown bench/RESULTS.md]
+    python bench/native_checks.py [--only matmul] [--rounds 3] [--sanitizer] [--markdown FILE]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -42,6 +42,8 @@ ROUND_MS = 20
 # Of each build, as many as fit the seconds; and how much longer the checked one may take.
 LEAST_COMPILES, MOST_COMPILES, COMPILING_S = 5, 60, 4.0
 COMPILE_LIMIT = 1.5
+# For all rows under compute-sanitizer.
+SANITIZER_S = 400
 # Of a program: launches, elements of each, and the most that checking the first ones may cost.
 LAUNCHES, SIZE, LOOP_LIMIT = 1000, 1 << 24, 1.05
 
@@ -219,8 +221,8 @@ def replay_us(graph: Any, count: int) -> float:
     return float(1e3 * begin.elapsed_time(end) / count)
 
 
-def measure(row: Row, rounds: int, tool: str | None = None) -> str:
-    """A line of the table; `tool` is compute-sanitizer, where that is timed.
+def measure(row: Row, rounds: int, sanitized: float | None = None) -> str:
+    """A line of the table; `sanitized` is what compute-sanitizer takes, in us, where it was timed.
 
     Raises:
         AssertionError: the checked build computes something else, or reports a fault.
@@ -260,7 +262,7 @@ def measure(row: Row, rounds: int, tool: str | None = None) -> str:
         "pass" if ratio <= row.limit and checked.compile_ratio <= COMPILE_LIMIT else "miss",
         f"{kernel.binary.registers} / {checked.registers}",
         f"{checked.compile_ratio:.2f}x",
-        "-" if tool is None else f"{sanitized_us(row, tool) / bare_us:.1f}x",
+        "-" if sanitized is None else f"{sanitized / bare_us:.1f}x",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -317,7 +319,7 @@ replayed in turn in one process; medians. Registers are those of the two builds.
 most {limit}x, are by the clock, of code that is not on the disk, of the build that first launches
 wait for, and medians of {compiles} to {most} in turn; a kernel whose launches are all checked gets
 the one that is timed here some launches later. Under compute-sanitizer (memcheck, `--sanitizer`)
-bare launches run in a process of their own, timed by events.
+bare launches run in one process of their own, timed by events.
 
 - date: {date}
 - machine: {machine}
@@ -340,23 +342,29 @@ def sanitizer() -> str | None:
     return shutil.which("compute-sanitizer") or (str(toolkit) if toolkit.exists() else None)
 
 
-def sanitized_us(row: Row, tool: str) -> float:
-    """Time of a bare launch under memcheck, in a process of its own.
+def sanitized_us(rows: Sequence[Row], tool: str) -> dict[str, float]:
+    """Times of bare launches under memcheck, in one process of their own, by the rows' names.
 
     Raises:
-        RuntimeError: the process failed.
+        RuntimeError: the process failed, or some row was not reached in time.
     """
     command = [tool, "--tool", "memcheck", "--log-file", os.devnull, sys.executable, __file__]
-    done = subprocess.run(
-        [*command, "--bare", row.name], capture_output=True, text=True, timeout=300
-    )
-    if done.returncode:
-        raise RuntimeError(f"{row.name}: under compute-sanitizer: {done.stderr[-500:]}")
-    return float(done.stdout.split()[-1])
+    for row in rows:
+        command += ["--bare", row.name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SANITIZER_S)
+        said, why = done.stdout, done.stderr[-500:]
+    except subprocess.TimeoutExpired as error:
+        said, why = (error.stdout or b"").decode(), f"not done after {SANITIZER_S} s"
+    times = dict(line.split("\t") for line in said.splitlines() if "\t" in line)
+    missing = [row.name for row in rows if row.name not in times]
+    if missing:
+        raise RuntimeError(f"{', '.join(missing)}: under compute-sanitizer: {why}")
+    return {name: float(us) for name, us in times.items()}
 
 
 def launch_us(row: Row) -> float:
-    """Time of a bare launch, by events: a graph is none of the sanitizer's."""
+    """Time of a bare launch, by events: graphs are not run under the sanitizer."""
     run = row.make()
     run()
     torch.cuda.synchronize()
@@ -379,22 +387,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--sanitizer", action="store_true", help="time compute-sanitizer, too")
-    parser.add_argument("--bare", help=argparse.SUPPRESS)
+    parser.add_argument("--bare", action="append", default=[], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     check_gpu()
-    if arguments.bare is not None:
-        print(launch_us(next(row for row in ROWS if row.name == arguments.bare)))
+    if arguments.bare:
+        for row in ROWS:
+            if row.name in arguments.bare:
+                print(f"{row.name}\t{launch_us(row)}", flush=True)
+                torch.cuda.empty_cache()
         return
     tool = sanitizer() if arguments.sanitizer else None
     if arguments.sanitizer and tool is None:
         parser.error("--sanitizer: compute-sanitizer is not on the path; install the CUDA toolkit")
+    rows = [row for row in ROWS if any(part in row.name for part in arguments.only.split(","))]
+    sanitized = {} if tool is None else sanitized_us(rows, tool)
     spy()
     lines = []
-    for row in ROWS:
-        if any(part in row.name for part in arguments.only.split(",")):
-            lines.append(measure(row, arguments.rounds, tool))
-            print(lines[-1], flush=True)
-            torch.cuda.empty_cache()
+    for row in rows:
+        lines.append(measure(row, arguments.rounds, sanitized.get(row.name)))
+        print(lines[-1], flush=True)
+        torch.cuda.empty_cache()
     loops = []
     for name, step in (("1,000 launches of one shape", 0), ("1,000 shapes", 16)):
         if any(part in name for part in arguments.only.split(",")):
