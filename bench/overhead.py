@@ -3,7 +3,7 @@
 A process for each way of watching (`bench/overhead_worker.py`), asked in turn, so that one uses
 the GPU at a time; each time is the median over the rounds. What slows a host down lasts longer than
 a round: ratios are taken within each round, and the median of them is shown. Equal processes differ
-by 10 %, so they are replaced some times. Needs a GPU, and a torch and a triton for it.
+by 10 %, so several sets of them are measured. Needs a GPU, and a torch and a triton for it.
 
     python bench/overhead.py [--rounds 11] [--processes 3] [--markdown bench/RESULTS.md]
 """
@@ -115,7 +115,7 @@ def measured(
     for worker in workers.values():
         worker.answer()
     for number in range(rounds):
-        # Each comes after another one in each round.
+        # In each round another one is asked first.
         first = number % len(watches)
         for program in PROGRAMS:
             for watch in (*watches[first:], *watches[:first]):
@@ -175,7 +175,7 @@ def main() -> int:
     """Measure, print, and write where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--processes", type=int, default=3, help="how often they are replaced")
+    parser.add_argument("--processes", type=int, default=3, help="how many sets of processes")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--only", nargs="+", choices=list(WATCHES), default=list(WATCHES))
     arguments = parser.parse_args()

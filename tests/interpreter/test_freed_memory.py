@@ -70,5 +70,7 @@ def test_what_the_user_has_set_stays(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_another_c_library_has_no_such_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    asked = []
+    monkeypatch.setattr(ctypes, "CDLL", asked.append)  # None has no `mallopt`
     freed_memory.keep_freed_memory.__wrapped__()
+    assert asked == [None]
