@@ -319,7 +319,8 @@ replayed in turn in one process; medians. Registers are those of the two builds.
 most {limit}x, are by the clock, of code that is not on the disk, of the build that first launches
 wait for, and medians of {compiles} to {most} in turn; a kernel whose launches are all checked gets
 the one that is timed here some launches later. Under compute-sanitizer (memcheck, `--sanitizer`)
-bare launches run in one process of their own, timed by events.
+bare launches run in one process of their own, each between two events: of a kernel that takes a few
+microseconds, that is mostly what the sanitizer adds to a launch.
 
 - date: {date}
 - machine: {machine}
