@@ -74,6 +74,11 @@ class Case:
     arguments: Mapping[str, Any]
     options: Mapping[str, int]
 
+    @property
+    def tensors(self) -> frozenset[str]:
+        """The parameters that get tensors, all of which end at multiples of 16 bytes."""
+        return frozenset(name for name, value in self.arguments.items() if isinstance(value, str))
+
 
 def _matmul() -> Case:
     n = 4096
@@ -220,7 +225,10 @@ class Compiler:
 def measure(case: Case, compiler: Compiler, rounds: int) -> dict[str, dict[str, float]]:
     """Medians by build and step."""
     bare = specialization(case, compiler.target.name)
-    builds = {"bare": bare, "checked": replace(bare, probes=ProbeOptions())}
+    builds = {
+        "bare": bare,
+        "checked": replace(bare, probes=ProbeOptions(aligned_ends=frozenset(case.tensors))),
+    }
     kept: dict[str, list[dict[str, float]]] = {name: [] for name in builds}
     for _ in range(rounds):
         for name, src in builds.items():

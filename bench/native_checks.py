@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,11 @@ import triton  # noqa: E402
 from kernels_native import embedding_kernel, gather_kernel  # noqa: E402
 from sections import check_gpu, replace_section  # noqa: E402
 
-from tkdebug.compiler.probes.bounds import elements_behind  # noqa: E402
 from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
 from tkdebug.compiler.probes.table import HEADER_BYTES, reports, table_bytes  # noqa: E402
-from tkdebug.interpreter.probes.checked_launch import PassedTensor  # noqa: E402
 from tkdebug.knobs import KNOBS  # noqa: E402
 from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
+from tkdebug.runtime.probes.passed_arguments import PassedArguments  # noqa: E402
 
 ROUND_MS = 20
 # Of each build, as many as fit the seconds; and how much longer the checked one may take.
@@ -124,7 +124,7 @@ class Checked:
     compile_ratio: float
 
 
-def compile_ratio(compiled: Callable[[ProbeOptions | None], object]) -> float:
+def compile_ratio(bare: Callable[[], object], checked: Callable[[], object]) -> float:
     """How much longer the checked build takes than the bare one: medians of some in turn."""
     seconds: tuple[list[float], list[float]] = ([], [])
     # As `tkdebug run` does once torch is there: collections leave out what it has made.
@@ -133,14 +133,26 @@ def compile_ratio(compiled: Callable[[ProbeOptions | None], object]) -> float:
         while len(seconds[0]) < LEAST_COMPILES or (
             len(seconds[0]) < MOST_COMPILES and sum(map(sum, seconds)) < COMPILING_S
         ):
-            for kept, probes in zip(seconds, (None, ProbeOptions()), strict=True):
+            for kept, compiled in zip(seconds, (bare, checked), strict=True):
                 started = time.perf_counter()
-                compiled(probes)
+                compiled()
                 kept.append(time.perf_counter() - started)
     finally:
         gc.unfreeze()
-    bare, checked = map(statistics.median, seconds)
-    return checked / bare
+    bare_s, checked_s = map(statistics.median, seconds)
+    return checked_s / bare_s
+
+
+def passed_tensors(parameters: Sequence[Any], values: Sequence[Any]) -> PassedArguments:
+    """The tensors of a launch, by parameter, from their addresses: of several, the largest."""
+    tensors = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.is_cuda]
+    names = [parameter.name for parameter in parameters if not parameter.is_constexpr]
+    found = {
+        name: max(there, key=torch.numel)
+        for name, address in zip(names, values, strict=True)
+        if (there := [tensor for tensor in tensors if tensor.data_ptr() == address])
+    }
+    return PassedArguments(tuple(found), tuple(found.values()))
 
 
 def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
@@ -158,6 +170,8 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     from tkdebug.runtime.cuda.packing import PROBES, kernel_slots
 
     source = kernel.src
+    arguments = passed_tensors(source.fn.params, passed[4:])
+    first_launches = ProbeOptions(aligned_ends=arguments.aligned_ends)
 
     def compiled(probes: ProbeOptions | None) -> Any:
         module = compile_tile_ir(source).module
@@ -166,8 +180,8 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
             lowered = lower_to_llvm(module, options, target_for(source.options))
             return generate_code(lowered).binary()
 
-    ratio = compile_ratio(compiled)
-    binary = compiled(ProbeOptions(is_lasting=True))
+    ratio = compile_ratio(partial(compiled, None), partial(compiled, first_launches))
+    binary = compiled(replace(first_launches, is_lasting=True))
     plan = binary.probes
     assert plan is not None
     loaded = load_kernel(
@@ -177,14 +191,7 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     slots = kernel_slots(source.fn.arg_names, source.specs, binary)
     size = HEADER_BYTES + table_bytes(len(plan.sites))
     table = torch.zeros(size, dtype=torch.uint8, device="cuda")[HEADER_BYTES:]
-    hidden = [table.data_ptr()] * 2
-    found = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.is_cuda]
-    for bound in plan.bounds:
-        slot = next(slot for slot in slots if slot.name == bound)
-        address = passed[4 + names.index(slot.expression)]
-        tensor = max((t for t in found if t.data_ptr() == address), key=torch.numel)
-        first, end = PassedTensor.of(tensor).byte_bounds()
-        hidden += (first, end, elements_behind(first, end, tensor.element_size()))
+    hidden = (table.data_ptr(), table.data_ptr(), *arguments.bounds(plan.bounds))
     shape = LaunchShape(
         loaded.function, binary.threads, binary.shared_bytes, workspace_bytes=binary.workspace_bytes
     )
@@ -195,7 +202,7 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     submit = make_submit(kernel.name, slots, [*names, PROBES], shape, recover)
     grid, values = passed[:3], passed[4:]
     return Checked(
-        lambda stream: submit(*grid, stream, *values, tuple(hidden)),
+        lambda stream: submit(*grid, stream, *values, hidden),
         table,
         loaded.registers,
         ratio,

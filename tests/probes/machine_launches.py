@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from native_launches import NotByHandError, packed_scalar
-from probe_support import ALWAYS, Launch, copy_of, faults_found
+from probe_support import ALWAYS, Launch, copy_of, faults_found, for_ends
 from ptx_machine import Block
 from ptx_memory import Memory
 from ptx_program import Program
@@ -34,7 +34,10 @@ from tkdebug.interpreter.probes.checked_launch import CheckedLaunch, PassedTenso
 
 
 def by_ptx(
-    launch: Launch, options: ProbeOptions = ALWAYS, target: str = "sm_80"
+    launch: Launch,
+    options: ProbeOptions = ALWAYS,
+    target: str = "sm_80",
+    knows_ends: bool = True,
 ) -> tuple[list[Fault], list[Any]]:
     """The faults that the PTX of a checked kernel reports, and what it leaves in memory.
 
@@ -42,10 +45,12 @@ def by_ptx(
         launch: the launch.
         options: what is looked for.
         target: whose code.
+        knows_ends: whether it is compiled for where the launch's tensors end.
 
     Raises:
         NotByHandError: it takes what is not passed here.
     """
+    options = for_ends(options, launch) if knows_ends else options
     native = NativeOptions(host_tma_descriptors=False, probes=options)
     module = copy_of(launch)
     lowered = lower_to_llvm(module, native, TARGETS[target])

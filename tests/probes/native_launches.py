@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import torch
-from probe_support import ALWAYS, Launch, copy_of, faults_found
+from probe_support import ALWAYS, Launch, copy_of, faults_found, for_ends
 
 from tkdebug.compiler.ir import PointerType
 from tkdebug.compiler.ir.types import ScalarType
@@ -69,8 +69,16 @@ def require_harmless(launch: Launch, plan: ProbePlan) -> None:
         raise NotByHandError("a descriptor")
 
 
-def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault], list[Any]]:
-    """The faults that a checked native launch reports, and what it leaves in memory."""
+def natively(
+    launch: Launch, options: ProbeOptions = ALWAYS, knows_ends: bool = True
+) -> tuple[list[Fault], list[Any]]:
+    """The faults that a checked native launch reports, and what it leaves in memory.
+
+    Args:
+        launch: the launch.
+        options: what is looked for.
+        knows_ends: whether it is compiled for where the launch's tensors end.
+    """
     from tkdebug.compiler.targets.registered_backends import target_of
     from tkdebug.runtime.cuda import driver_api
     from tkdebug.runtime.cuda.device import device
@@ -78,6 +86,7 @@ def natively(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[list[Fault
 
     torch.zeros(1, device="cuda")
     module = copy_of(launch)
+    options = for_ends(options, launch) if knows_ends else options
     target = target_of(torch.cuda.get_device_capability())
     binary = compile_module(
         module, NativeOptions(host_tma_descriptors=False, probes=options), target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from tkdebug.interpreter.probes.recorder import ProbeRecorder
 from tkdebug.interpreter.probes.reports import faults_of, host_faults, merged
 from tkdebug.interpreter.probes.symptoms import ProbeObserver
 from tkdebug.interpreter.replay import Parameters
+from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 NUM_WARPS = 4
 ALWAYS = ProbeOptions()
@@ -78,6 +80,13 @@ def copy_of(launch: Launch) -> Module:
     module.function.attributes["num_warps"] = NUM_WARPS
     module.function.attributes["arg_divisibility"] = tuple(map(divisibility, launch.values))
     return module
+
+
+def for_ends(options: ProbeOptions, launch: Launch) -> ProbeOptions:
+    """What a launch is checked for, with what its checked build would know of its tensors."""
+    names = launch.module.function.attributes["arg_names"]
+    aligned = PassedArguments(names, launch.values).aligned_ends
+    return dataclasses.replace(options, aligned_ends=aligned)
 
 
 def with_probes(launch: Launch, options: ProbeOptions = ALWAYS) -> tuple[Module, ProbePlan]:

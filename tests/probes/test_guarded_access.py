@@ -14,7 +14,7 @@ import torch
 from guarded_text import Thread, guarded_texts, report_texts
 from machine_launches import by_ptx
 from probe_kernels import add, matmul
-from probe_support import copy_of, launches
+from probe_support import copy_of, for_ends, launches
 
 import tkdebug
 import tkdebug.language as tl
@@ -132,12 +132,13 @@ class Access:
         return thread
 
     def runs(
-        self, element_bytes: int
+        self, element_bytes: int, knows_ends: bool = False
     ) -> Iterator[tuple[str, Thread, list[range], list[list[int]]]]:
         """Tensors of many sizes: which, the thread, its bytes by group, and the good ones."""
-        vector = self.vector_bytes
+        vector = 16 if knows_ends else self.vector_bytes
+        step = vector if knows_ends else element_bytes
         for begins in (0, vector, 2048 + vector, -1 << 40):
-            for size in (*range(0, 3 * vector, element_bytes), 2048, 2056, 1 << 20, 1 << 40):
+            for size in (*range(0, 3 * vector, step), 2048, 2048 + step, 1 << 20, 1 << 40):
                 for masked_off in (-1, 0):
                     thread = self.run(begins, size, masked_off)
                     groups = list(self._places(thread))
@@ -152,13 +153,15 @@ class Access:
             yield range(at, at + self.vector_bytes if is_on else at)
 
 
-def llvm_ir(run: Callable[[], object]) -> str:
-    options = NativeOptions(probes=ProbeOptions(frozenset(BOUNDS_KINDS)))
-    return lower_to_llvm(copy_of(launches(run)[-1]), options, TARGETS["sm_80"]).llvm_ir
+def llvm_ir(run: Callable[[], object], knows_ends: bool = False) -> str:
+    launch, probes = launches(run)[-1], ProbeOptions(frozenset(BOUNDS_KINDS))
+    probes = for_ends(probes, launch) if knows_ends else probes
+    return lower_to_llvm(copy_of(launch), NativeOptions(probes=probes), TARGETS["sm_80"]).llvm_ir
 
 
-def access_of(run: Callable[[], object], number: int) -> Access:
-    return Access([text for text in guarded_texts(llvm_ir(run)) if "bra.uni DONE" in text][number])
+def access_of(run: Callable[[], object], number: int, knows_ends: bool = False) -> Access:
+    texts = guarded_texts(llvm_ir(run, knows_ends))
+    return Access([text for text in texts if "bra.uni DONE" in text][number])
 
 
 ELEMENTS = [
@@ -172,12 +175,15 @@ ELEMENTS = [
 ]
 
 
+@pytest.mark.parametrize("knows_ends", [False, True], ids=["any-end", "aligned-end"])
 @pytest.mark.parametrize(("dtype", "element_bytes", "block"), ELEMENTS)
-def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int, block: int) -> None:
-    access = access_of(_added(dtype, block), 0)
+def test_loads_read_good_elements_alone(
+    dtype: torch.dtype, element_bytes: int, block: int, knows_ends: bool
+) -> None:
+    access = access_of(_added(dtype, block), 0, knows_ends)
     assert (len(access.groups) >= 4) == (block > 1024)
     assert access.is_looped == (block > 1024 and element_bytes < 4)
-    for case, thread, groups, good in access.runs(element_bytes):
+    for case, thread, groups, good in access.runs(element_bytes, knows_ends):
         for (_, _, _, names), group, some in zip(access.groups, groups, good, strict=True):
             size = access.vector_bytes // len(names)
             words = b"".join(thread.registers[name].to_bytes(size, "little") for name in names)
@@ -188,13 +194,14 @@ def test_loads_read_good_elements_alone(dtype: torch.dtype, element_bytes: int, 
         assert thread.flagged == any(map(_differ, groups, good)), case
 
 
+@pytest.mark.parametrize("knows_ends", [False, True], ids=["any-end", "aligned-end"])
 @pytest.mark.parametrize(("dtype", "element_bytes", "block"), ELEMENTS)
 def test_stores_write_good_elements_alone(
-    dtype: torch.dtype, element_bytes: int, block: int
+    dtype: torch.dtype, element_bytes: int, block: int, knows_ends: bool
 ) -> None:
-    access = access_of(_added(dtype, block), 2)
+    access = access_of(_added(dtype, block), 2, knows_ends)
     assert access.is_looped == (block > 1024)
-    for case, thread, groups, good in access.runs(element_bytes):
+    for case, thread, groups, good in access.runs(element_bytes, knows_ends):
         assert set(thread.written) == {at for some in good for at in some}, case
         assert thread.flagged == any(map(_differ, groups, good)), case
         for (_, _, _, names), group in zip(access.groups, groups, strict=True):
@@ -202,6 +209,16 @@ def test_stores_write_good_elements_alone(
             stored = b"".join(thread.registers[name].to_bytes(size, "little") for name in names)
             for at, byte in zip(group, stored, strict=False):
                 assert thread.written.get(at, byte) == byte, case
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
+def test_text_is_shorter_where_no_vector_crosses_an_end(dtype: torch.dtype) -> None:
+    for number in (0, 2):
+        short, text = (
+            access_of(_added(dtype), number, knows_ends).text.splitlines()
+            for knows_ends in (True, False)
+        )
+        assert len(short) < 0.8 * len(text)
 
 
 @tkdebug.jit
@@ -233,21 +250,23 @@ def test_stores_of_64_bits_in_a_loop_write_good_elements_alone() -> None:
         assert set(thread.written) == {at for some in good for at in some}, case
 
 
+@pytest.mark.parametrize("knows_ends", [False, True], ids=["any-end", "aligned-end"])
 @pytest.mark.parametrize("rows", [64, 128])
-def test_copies_read_good_elements_alone(rows: int) -> None:
-    access = access_of(partial(_multiplied, rows), 0)
+def test_copies_read_good_elements_alone(rows: int, knows_ends: bool) -> None:
+    access = access_of(partial(_multiplied, rows), 0, knows_ends)
     assert access.is_looped == (rows == 128)
-    for case, thread, groups, good in access.runs(2):
+    for case, thread, groups, good in access.runs(2, knows_ends):
         assert thread.read == {at for some in good for at in some}, case
         assert thread.flagged == any(map(_differ, groups, good)), case
 
 
+@pytest.mark.parametrize("knows_ends", [False, True], ids=["any-end", "aligned-end"])
 @pytest.mark.parametrize("number", [1, 2], ids=["load", "store"])
-def test_bad_elements_that_are_reported_have_a_bit_each(number: int) -> None:
-    access = access_of(_moved, number)
+def test_bad_elements_that_are_reported_have_a_bit_each(number: int, knows_ends: bool) -> None:
+    access = access_of(_moved, number, knows_ends)
     words = set(re.findall(r"@b or\.b32 (\S+),", access.text))
     assert len(access.groups) > 1
-    for case, thread, groups, good in access.runs(4):
+    for case, thread, groups, good in access.runs(4, knows_ends):
         bits = sum(thread.registers[word].bit_count() for word in words)
         bad = sum(len(group) - len(some) for group, some in zip(groups, good, strict=True))
         assert bits == bad // 4, case

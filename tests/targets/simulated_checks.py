@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from schedule_backend import PRINTER, PrinterPlatform, ScheduleBackend
 
-from tkdebug.compiler.probes.sites import ProbePlan
+from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import TkError
@@ -154,18 +154,23 @@ def in_use(device: PrinterPlatform, **options: Any) -> Iterator[PrinterPlatform]
 
 @dataclass(eq=False)
 class CheckedPrinter(PrinterPlatform):
-    """Remembers launches, and which of them were checked: `is_checked`, one for each launch."""
+    """Remembers launches, and which of them were checked: `is_checked`, one for each launch.
+
+    `builds` are the probes of what was loaded, None of bare kernels.
+    """
 
     memory: SimulatedMemory = field(default_factory=SimulatedMemory)
     finds: Finds | None = None
     is_checked: list[bool] = field(default_factory=list)
     bounds: list[tuple[int, ...]] = field(default_factory=list)
+    builds: list[ProbeOptions | None] = field(default_factory=list)
 
     def probe_memory(self, device: int) -> SimulatedMemory:
         return self.memory
 
     def load(self, kernel: Any) -> LaunchableKernel:
         plan = kernel.binary.probes
+        self.builds.append(kernel.src.probes)
 
         def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
             if plan is not None:

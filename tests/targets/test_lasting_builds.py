@@ -23,21 +23,18 @@ from tkdebug.runtime.probes.builds import Build
 BARE, SOON, LASTING = "bare", "there soon", "for many launches"
 
 
-class LoadingPrinter(CheckedPrinter):
-    """Remembers which builds were loaded."""
-
-    def load(self, kernel):
-        probes = kernel.src.probes
-        self.loaded.append(BARE if probes is None else LASTING if probes.is_lasting else SOON)
-        return super().load(kernel)
-
-
 @pytest.fixture
 def printer():
-    device = LoadingPrinter()
-    device.loaded = []
-    with in_use(device, check_launches="all"):
+    with in_use(CheckedPrinter(), check_launches="all") as device:
         yield device
+
+
+def loaded(printer):
+    """Which builds were loaded."""
+    return [
+        BARE if probes is None else LASTING if probes.is_lasting else SOON
+        for probes in printer.builds
+    ]
 
 
 @pytest.fixture
@@ -62,8 +59,8 @@ def launch_until(condition):
 
 
 def test_kernel_whose_launches_are_all_checked_is_compiled_for_many(printer, few_blocks):
-    launch_until(lambda: LASTING in printer.loaded)
-    assert printer.loaded == [SOON, LASTING]
+    launch_until(lambda: LASTING in loaded(printer))
+    assert loaded(printer) == [SOON, LASTING]
     assert len(printer.is_checked) >= 4
     assert all(printer.is_checked)
 
@@ -76,7 +73,7 @@ def test_its_accesses_are_not_counted_again(printer, few_blocks, monkeypatch):
         return AccessTests()
 
     monkeypatch.setattr(checked_launches, "access_tests", count)
-    launch_until(lambda: LASTING in printer.loaded and printer.is_checked[8:])
+    launch_until(lambda: LASTING in loaded(printer) and printer.is_checked[8:])
     assert len(counted) == 1
 
 
@@ -85,7 +82,7 @@ def test_what_belongs_to_it_is_not_taken_for_another_builds(printer, few_blocks)
     hook = Hook(compiled=compiled.append)
     HOOKS.add(hook)
     try:
-        launch_until(lambda: LASTING in printer.loaded)
+        launch_until(lambda: LASTING in loaded(printer))
     finally:
         HOOKS.remove(hook)
     hashes = [one.hash for one in compiled]
@@ -105,12 +102,12 @@ def test_backend_that_cannot_say_how_many_blocks_fit_harms_no_launch(printer, mo
 def test_kernel_whose_first_launches_are_checked_is_not(printer, few_blocks):
     with knobs.scope(check_launches="first"):
         launch_until(lambda: len(printer.is_checked) > 10)
-    assert LASTING not in printer.loaded
+    assert LASTING not in loaded(printer)
 
 
 def test_kernel_that_registers_do_not_limit_is_not(printer):
     launch_until(lambda: len(printer.is_checked) > 10)
-    assert printer.loaded == [SOON]
+    assert loaded(printer) == [SOON]
 
 
 def test_kernel_goes_on_where_that_fails(printer, few_blocks, monkeypatch, capsys):

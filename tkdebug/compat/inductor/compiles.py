@@ -111,7 +111,7 @@ def _finish(
     from tkdebug.runtime.probes.watched_kernels import WatchedKernels
 
     kernels: dict[Any, CompiledKernel] = {}
-    made = WatchedKernels(kernels).make((), src, device, compilation, True)
+    made = WatchedKernels(kernels).make((), src, device, compilation, None)
     if not isinstance(made, WatchedKernel):
         return made  # type: ignore[return-value]  # a native one
     kernels[()] = made

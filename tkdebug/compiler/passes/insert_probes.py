@@ -77,6 +77,8 @@ class InsertProbes:
         named = {site.bound: None for site in sites if site.bound is not None}
         function.probe_sites = tuple(map(site_text, sites))
         function.probe_bounds = tuple(named)
+        aligned = (name for name in named if name in self.options.aligned_ends)
+        function.probe_aligned_ends = tuple(aligned)
         if sites:
             rewriter.record_change(module.function, "list-sites")
         rewriter.commit()

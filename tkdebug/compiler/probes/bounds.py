@@ -10,6 +10,8 @@ from typing import Final
 # there are more).
 PLACES: Final = 3
 MOST_ELEMENTS: Final = (1 << 31) - 1
+# Where a tensor ends at a multiple of so many bytes, no vector crosses its end: none is longer.
+END_BYTES: Final = 16
 
 
 def elements_behind(address: int, end: int, size_bytes: int) -> int:

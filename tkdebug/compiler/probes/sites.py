@@ -48,6 +48,8 @@ class ProbeOptions:
         timeline: what is kept of when warps were where; a kernel that keeps it has nothing else.
         is_lasting: whether all launches are made by that build, and none waits for it: then more
             may be done for its speed.
+        aligned_ends: parameters whose tensors end at multiples of `bounds.END_BYTES` in every
+            launch of that build. No vector crosses such an end, so checks are shorter.
     """
 
     kinds: frozenset[str] = frozenset(KINDS)
@@ -56,6 +58,7 @@ class ProbeOptions:
     instrumentations: tuple[str, ...] = ()
     timeline: TimelineOptions | None = None
     is_lasting: bool = False
+    aligned_ends: frozenset[str] = frozenset()
 
     @property
     def reads_marks(self) -> bool:

@@ -267,7 +267,8 @@ class JITFunction(FunctionSource, KernelInterface):
             is_watched = KNOBS.timelines or (is_looked_at() and watching(self))
             if KNOBS.check_launches == "none" and not is_watched:
                 return (begun or NativeCompilation(src, device)).finish()
-            return self._watched_kernels.make(key, src, device, begun, is_warmup)
+            launched = None if is_warmup else values
+            return self._watched_kernels.make(key, src, device, begun, launched)
 
         return self._compiles.kernel(key, src, is_warmup, compile)
 

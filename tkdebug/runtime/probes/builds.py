@@ -93,6 +93,13 @@ class Build:
             self._begun = NativeCompilation(self.src, self._device)
         return self._begun
 
+    def for_ends(self, aligned: frozenset[str]) -> Build:
+        """The checked build of the same source for tensors some of which have aligned ends."""
+        if self.src.probes is None or self.src.probes.aligned_ends == aligned:
+            return self
+        probes = replace(self.src.probes, aligned_ends=aligned)
+        return Build(replace(self.src, probes=probes), self._device, is_quiet=True)
+
     def lasting(self, kernel: NativeKernel) -> Build | None:
         """The build of the same source that takes longer to compile, and whose kernel is faster.
 

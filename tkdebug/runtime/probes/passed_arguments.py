@@ -6,11 +6,11 @@ them begins and ends, as it was passed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.probes.bounds import MOST_ELEMENTS, elements_behind
+from tkdebug.compiler.probes.bounds import END_BYTES, MOST_ELEMENTS, elements_behind
 from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.tensor import unwrap
 from tkdebug.runtime.arguments.specialize import is_tensor_like, language_dtype
@@ -85,6 +85,16 @@ class PassedArguments:
         for place, tensor, size_bytes in _tensors(name, plain):
             passed = _tensor_classes()[1].of(tensor, described)
             self._add(place, passed, size_bytes)
+
+    @property
+    def aligned_ends(self) -> frozenset[str]:
+        """The tensors that end at multiples of END_BYTES, as `ProbeOptions` has them."""
+        return frozenset(name for name, (_, end, _) in self._extents.items() if not end % END_BYTES)
+
+    def has_aligned_ends(self, names: Collection[str]) -> bool:
+        """Whether each of these is a tensor that ends so."""
+        extents = self._extents
+        return all(name in extents and not extents[name][1] % END_BYTES for name in names)
 
     def bounds(self, names: Sequence[str], memory: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
         """What the kernel takes of each of these, one after the other, as PLACES has it.

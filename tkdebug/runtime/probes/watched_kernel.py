@@ -11,7 +11,7 @@ bare; a launch that is timed or captured is bare.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,8 @@ class WatchedKernel(CompiledKernel):
         checked: the one that has.
         memory: for checked launches on the kernel's device.
         retire: called with the bare kernel when no more launches are to be looked at.
-        bare_first: whether the bare build is wanted first: nothing is launched, or it is timed.
+        values: of the launch that the checked build is for, one for each parameter; None where the
+            bare build is wanted first, as nothing is launched, or it is timed.
 
     Raises:
         TkError: the kernel does not compile.
@@ -76,7 +77,7 @@ class WatchedKernel(CompiledKernel):
         checked: Build,
         memory: ProbeMemory,
         retire: Callable[[NativeKernel], None],
-        bare_first: bool,
+        values: Sequence[object] | None,
     ) -> None:
         self._bare_build = bare
         self._checked_build: Build | None = checked
@@ -94,17 +95,19 @@ class WatchedKernel(CompiledKernel):
         # Launches that are to have timelines; None where the checked build has none.
         self._timelines_left: int | None = None
         self.submit: Callable[..., Any] = self._submit_bare
-        first = bare.kernel() if bare_first else self._first_builds(checked)
+        first = bare.kernel() if values is None else self._first_builds(checked, values)
         super().__init__(bare.src, first.used_globals)
         # Looked up in the bare kernel.
         del self.function, self.kernel
         self._globals = self.watched
         self._look_at_all()
 
-    def _first_builds(self, checked: Build) -> NativeKernel:
+    def _first_builds(self, checked: Build, values: Sequence[object]) -> NativeKernel:
         """Compile the checked build, and begin the bare one where there is time for it."""
         failure = None
         try:
+            arguments = PassedArguments(checked.src.fn.arg_names, values)
+            checked = self._checked_build = checked.for_ends(arguments.aligned_ends)
             if not checked.begin(_ON_DISK_S):
                 self._bare_build.begin()
         except Exception as error:
@@ -136,6 +139,25 @@ class WatchedKernel(CompiledKernel):
         self._kinds.depends_on_data = depends_on_data(plan.module)
         self._checked = kernel
         return kernel
+
+    def _fitting_kernel(
+        self, kernel: NativeKernel, arguments: PassedArguments
+    ) -> NativeKernel | None:
+        """The checked kernel for tensors that end where these do; None where it does not compile.
+
+        One that expects other ends is compiled again, for any: so there are two at most.
+        """
+        assert self._checked_build is not None
+        probes = self._checked_build.src.probes
+        if probes is None or arguments.has_aligned_ends(probes.aligned_ends):
+            return kernel
+        self._checked_build = self._checked_build.for_ends(frozenset())
+        self._checked = self._lasting_build = None
+        self._before_lasting = _LASTING_AFTER
+        fitting = self._checked_kernel()
+        if fitting is not None and fitting.binary.probes is not None:
+            CHECKED.replaced(fitting.binary.probes)
+        return fitting
 
     def _lasting_kernel(self, kernel: NativeKernel) -> NativeKernel:
         """The checked kernel for many launches, once it is there; until then the one that is."""
@@ -255,8 +277,11 @@ class WatchedKernel(CompiledKernel):
             return None
         failure = None
         try:
-            kernel = self._lasting_kernel(kernel)
             arguments = PassedArguments(self.src.fn.arg_names, values)
+            fitting = self._fitting_kernel(kernel, arguments)
+            if fitting is None:
+                return None
+            kernel = self._lasting_kernel(fitting)
             return CheckedLaunch.prepare(kernel, self._memory, grid, stream, arguments)
         except Exception as error:
             failure = error

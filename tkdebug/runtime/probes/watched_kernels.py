@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ class WatchedKernels:
         src: Specialization,
         device: int,
         begun: NativeCompilation | None,
-        is_warmup: bool,
+        values: Sequence[object] | None,
     ) -> CompiledKernel:
         """The kernel for a launch key, with a checked build unless there are too many.
 
@@ -54,7 +54,7 @@ class WatchedKernels:
             src: what the bare build is compiled for.
             device: index of the device.
             begun: the compile of the bare build, where it was begun.
-            is_warmup: whether nothing is launched.
+            values: of the launch, one for each parameter; None where nothing is launched.
 
         Raises:
             TkError: it does not compile.
@@ -74,7 +74,7 @@ class WatchedKernels:
             Build(replace(src, probes=probes), device, is_quiet=True),
             memory,
             partial(self._retire, key),
-            bare_first=is_warmup or begun is not None or TIMED.get(),
+            None if begun is not None or TIMED.get() else values,
         )
 
     def _may_make(self, probes: ProbeOptions) -> bool:

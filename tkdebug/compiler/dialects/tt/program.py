@@ -114,6 +114,8 @@ class Func(OpView):
     # Of kernels that are checked as they run (`compiler.probes`).
     probe_sites = attribute_def("probe_sites", tuple[str, ...], ())
     probe_bounds = attribute_def("probe_bounds", tuple[str, ...], ())
+    # Which of these end at multiples of 16 bytes.
+    probe_aligned_ends = attribute_def("probe_aligned_ends", tuple[str, ...], ())
     # How each of them is tested, once it is lowered (`compiler.probes.sites.TESTS`).
     probe_tests = attribute_def("probe_tests", tuple[str, ...], ())
     # Of kernels some of whose values are watched (`compiler.probes.watch_sites`).

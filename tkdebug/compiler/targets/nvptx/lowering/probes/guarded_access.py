@@ -120,6 +120,7 @@ def guarded_load(
     )
 
     policy = modifiers.last_operand(text.use)
+    is_merged = vector.is_packed and not ways.has_whole_vectors
     parts = [f"part{word}" for word in range(vector.words)]
 
     def target(group: int) -> str:
@@ -127,6 +128,9 @@ def guarded_load(
 
     def merging(group: int | None, words: Sequence[str], fills: Sequence[str]) -> list[str]:
         there = f"{_listed(words)}, [{ways.place(group)}]{policy}"
+        load = f"@q ld{modifiers.text}{vector.suffix} {there};"
+        if not is_merged:
+            return [*ways.compared_vector(group), load]
         crossing = f"setp.lt.and.u64 some, o, {ways.limit}, b;"
         if ways.by_vectors:
             crossing = "setp.eq.and.u64 some, o, last, b;"
@@ -134,7 +138,7 @@ def guarded_load(
             *ways.compared_vector(group),
             crossing,
             "or.pred q, q, some;",
-            f"@q ld{modifiers.text}{vector.suffix} {there};",
+            load,
         ]
         for name, fill, part in zip(words, fills, parts, strict=True):
             lines += _merged(name, fill, part, vector)
@@ -154,7 +158,7 @@ def guarded_load(
                 name, fill = names[begin + word], sources[begin + word]
                 text.put(ways.unreached(group, word), f"@b mov.b{vector.bits} {name}, {fill};")
             return
-        if vector.is_packed:
+        if vector.is_packed or ways.has_whole_vectors:
             of_group = slice(begin, begin + vector.words)
             text.put(*merging(group, names[of_group], sources[of_group]))
             return
@@ -172,7 +176,7 @@ def guarded_load(
     text.put(*(filled if is_masked else ()))
     before_far = [] if is_masked or ways.is_looped else filled
     looped = None
-    if vector.is_packed:
+    if is_merged:
         text.put(f".reg .b{vector.bits} {', '.join(parts)};")
         before_far += _parts_of_last(ways, parts, vector)
     if ways.is_looped:
@@ -255,7 +259,9 @@ def guarded_store(
     """
     text = InlinePTX(["i32"] * result_words(access))
     ways = TwoWays(ctx, access, text, owner, by_distances=_may_go_by_distances(access, vector))
-    is_gathered = vector.elements > 1 and not ways.by_distances and not ways.is_looped
+    is_gathered = vector.elements > 1 and not (
+        ways.by_distances or ways.is_looped or ways.has_whole_vectors
+    )
     acting = "" if owner is None else text.use(owner)
     names = [
         [text.use(ctx.emit.cast("zext", word, vector.register)) for word in words]
@@ -325,7 +331,7 @@ def _stored_group(
         *acts,
         f"@q {store}{vector.suffix} [at], {listed}{policy};",
     ]
-    if vector.elements == 1:
+    if vector.elements == 1 or ways.has_whole_vectors:
         return whole
     return [
         *whole,
@@ -414,7 +420,7 @@ def guarded_copy(
         # Of a vector that crosses the tensor's end, what is before it.
         if ways.by_vectors:
             lines += ["setp.eq.and.u64 q, o, vlim, b;", "@q mov.b32 n, tail;"]
-        elif access.group > 1:
+        elif access.group > 1 and not ways.has_whole_vectors:
             lines += [f"setp.lt.and.u64 q, o, {ways.limit}, b;", f"sub.s64 l, {ways.size}, o;"]
             lines += ["cvt.u32.u64 tail, l;", f"@q and.b32 n, tail, -{ways.element_bytes};"]
         place = ways.place(group)

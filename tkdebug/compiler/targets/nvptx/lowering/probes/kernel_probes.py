@@ -13,7 +13,7 @@ from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
-from tkdebug.compiler.probes.bounds import PLACES
+from tkdebug.compiler.probes.bounds import END_BYTES, PLACES
 from tkdebug.compiler.probes.live_memory import MEMORY
 from tkdebug.compiler.probes.sites import (
     BOUNDS_KINDS,
@@ -184,6 +184,11 @@ class Probes:
         function = tt.Func(self._function)
         divisors = dict(zip(function.arg_names, function.arg_divisibility or (), strict=False))
         return site.tensor is not None and divisors.get(site.tensor, 1) % size_bytes == 0
+
+    def holds_whole_vectors(self, site: ProbeSite, size_bytes: int) -> bool:
+        """Whether vectors of so many bytes are known to lie in a site's tensor or outside it."""
+        has_end = site.tensor in tt.Func(self._function).probe_aligned_ends
+        return has_end and END_BYTES % size_bytes == 0 and self.begins_at_multiple(site, size_bytes)
 
     def scratch(self, size_bytes: int) -> str:
         """The name of local memory of at least so many bytes, for one piece of inline PTX."""

@@ -99,6 +99,7 @@ class TwoWays:
     Attributes:
         by_distances: whether it does.
         by_vectors: whether it does.
+        has_whole_vectors: whether no vector crosses an end of the tensor.
         is_looped: whether it is.
         whole: i1, the same in all threads: whether all of the tile lies inside; None where that is
             not known, and there is only the second way.
@@ -127,16 +128,21 @@ class TwoWays:
         assert ctx.probes is not None
         self._probes = ctx.probes
         self.is_looped = may_loop and self._is_loop_better()
-        by_distances = by_distances and not self.is_looped
+        vector_bytes = access.group * access.site.element_bytes
+        is_known = access.group > 1 and self._probes.holds_whole_vectors(access.site, vector_bytes)
+        self.has_whole_vectors = is_known
+        by_distances = by_distances and not (self.is_looped or is_known)
         # What is before a thread's first element would be very far behind it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
-        is_short = by_vectors and access.site.is_recomputed and access.group > 1
-        vector_bytes = access.group * access.site.element_bytes
+        is_short = by_vectors and access.site.is_recomputed and access.group > 1 and not is_known
         self.by_vectors = is_short and self._probes.begins_at_multiple(access.site, vector_bytes)
         # Of the tensor: its size, and below which offset an element or a vector may begin.
-        self.size, self.limit = "size", "lim"
+        self.size, self.limit, self.vector_limit = "size", "lim", "vlim"
         self.element_bytes = access.site.element_bytes
-        self.vector_limit = self.limit if access.group == 1 else "vlim"
+        if access.group == 1:
+            self.vector_limit = self.limit
+        elif is_known:
+            self.limit = self.vector_limit = self.size
 
     def _is_loop_better(self) -> bool:
         """Whether the second way may take longer to run, as it is rare, and is shorter so."""
@@ -201,8 +207,10 @@ class TwoWays:
             text.put(f"and.b64 vlim, size, -{vector_bytes};", "cvt.u32.u64 tail, size;")
             text.put(f"and.b32 tail, tail, {vector_bytes - self.element_bytes};")
         elif not self.by_distances:
-            text.put(f"sub.s64 size, {end_of_tensor}, {first};", *self._limited("lim", 1))
-            text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
+            text.put(f"sub.s64 size, {end_of_tensor}, {first};")
+            if not self.has_whole_vectors:
+                text.put(*self._limited("lim", 1))
+                text.put(*(self._limited("vlim", access.group) if access.group > 1 else ()))
         text.put(*before_far)
         if self.is_looped:
             assert looped is not None
@@ -283,19 +291,21 @@ class TwoWays:
         first = len(self._text.results) - count
         return [f"${first + word}" for word in range(count)]
 
-    def noted(self, group: int | None, element: int) -> tuple[str, ...]:
-        """Instructions that note an element of a group where `b` says that it is bad."""
+    def noted(self, group: int | None, *elements: int) -> tuple[str, ...]:
+        """Instructions that note elements of a group where `b` says that they are bad."""
         if self._access.site.is_recomputed:
             # Where one in the middle is bad, so is the first or the last.
-            is_end = element in (0, self._access.group - 1)
-            return (BAD,) if is_end else ()
+            has_end = not {0, self._access.group - 1}.isdisjoint(elements)
+            return (BAD,) if has_end else ()
         assert group is not None
-        place = self._bits.get(self._access.firsts[group] + element)
-        if place is None:
-            return ()
-        number, bit = divmod(place, _WORD_BITS)
-        word = self._words()[number]
-        return (f"@b or.b32 {word}, {word}, {1 << bit};",)
+        bits: dict[int, int] = {}
+        for element in elements:
+            place = self._bits.get(self._access.firsts[group] + element)
+            if place is not None:
+                number, bit = divmod(place, _WORD_BITS)
+                bits[number] = bits.get(number, 0) | 1 << bit
+        words = self._words()
+        return tuple(f"@b or.b32 {words[n]}, {words[n]}, {noted};" for n, noted in bits.items())
 
     def compared_vector(self, group: int | None) -> list[str]:
         """Instructions that compare a group's offset, and note its bad elements.
@@ -306,6 +316,8 @@ class TwoWays:
         compared, size_bytes = self.compared(group, "o", self.vector_limit), self.element_bytes
         if self._access.site.is_recomputed or self._access.group == 1:
             return [compared, *self.noted(group, 0)]
+        if self.has_whole_vectors:
+            return [compared, *self.noted(group, *range(self._access.group))]
         for element in range(self._access.group):
             noted = self.noted(group, element)
             if noted:
