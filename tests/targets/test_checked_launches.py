@@ -30,7 +30,7 @@ from tkdebug.runtime.launch import hooked_launch, native_kernel, native_launch
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.probes import checked_launches, held_arguments
+from tkdebug.runtime.probes import checked_launches, held_arguments, watched_kernel
 from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.launch_kinds import QUIET
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
@@ -430,6 +430,25 @@ def test_hooks_hear_of_checked_and_bare_launches(printer, x):
     assert marked == printer.is_checked
     assert len(set(hashes)) == 2
     assert hashes[1] == hashes[2]
+
+
+@pytest.mark.parametrize("policy", ["none", "first", "all"])
+def test_static_print_prints_once(printer, policy, capsys, monkeypatch):
+    @tkdebug.jit
+    def speak(x_ptr, BLOCK: tl.constexpr):
+        values = tl.load(x_ptr + tl.arange(0, BLOCK))
+        tl.static_print("values", values)
+        tl.store(x_ptr + tl.arange(0, BLOCK), values)
+
+    # The bare build is begun at once, as where the checked one takes long.
+    monkeypatch.setattr(watched_kernel, "_ON_DISK_S", 0.0)
+    with knobs.scope(check_launches=policy):
+        for size in (64, 65, 64):
+            speak[(1,)](torch.zeros(size), BLOCK=64)
+            speak[(1,)](torch.zeros(size), BLOCK=64)
+    expected = {"none": {False}, "first": {True, False}, "all": {True}}
+    assert {*printer.is_checked} == expected[policy]
+    assert capsys.readouterr().out.splitlines() == ["values fp32[constexpr[64]]"]
 
 
 def test_edited_stages_run_as_they_are(printer, x, tmp_path):

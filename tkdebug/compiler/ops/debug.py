@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
@@ -14,6 +15,8 @@ from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import is_runtime, tensor
 
+# Whether `static_print` prints: in one of several compiles of the same source.
+STATIC_PRINTS: ContextVar[bool] = ContextVar("tkdebug_static_prints", default=True)
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         tt.Assert,
@@ -77,7 +80,8 @@ def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
 
 def _emit_static_print(emit: Emitter, *values: object, **keywords: object) -> None:
     """Print at compile time; of a run-time value its type and shape: int32[constexpr[128]]."""
-    print(*map(_shown, values), **keywords)  # type: ignore[call-overload]
+    if STATIC_PRINTS.get():
+        print(*map(_shown, values), **keywords)  # type: ignore[call-overload]
 
 
 def _shown(value: object) -> object:

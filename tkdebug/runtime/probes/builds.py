@@ -5,15 +5,26 @@ from __future__ import annotations
 import threading
 from contextvars import copy_context
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from tkdebug.compiler.ops.debug import STATIC_PRINTS
 from tkdebug.compiler.targets import backend_of
 from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.compile.native_compilation import NativeCompilation, target_for
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 
+if TYPE_CHECKING:
+    from tkdebug.compiler.probes.sites import ProbeOptions
+
 # As many as code generation looks for one more beside (`ptx_stage`).
 _FEW_BLOCKS = 3
+
+
+class StaticPrints:
+    """Whether a build of a source has printed what `static_print` says, as only one does."""
+
+    are_made = False
 
 
 class Build:
@@ -24,6 +35,7 @@ class Build:
         device: index of the device.
         begun: the compile, where it was begun.
         is_quiet: whether hooks do not hear of a failure.
+        prints: those of its source; None of the first build of one.
     """
 
     def __init__(
@@ -32,11 +44,14 @@ class Build:
         device: int,
         begun: NativeCompilation | None = None,
         is_quiet: bool = False,
+        prints: StaticPrints | None = None,
     ) -> None:
         self.src = src
         self._device = device
         self._begun = begun
         self._is_quiet = is_quiet
+        self._prints = prints or StaticPrints()
+        self._prints.are_made |= begun is not None
         self._kernel: NativeKernel | None = None
         self.renew_locks()
         renew_after_forks(self)
@@ -90,15 +105,24 @@ class Build:
 
     def _lowered(self) -> NativeCompilation:
         if self._begun is None:
-            self._begun = NativeCompilation(self.src, self._device)
+            token = STATIC_PRINTS.set(not self._prints.are_made)
+            self._prints.are_made = True
+            try:
+                self._begun = NativeCompilation(self.src, self._device)
+            finally:
+                STATIC_PRINTS.reset(token)
         return self._begun
+
+    def checked(self, probes: ProbeOptions) -> Build:
+        """The build of the same source with these probes; hooks do not hear of its failure."""
+        src = replace(self.src, probes=probes)
+        return Build(src, self._device, is_quiet=True, prints=self._prints)
 
     def for_ends(self, aligned: frozenset[str]) -> Build:
         """The checked build of the same source for tensors some of which have aligned ends."""
         if self.src.probes is None or self.src.probes.aligned_ends == aligned:
             return self
-        probes = replace(self.src.probes, aligned_ends=aligned)
-        return Build(replace(self.src, probes=probes), self._device, is_quiet=True)
+        return self.checked(replace(self.src.probes, aligned_ends=aligned))
 
     def lasting(self, kernel: NativeKernel) -> Build | None:
         """The build of the same source that takes longer to compile, and whose kernel is faster.
@@ -119,5 +143,4 @@ class Build:
         has_room = fitting.limited_by == ("registers",) and 0 < fitting.blocks <= _FEW_BLOCKS
         if self.src.probes is None or not has_room or binary.spill_bytes:
             return None
-        probes = replace(self.src.probes, is_lasting=True)
-        return Build(replace(self.src, probes=probes), self._device, is_quiet=True)
+        return self.checked(replace(self.src.probes, is_lasting=True))

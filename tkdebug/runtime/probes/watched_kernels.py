@@ -66,15 +66,17 @@ class WatchedKernels:
         if probes is not None and not is_edited and self._may_make(probes):
             platform = platform_in_force()
             memory = platform.probe_memory(device) if platform.obstacle() is None else None
-        if memory is None:
+        if probes is None or memory is None:
             return (begun or NativeCompilation(src, device)).finish()
         self._made += 1
+        is_bare_first = values is None or begun is not None or TIMED.get()
+        bare = Build(src, device, begun)
         return WatchedKernel(
-            Build(src, device, begun),
-            Build(replace(src, probes=probes), device, is_quiet=True),
+            bare,
+            bare.checked(probes),
             memory,
             partial(self._retire, key),
-            None if begun is not None or TIMED.get() else values,
+            None if is_bare_first else values,
         )
 
     def _may_make(self, probes: ProbeOptions) -> bool:
