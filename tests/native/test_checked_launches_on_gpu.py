@@ -12,6 +12,7 @@ import tkdebug
 from tkdebug import knobs
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.runtime.probes import checked_launches
 from tkdebug.runtime.probes.checked_launches import CHECKED
 
 pytestmark = pytest.mark.gpu
@@ -34,7 +35,10 @@ def taken(faults):
 
 
 @pytest.fixture(autouse=True)
-def fresh_kernels():
+def fresh_kernels(monkeypatch):
+    # Arguments are looked at again before they are freed, though other tests hold the GPU.
+    monkeypatch.setattr(checked_launches, "LONGEST_MOMENT_S", 5.0)
+    monkeypatch.setattr(checked_launches, "ALL_MOMENTS_S", 20.0)
     for kernel in vars(checked_bugs).values():
         if isinstance(kernel, tkdebug.JITFunction):
             kernel.kernels.clear()
