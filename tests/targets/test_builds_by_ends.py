@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from simulated_checks import CheckedPrinter, in_use
@@ -14,6 +16,7 @@ from tkdebug.findings.launch_counts import AccessTests
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.probes import checked_launches
 from tkdebug.runtime.probes.builds import Build
+from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 ALIGNED, ODD = 64, 65
@@ -96,6 +99,40 @@ def test_address_has_no_end(printer, copy):
     assert passed.aligned_ends == {"x"}
     assert passed.has_aligned_ends({"x"})
     assert not passed.has_aligned_ends({"x", "at"})
+
+
+def test_threads_get_kernels_that_fit_their_tensors(printer, copy):
+    fitting = []
+    submit = CheckedLaunch.launch
+
+    def launch(self, values, passed):
+        fitting.append(self._arguments.has_aligned_ends(self._kernel.src.probes.aligned_ends))
+        submit(self, values, passed)
+
+    def work(size):
+        for _ in range(20):
+            copy(size, size)
+
+    copy(ALIGNED, ALIGNED)
+    threads = [threading.Thread(target=work, args=(size,)) for size in (ALIGNED, ODD) * 3]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckedLaunch, "launch", launch)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert fitting == [True] * 120
+    assert known_ends(printer) == [{"x", "out"}, set()]
+
+
+def test_kernel_that_another_thread_replaced_is_not_taken_for_fitting(printer, copy):
+    copy(ALIGNED, ALIGNED)
+    (watched,) = copy.kernel.kernels.values()
+    stale = watched._checked
+    copy(ODD, ODD)
+    x = torch.zeros(ODD, dtype=torch.int32)
+    passed = PassedArguments(("x", "out"), (x, x))
+    assert watched._fitting_kernel(stale, passed).src.probes.aligned_ends == frozenset()
 
 
 def test_launches_are_bare_where_the_build_for_any_fails(printer, copy, monkeypatch, capsys):

@@ -11,12 +11,14 @@ bare; a launch that is timed or captured is bare.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.probes.access_logs import is_logged
+from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
@@ -95,12 +97,19 @@ class WatchedKernel(CompiledKernel):
         # Launches that are to have timelines; None where the checked build has none.
         self._timelines_left: int | None = None
         self.submit: Callable[..., Any] = self._submit_bare
+        self.renew_locks()
+        renew_after_forks(self)
         first = bare.kernel() if values is None else self._first_builds(checked, values)
         super().__init__(bare.src, first.used_globals)
         # Looked up in the bare kernel.
         del self.function, self.kernel
         self._globals = self.watched
         self._look_at_all()
+
+    def renew_locks(self) -> None:
+        """A forked child compiles by itself what another thread of the parent's was compiling."""
+        # Reentrant, as a hook that gets the compile may launch the kernel.
+        self._fitting = threading.RLock()
 
     def _first_builds(self, checked: Build, values: Sequence[object]) -> NativeKernel:
         """Compile the checked build, and begin the bare one where there is time for it."""
@@ -143,21 +152,31 @@ class WatchedKernel(CompiledKernel):
     def _fitting_kernel(
         self, kernel: NativeKernel, arguments: PassedArguments
     ) -> NativeKernel | None:
-        """The checked kernel for tensors that end where these do; None where it does not compile.
+        """The checked kernel, or where it expects other ends of tensors, one for any ends.
 
-        One that expects other ends is compiled again, for any: so there are two at most.
+        There are two at most. Another thread may have put either in the other's place meanwhile, so
+        a kernel is asked itself what it expects.
+
+        Returns:
+            None where another thread has given checks up meanwhile.
+
+        Raises:
+            TkError: it does not compile.
         """
-        assert self._checked_build is not None
-        probes = self._checked_build.src.probes
-        if probes is None or arguments.has_aligned_ends(probes.aligned_ends):
+        if kernel.src.probes is None or arguments.has_aligned_ends(kernel.src.probes.aligned_ends):
             return kernel
-        self._checked_build = self._checked_build.for_ends(frozenset())
-        self._checked = self._lasting_build = None
-        self._before_lasting = _LASTING_AFTER
-        fitting = self._checked_kernel()
-        if fitting is not None and fitting.binary.probes is not None:
-            CHECKED.replaced(fitting.binary.probes)
-        return fitting
+        with self._fitting:
+            build = self._checked_build
+            if build is None:
+                return None
+            anywhere = build.for_ends(frozenset())
+            if anywhere is not build:
+                self._checked_build, self._lasting_build = anywhere, None
+                self._before_lasting = _LASTING_AFTER
+            self._checked = kernel = anywhere.kernel()
+            if kernel.binary.probes is not None:
+                CHECKED.replaced(kernel.binary.probes)
+        return kernel
 
     def _lasting_kernel(self, kernel: NativeKernel) -> NativeKernel:
         """The checked kernel for many launches, once it is there; until then the one that is."""
@@ -278,11 +297,10 @@ class WatchedKernel(CompiledKernel):
         failure = None
         try:
             arguments = PassedArguments(self.src.fn.arg_names, values)
-            fitting = self._fitting_kernel(kernel, arguments)
+            fitting = self._fitting_kernel(self._lasting_kernel(kernel), arguments)
             if fitting is None:
                 return None
-            kernel = self._lasting_kernel(fitting)
-            return CheckedLaunch.prepare(kernel, self._memory, grid, stream, arguments)
+            return CheckedLaunch.prepare(fitting, self._memory, grid, stream, arguments)
         except Exception as error:
             failure = error
         self._give_up(failure)
