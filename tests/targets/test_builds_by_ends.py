@@ -11,6 +11,7 @@ from simulated_checks import CheckedPrinter, in_use
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import AccessTests
 from tkdebug.runtime.compile.specialization import Specialization
@@ -93,7 +94,14 @@ def test_warm_up_knows_no_end(printer, copy):
     assert known_ends(printer) == [set()]
 
 
-def test_address_has_no_end(printer, copy):
+def test_build_that_tests_no_bounds_knows_no_end(printer, copy):
+    with knobs.scope(ignored_kinds=BOUNDS_KINDS):
+        copy(ALIGNED, ALIGNED)
+        copy(ODD, ODD)
+    assert known_ends(printer) == [set()]
+
+
+def test_address_has_no_end():
     x = torch.zeros(ALIGNED, dtype=torch.int32)
     passed = PassedArguments(("x", "at", "n"), (x, x.data_ptr(), 64))
     assert passed.aligned_ends == {"x"}

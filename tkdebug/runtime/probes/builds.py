@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.ops.debug import STATIC_PRINTS
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS
 from tkdebug.compiler.targets import backend_of
 from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.compile.native_compilation import NativeCompilation, target_for
@@ -119,10 +120,16 @@ class Build:
         return Build(src, self._device, is_quiet=True, prints=self._prints)
 
     def for_ends(self, aligned: frozenset[str]) -> Build:
-        """The checked build of the same source for tensors some of which have aligned ends."""
-        if self.src.probes is None or self.src.probes.aligned_ends == aligned:
+        """The build of the same source for tensors some of which have aligned ends.
+
+        Ends matter only to a build that tests bounds.
+        """
+        probes = self.src.probes
+        if probes is None or probes.aligned_ends == aligned:
             return self
-        return self.checked(replace(self.src.probes, aligned_ends=aligned))
+        if probes.kinds.isdisjoint(BOUNDS_KINDS):
+            return self
+        return self.checked(replace(probes, aligned_ends=aligned))
 
     def lasting(self, kernel: NativeKernel) -> Build | None:
         """The build of the same source that takes longer to compile, and whose kernel is faster.
