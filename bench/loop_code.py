@@ -30,8 +30,8 @@ from pathlib import Path
 
 from sections import replace_section
 
-from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
 from tkdebug.linemap.nvidia.cubin_resources import read_kernels
+from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.sass import kind_of, opcode, width_bits
 
 HERE = Path(__file__).resolve().parent

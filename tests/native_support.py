@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice
-from tkdebug.compiler.targets.nvptx.cubins.disassembly import find_nvdisasm
+from tkdebug.linemap.nvidia.disassembly import find_nvdisasm
 
 
 def _nvjitlink_problem() -> str:

@@ -276,7 +276,8 @@ class KernelCompiled:
     outermost first: what lets a viewer light both sides without the compiler. `passes` are in the
     order in which they ran. A kernel that failed to compile has an `error` and what there was of it
     until then. `op_ids` gives the id of the op printed on a stage's text line. `line_table` makes
-    the data of a native kernel's `linemap.LineTable`; it runs nvdisasm, so it takes its time.
+    the data of a native kernel's `linemap.LineTable`, in some milliseconds: its machine code is
+    read by nvdisasm when the data is (`linemap.line_table_data.from_data`).
     `image` gives a native kernel's object file.
     """
 

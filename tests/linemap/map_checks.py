@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from native_support import places
 
-from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
 from tkdebug.linemap.line_counts import Place
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.local_functions import holding
+from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.sass import Kind, kind_of
 
 WANTED_PERCENT = 95

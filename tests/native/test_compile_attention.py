@@ -17,8 +17,8 @@ import tkdebug
 from tkdebug.compat.finder import InstalledFinder
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
-from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
 from tkdebug.knobs import KNOBS
+from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.sass import opcode
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 

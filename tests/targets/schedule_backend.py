@@ -128,6 +128,11 @@ class ScheduleBackend:
     def is_image(self, name: str, head: bytes) -> bool:
         return name.endswith(".schedule")
 
+    def image_line_table(self, image: bytes, kernel: str) -> Mapping[str, object]:
+        from tkdebug.linemap.line_table_data import to_data
+
+        return to_data(next(one for one in self.image_tables(image) if one.kernel == kernel))
+
     def image_tables(self, image: bytes) -> tuple[LineTable, ...]:
         """A schedule written by hand: `kernel file line text` for each instruction."""
         rows = [row.split(maxsplit=3) for row in image.decode().splitlines()]

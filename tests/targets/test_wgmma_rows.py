@@ -11,12 +11,12 @@ from tkdebug.cli import main
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.compiler.targets.nvptx.cubins.debug_info import with_debug_info
-from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
 from tkdebug.compiler.targets.nvptx.cubins.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.cubins.sections import CubinSections
 from tkdebug.compiler.targets.nvptx.cubins.wgmma_rows import with_wgmma_rows
 from tkdebug.errors import Frame
 from tkdebug.linemap.nvidia.cubins import read_line_info
+from tkdebug.linemap.nvidia.disassembly import disassemble
 from tkdebug.linemap.nvidia.ptx_locations import rewrite_locations
 from tkdebug.linemap.nvidia.sass import opcode
 

@@ -288,9 +288,9 @@ class RecordedPass:
 class RecordedLineTable:
     """The line table of a kernel that was compiled natively: from source lines to machine code.
 
-    It is written a moment after the kernel's row, since it takes nvdisasm. Read it with
-    `tkdebug.linemap.line_table_data.from_data(session.line_table(hash))`; the JSON is described in
-    json.md. One that could not be made, or has more than 16 MiB, says so under `absent`.
+    Read it with `tkdebug.linemap.line_table_data.from_data(session.line_table(hash))`, which reads
+    the machine code by nvdisasm, half a second for a kernel; the JSON is described in json.md. One
+    that could not be made, or has more than 16 MiB, says so under `absent`.
 
     Attributes:
         data: a `hash` of blobs.

@@ -270,7 +270,7 @@ class Session:
     def line_table(self, kernel_hash: str) -> object | None:
         """Data of a native kernel's line table, for `linemap.line_table_data.from_data`.
 
-        None for interpreted kernels, and in the first moments after the kernel was compiled.
+        None for interpreted kernels.
         """
         text = self._text("line_tables", "data", "WHERE kernel_hash = ?", kernel_hash)
         if text is None:

@@ -1,13 +1,15 @@
 """A line table as JSON-like data, as sessions and reports hold it, and back.
 
 What is read may be of anybody's making: every value is checked, and whatever is wrong is one
-`LineTableError`. Chains and files are stored once each.
+`LineTableError`. Chains and files are stored once each. Machine code that was not read when a
+session was recorded is data of schema 2, and is read by `from_data`.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable, LineTableError
@@ -15,7 +17,11 @@ from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.op_place import Frames, OpPlace
 from tkdebug.linemap.resources import Occupancy, Resources
 
+if TYPE_CHECKING:
+    from tkdebug.linemap.nvidia.unread_code import UnreadCode
+
 SCHEMA = 1
+UNREAD_SCHEMA = 2
 _MAX_ROWS = 2_000_000
 _T = TypeVar("_T")
 Data = dict[str, object]
@@ -61,23 +67,53 @@ def to_data(table: LineTable) -> Data:
     }
 
 
+def unread_data(code: UnreadCode) -> Data:
+    """Machine code that is not read yet, with what is known of it."""
+    return {
+        **to_data(code.table),
+        "schema": UNREAD_SCHEMA,
+        "cubin": base64.b64encode(code.cubin).decode(),
+        "op_of_line": [list(item) for item in code.op_of_line.items()],
+        "entry": [[frame.file, frame.line, frame.function] for frame in code.entry],
+    }
+
+
 def absent(reason: str) -> Data:
     """Data that stands for a table that could not be made; reading it raises with `reason`."""
     return {"schema": SCHEMA, "absent": reason}
 
 
 def from_data(data: object) -> LineTable:
-    """The table that `data` holds.
+    """The table that `data` holds; machine code that was not read yet is read now.
 
     Raises:
-        LineTableError: it is no table, of a newer schema, or stands for one that is absent.
+        LineTableError: it is no table, of a newer schema, stands for one that is absent, or its
+            machine code cannot be read.
     """
     try:
-        return _table(_mapping(data))
+        fields = _mapping(data)
+        table = _table(fields)
+        return _read(table, fields) if "cubin" in fields else table
     except LineTableError:
         raise
     except (ValueError, IndexError, KeyError, RecursionError) as error:
         raise LineTableError(f"line table is damaged ({error}); record the run again") from None
+
+
+def _read(table: LineTable, fields: Mapping[str, object]) -> LineTable:
+    # With pyelftools, which only tables of unread code need.
+    from tkdebug.linemap.nvidia.cubins import CubinError
+    from tkdebug.linemap.nvidia.unread_code import UnreadCode, read_code
+
+    rows = (_exactly(row, 2) for row in _rows(fields["op_of_line"]))
+    op_of_line = {_integer(line): _optional(op, _integer) for line, op in rows}
+    chain = (_exactly(row, 3) for row in _rows(fields["entry"]))
+    entry = tuple(Frame(_text(file), _integer(line), _text(name)) for file, line, name in chain)
+    cubin = base64.b64decode(_text(fields["cubin"]), validate=True)
+    try:
+        return read_code(UnreadCode(table, cubin, op_of_line, entry))
+    except CubinError as error:
+        raise LineTableError(f"kernel {table.kernel}: {error}") from None
 
 
 class _Chains:
@@ -122,8 +158,10 @@ def _resources_data(resources: Resources) -> Data:
 
 def _table(data: Mapping[str, object]) -> LineTable:
     schema = _integer(data["schema"])
-    if schema > SCHEMA:
-        raise LineTableError(f"line table has schema {schema}, this tkdebug reads up to {SCHEMA}")
+    if schema > UNREAD_SCHEMA:
+        raise LineTableError(
+            f"line table has schema {schema}, this tkdebug reads up to {UNREAD_SCHEMA}"
+        )
     if "absent" in data:
         raise LineTableError(_text(data["absent"]))
     files = [_text(file) for file in _rows(data["files"])]

@@ -234,15 +234,11 @@ def _source_of(fn: Any) -> tuple[str, int, str]:
 
 
 def _line_table(name: str, cubin: bytes) -> Mapping[str, object]:
-    """From lines to SASS, by the cubin's own table."""
-    # Reading tables takes nvdisasm, which only who asks waits for.
+    """From lines to SASS, by the cubin's own table, as data whose machine code is not read yet."""
     from tkdebug.compiler.targets.registered_backends import default_backend
-    from tkdebug.linemap.line_table_data import absent, to_data
+    from tkdebug.linemap.line_table_data import absent
 
     try:
-        tables = {table.kernel: table for table in default_backend().image_tables(cubin)}
+        return default_backend().image_line_table(cubin, name)
     except TkError as error:
         return absent(f"kernel {name}: {error}")
-    if name not in tables:
-        return absent(f"kernel {name}: its cubin has no code of that name")
-    return to_data(tables[name])

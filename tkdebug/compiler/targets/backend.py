@@ -246,6 +246,14 @@ class Backend(Protocol):
         """
         ...
 
+    def image_line_table(self, image: bytes, kernel: str) -> Mapping[str, object]:
+        """Data of the line table of one function of an image, for `line_table_data.from_data`.
+
+        Raises:
+            TkError: no such image, or a damaged one.
+        """
+        ...
+
     def find(self, asked: object) -> Target | None:
         """The target that a name, a number or a capability stands for; None for none of its."""
         ...

@@ -109,11 +109,6 @@ class EventSink:
         if self.process is not None:
             self.process.close()
 
-    def before_fork(self) -> None:
-        """End threads."""
-        if self.process is not None:
-            self.process.before_fork()
-
     def after_fork_in_child(self) -> None:
         """The process is the parent's."""
         self._moving = threading.RLock()
@@ -137,6 +132,4 @@ def _follow_forks(sink: EventSink) -> None:
 
         return hook
 
-    os.register_at_fork(
-        before=call(EventSink.before_fork), after_in_child=call(EventSink.after_fork_in_child)
-    )
+    os.register_at_fork(after_in_child=call(EventSink.after_fork_in_child))

@@ -29,7 +29,6 @@ from tkdebug.instrument.recording_process.channel import (
     channel_pair,
 )
 from tkdebug.instrument.recording_process.encoding import EventEncoder, encoded_options
-from tkdebug.instrument.recording_process.line_tables import LineTables
 from tkdebug.instrument.recording_process.packing import MAX_KEPT
 from tkdebug.instrument.recording_process.ring import RingWriter
 from tkdebug.instrument.session_file.queued_events import (
@@ -38,7 +37,7 @@ from tkdebug.instrument.session_file.queued_events import (
     MadeLineTable,
     Stamped,
 )
-from tkdebug.instrument.session_file.store import process_rank
+from tkdebug.instrument.session_file.store import line_table_text, process_rank
 from tkdebug.running_faults import CheckedKernel, SharedTables
 from tkdebug.terminal_text import tell
 
@@ -92,7 +91,6 @@ class RecordingProcess:
         try:
             self.ring = RingWriter(self._is_read)
             self._encoder = EventEncoder(os.getpid(), process_rank())
-            self._line_tables = LineTables(self._send_line_table)
             with theirs, their_descriptors:
                 self._start(theirs.fileno(), their_descriptors.fileno())
             self.ring.close_descriptor()
@@ -147,11 +145,14 @@ class RecordingProcess:
         if isinstance(event, LaunchStarted):
             self._put_started(event)
             return
-        if isinstance(event, Stamped) and isinstance(event.event, KernelCompiled):
-            self._line_tables.add(event.event)
         encoded = self._encoder.encoded(event)
-        if encoded is not None:
-            self.send("event", encoded)
+        if encoded is None:
+            return
+        self.send("event", encoded)
+        kernel = event.event if isinstance(event, Stamped) else None
+        if isinstance(kernel, KernelCompiled) and kernel.line_table is not None:
+            # It is made of what only this process has.
+            self.send("event", MadeLineTable(kernel.hash, line_table_text(kernel.line_table)))
 
     def _put_started(self, event: LaunchStarted) -> None:
         """Launches of which each is an event: interpreted ones, and those no slot can hold."""
@@ -201,9 +202,6 @@ class RecordingProcess:
         kind, *rest = message
         self.send(kind, number, *rest)
 
-    def _send_line_table(self, kernel_hash: str, text: str) -> None:
-        self.send("event", MadeLineTable(kernel_hash, text))
-
     def flush(self, timeout_s: float = 60.0) -> None:
         """Wait until all events so far are in the file."""
         if self.error is not None or self._is_done:
@@ -218,7 +216,6 @@ class RecordingProcess:
         with self._closing:
             if self._is_done or self.error is not None:
                 return
-            self._line_tables.stop()
             self.send("end")
             if not self._await(lambda: self._is_done, DRAIN_S):
                 tell(
@@ -236,10 +233,6 @@ class RecordingProcess:
     def _close(self) -> None:
         self._channel.close()
         self._descriptors.close()
-
-    def before_fork(self) -> None:
-        """End threads."""
-        self._line_tables.stop()
 
     def take_answers(self) -> set[int]:
         """See to what the process asks; the result is the devices that ran something.

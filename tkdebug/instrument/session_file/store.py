@@ -119,7 +119,6 @@ class SessionStore:
         self._created = {storage_of(kind).table for kind in TABLES}
         self._output_chars = 0
         self._revision = 0
-        self._line_tables: list[tuple[str, Callable[[], Mapping[str, object]]]] = []
 
     def write(self, events: Sequence[Event]) -> None:
         """Commit `events` as one transaction."""
@@ -148,7 +147,7 @@ class SessionStore:
                 self._write_records(records)
             self._write_rows(_of_type(by_type, EncodedRow))
             for made in _of_type(by_type, MadeLineTable):
-                self._replace(RecordedLineTable(made.kernel_hash, self._store_blob(made.text)))
+                self._write_line_table(made.kernel_hash, made.text)
             self._write_end(_of_type(by_type, RunEnded))
             execute("UPDATE clock SET revision = ?", (self._revision,))
 
@@ -157,13 +156,8 @@ class SessionStore:
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
-        """Move all into the main file, if readers allow, and close the connection.
-
-        Line tables that are not made yet are made now.
-        """
+        """Move all into the main file, if readers allow, and close the connection."""
         try:
-            while self.write_line_table():
-                pass
             # A reader may be the last to close, and a reader moves nothing: so not left to SQLite.
             self._connection.execute("PRAGMA busy_timeout = 1000")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -281,7 +275,7 @@ class SessionStore:
             if added.rowcount:
                 self._write_artifacts(kernel)
                 if kernel.line_table is not None:
-                    self._line_tables.append((kernel.hash, kernel.line_table))
+                    self._write_line_table(kernel.hash, line_table_text(kernel.line_table))
 
     def _recorded_kernel(self, kernel: KernelCompiled) -> RecordedKernel:
         return RecordedKernel(
@@ -301,18 +295,8 @@ class SessionStore:
             error=kernel.error,
         )
 
-    def write_line_table(self) -> bool:
-        """Make and store the line table of one kernel; False when there is none left to make.
-
-        Outside of batches and their transactions, since it runs nvdisasm.
-        """
-        if not self._line_tables:
-            return False
-        kernel_hash, make = self._line_tables.pop(0)
-        text = line_table_text(make)
-        with self._transaction():
-            self._replace(RecordedLineTable(kernel_hash, self._store_blob(text)))
-        return True
+    def _write_line_table(self, kernel_hash: str, text: str) -> None:
+        self._replace(RecordedLineTable(kernel_hash, self._store_blob(text)))
 
     def _write_artifacts(self, kernel: KernelCompiled) -> None:
         for stage, text in kernel.artifacts.items():

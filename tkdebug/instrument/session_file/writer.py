@@ -187,8 +187,6 @@ class SessionWriter:
                 event.set()
             if stop:
                 return
-            if store is not None and self.error is None:
-                self._make_line_tables(store)
 
     def _next_rows(self, checkpoint_due_s: float | None) -> list[Event | threading.Event | _Stop]:
         try:
@@ -237,16 +235,6 @@ class SessionWriter:
             with contextlib.suppress(sqlite3.Error):
                 store.close()
         return checkpoint_due_s
-
-    def _make_line_tables(self, store: SessionStore) -> None:
-        # Rows go first: while one table is made they wait, at most.
-        try:
-            while self._queue.empty() and store.write_line_table():
-                pass
-        except Exception as error:
-            self._fail(error)
-            with contextlib.suppress(sqlite3.Error):
-                store.close()
 
     def _fail(self, error: Exception) -> None:
         self.error = str(error) or type(error).__name__

@@ -186,7 +186,7 @@ def _instruction(place: Place | None) -> str:
     at = f"SASS {place.function}+{place.offset:#x}"
     if len(place.image) > _MOST_DISASSEMBLED_BYTES:
         return f" ({at})"
-    from tkdebug.compiler.targets.nvptx.cubins.disassembly import DisassemblyError, disassemble
+    from tkdebug.linemap.nvidia.disassembly import DisassemblyError, disassemble
     from tkdebug.linemap.nvidia.sass import parse_sass
 
     try:

@@ -63,6 +63,13 @@ class NvptxBackend:
 
         return cubin_tables(image)
 
+    def image_line_table(self, image: bytes, kernel: str) -> Mapping[str, object]:
+        """Data of the line table of one function of a cubin, whose code is not read yet."""
+        from tkdebug.compiler.targets.nvptx.cubins.line_tables import unread_cubin
+        from tkdebug.linemap.line_table_data import unread_data
+
+        return unread_data(unread_cubin(image, kernel))
+
     def find(self, asked: object) -> Target | None:
         """The target of a compute capability, `(9, 0)` or 90, or a name, `sm_90a` or `sm90`."""
         return architectures.find(asked)

@@ -81,6 +81,6 @@ class Binary:
         Raises:
             TkError: nvdisasm is not installed.
         """
-        from tkdebug.compiler.targets.nvptx.cubins.disassembly import disassemble
+        from tkdebug.linemap.nvidia.disassembly import disassemble
 
         return disassemble(self.cubin)

@@ -103,10 +103,11 @@ class CompiledModule:
         return {"ptx": lines}
 
     def line_table(self, tile_ops: Mapping[int, OpPlace]) -> Mapping[str, object]:
-        """From source lines to SASS, as data."""
-        from tkdebug.compiler.targets.nvptx.cubins.line_tables import line_table_data
+        """From source lines to SASS, as data whose machine code is not read yet."""
+        from tkdebug.compiler.targets.nvptx.cubins.line_tables import unread_code
+        from tkdebug.linemap.line_table_data import unread_data
 
-        return line_table_data(self, self.target, tile_ops)
+        return unread_data(unread_code(self, self.target, tile_ops))
 
 
 @dataclass(frozen=True, slots=True)

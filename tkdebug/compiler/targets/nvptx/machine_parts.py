@@ -42,7 +42,7 @@ def _ptxas() -> MachinePart:
 
 
 def _nvdisasm() -> MachinePart:
-    from tkdebug.compiler.targets.nvptx.cubins.disassembly import find_nvdisasm
+    from tkdebug.linemap.nvidia.disassembly import find_nvdisasm
 
     found = find_nvdisasm()
     if found is not None:

@@ -7,13 +7,12 @@ needs and no more: parsing and linking the whole of it would cost 50 to 300 ms a
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.linemap.nvidia.packages import nvidia_folders, package_folders
 
 if TYPE_CHECKING:
     from llvmlite import binding as llvm
@@ -36,21 +35,6 @@ def _places() -> Iterator[Path]:
     for triton in package_folders("triton"):
         yield triton / "backends" / "nvidia" / "lib" / FILE_NAME
     yield Path("/usr/local/cuda/nvvm/libdevice") / FILE_NAME
-
-
-def nvidia_folders() -> Iterator[Path]:
-    """Folders of NVIDIA's PyPI packages: `nvidia/cu13` (CUDA 13) and `nvidia` itself (CUDA 12)."""
-    for folder in package_folders("nvidia"):
-        yield from sorted(folder.glob("cu[0-9]*"), reverse=True)
-        yield folder
-
-
-def package_folders(name: str) -> Iterator[Path]:
-    """Where the package `name` is installed, if it is."""
-    # Looked up, not imported: importing Triton is slow, and `triton` may be tkdebug's own.
-    spec = PathFinder.find_spec(name, sys.path)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        yield Path(folder)
 
 
 class Libdevice:

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tkdebug.compiler.targets.nvptx.codegen.libdevice import nvidia_folders, package_folders
 from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
+from tkdebug.linemap.nvidia.packages import nvidia_folders, package_folders
 
 # The release that takes PTX 8.7, which most targets' kernels are written in.
 _OLDEST_RELEASE = (12, 8)

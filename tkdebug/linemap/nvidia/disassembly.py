@@ -1,0 +1,102 @@
+"""SASS text of a cubin, by NVIDIA's nvdisasm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from tkdebug.errors import TkError
+from tkdebug.linemap.nvidia.packages import nvidia_folders
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+_TIMEOUT_S = 120
+_MOST_BYTES = 256 << 20
+
+
+class DisassemblyError(TkError):
+    """No nvdisasm here, or it refuses the cubin."""
+
+
+def find_nvdisasm() -> Path | None:
+    """The nvdisasm of the nvidia-cuda-nvdisasm package, of CUDA_HOME, or on PATH."""
+    places = [folder / "bin" / "nvdisasm" for folder in nvidia_folders()]
+    places += [folder / "cuda_nvdisasm" / "bin" / "nvdisasm" for folder in nvidia_folders()]
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            places.append(Path(os.environ[variable]) / "bin" / "nvdisasm")
+    on_path = shutil.which("nvdisasm")
+    if on_path:
+        places.append(Path(on_path))
+    return next((place for place in places if os.access(place, os.X_OK)), None)
+
+
+def disassemble(cubin: bytes, options: Sequence[str] = ("-c",)) -> str:
+    """SASS text of `cubin`; that of the latest cubins is kept.
+
+    Args:
+        cubin: ELF image, which may be anybody's.
+        options: nvdisasm's; `-c` for code only, `-g`, `-gi`, `-gp` for line comments.
+
+    Raises:
+        DisassemblyError: there is no nvdisasm, or it fails.
+    """
+    return _disassembled(cubin, tuple(options))
+
+
+@lru_cache(maxsize=16)
+def _disassembled(cubin: bytes, options: tuple[str, ...]) -> str:
+    nvdisasm = find_nvdisasm()
+    if nvdisasm is None:
+        raise DisassemblyError(
+            "SASS needs nvdisasm, found in no package, CUDA_HOME or PATH; "
+            "pip install nvidia-cuda-nvdisasm"
+        )
+    with tempfile.TemporaryDirectory(prefix="tkdebug-") as name:
+        folder = Path(name)
+        (folder / "kernel.cubin").write_bytes(cubin)
+        try:
+            status, text, said = _run([str(nvdisasm), *options, "kernel.cubin"], folder)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DisassemblyError(f"nvdisasm: {error}") from None
+    if status:
+        lines = (said or text).strip().splitlines()
+        lines = [line for line in lines if "warning" not in line] or lines
+        raise DisassemblyError(
+            f"nvdisasm refuses the cubin ({len(cubin)} bytes): {lines[0] if lines else 'no reason'}"
+        )
+    return text
+
+
+def _run(command: Sequence[str], folder: Path) -> tuple[int, str, str]:
+    """Run a command in a folder: its status, and what it printed, at most `_MOST_BYTES` of either.
+
+    Raises:
+        OSError: it cannot be started.
+        TimeoutExpired: it took too long.
+    """
+    text, said = folder / "text", folder / "errors"
+    with text.open("wb") as out, said.open("wb") as errors:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=errors
+        )
+        if hasattr(resource, "prlimit"):
+            # A cubin made to that end could fill the disk.
+            with contextlib.suppress(OSError):  # it has ended
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
+        try:
+            status = process.wait(_TIMEOUT_S)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    return status, text.read_text(errors="replace"), said.read_text(errors="replace")
