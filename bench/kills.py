@@ -33,8 +33,7 @@ from packed_launches import TENSOR, Kernel, note, start
 recorder, kernel, tensor = start(sys.argv[1]), Kernel(), TENSOR
 if sys.argv[3] == "torch":
     import torch
-    from tkdebug.runtime.launch_notes.machine_notes import machine_note
-    kernel, tensor = Kernel(machine_note=machine_note), torch.zeros(4, 8)
+    tensor = torch.zeros(4, 8)
 tell = lambda number: os.write(1, struct.pack("q", number))
 tell(recorder._sink.process.number)
 for n in range(int(sys.argv[2])):

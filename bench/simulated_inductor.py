@@ -3,7 +3,7 @@
 A kernel of four tensors and two ints: what Inductor's generated code calls, `CachingAutotuner.run`,
 and what that calls in turn. Least times of rounds that take turns. Needs no GPU.
 
-    python bench/simulated_inductor.py [--rounds 150] [--launches 1000] [--text]
+    python bench/simulated_inductor.py [--rounds 150] [--launches 1000]
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import compat
-from tkdebug.compat.inductor.direct_runs import direct_text, run_directly, settled
-from tkdebug.compat.replacements import Replacements
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
 from tkdebug.runtime.cuda.packing import kernel_slots
@@ -102,13 +100,10 @@ def autotuner_of(kernel: Any) -> Any:
     return autotuner
 
 
-def ways() -> tuple[dict[str, Callable[[], object]], Any]:
-    """What is measured, and the autotuner."""
+def ways() -> dict[str, Callable[[], object]]:
+    """What is measured, by name."""
     import torch
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    unsettled = CachingAutotuner.run
-    run_directly(Replacements())
     driver, engine = silent_driver()
     kernel = loaded_kernel(driver)
     autotuner = autotuner_of(kernel)
@@ -122,11 +117,9 @@ def ways() -> tuple[dict[str, Callable[[], object]], Any]:
         "the driver's function": lambda: driver(p, q, r, None),
         "submit": lambda: kernel.submit(4, 1, 1, 0, p, q, r, s, N, K),
         "Inductor's launcher": lambda: launcher(a, b, c, d, N, K, stream=0),
-        "run, not settled": lambda: unsettled(autotuner, a, b, c, d, N, K, stream=0),
+        "CachingAutotuner.run": lambda: autotuner.run(a, b, c, d, N, K, stream=0),
     }
-    autotuner.run(a, b, c, d, N, K, stream=0)
-    found["run, settled"] = lambda: autotuner.run(a, b, c, d, N, K, stream=0)
-    return found, autotuner
+    return found
 
 
 def main() -> None:
@@ -134,12 +127,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--launches", type=int, default=1000)
-    parser.add_argument("--text", action="store_true", help="print the settled run's source")
     arguments = parser.parse_args()
     with compat.install("native"):
         import torch
 
-        found, autotuner = ways()
+        found = ways()
         times: dict[str, list[float]] = {name: [] for name in found}
         for _ in range(arguments.rounds):
             for name, launch in found.items():
@@ -147,12 +139,9 @@ def main() -> None:
                 for _ in range(arguments.launches):
                     launch()
                 times[name].append((time.perf_counter() - start) / arguments.launches)
-        parts = settled(autotuner)
     print(f"torch {torch.__version__}")
     for name, taken in times.items():
         print(f"{name:>22}: {min(taken) * 1e6:5.2f} us")
-    if arguments.text and parts is not None:
-        print(direct_text(parts))
 
 
 if __name__ == "__main__":

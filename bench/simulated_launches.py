@@ -10,7 +10,6 @@ Everything else of a native launch is there: binding, the key, packing the argum
 from __future__ import annotations
 
 import argparse
-import struct
 import sys
 import tempfile
 import time
@@ -36,7 +35,7 @@ from tkdebug.instrument import add_hook  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.recording.gpu_recording import GpuRecording  # noqa: E402
 from tkdebug.instrument.recording_process.packing import LaunchPacker  # noqa: E402
-from tkdebug.instrument.recording_process.ring import PLACES, RingWriter  # noqa: E402
+from tkdebug.instrument.recording_process.ring import RingWriter  # noqa: E402
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit  # noqa: E402
 from tkdebug.runtime.cuda.packing import kernel_slots  # noqa: E402
 from tkdebug.runtime.device.platform import LaunchableKernel, platform  # noqa: E402
@@ -128,9 +127,7 @@ def _packed(folder: Path) -> Iterator[None]:
 def _noted(folder: Path) -> Iterator[None]:
     """Packed into memory that nobody reads and that is written over."""
     ring = RingWriter(lambda: True)
-    ring.limit = sys.maxsize
-    # Machine code looks for itself how far the reader is.
-    struct.pack_into("=q", ring.memory, PLACES.read_at, sys.maxsize // 2)
+    ring._limit = sys.maxsize  # noqa: SLF001
     ring.touch()
     watcher: Any = object()
     packer = LaunchPacker(

@@ -12,7 +12,6 @@ import torch
 import tkdebug.language as tl
 from tkdebug import compat
 from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, CodePool, Wanted, wanted_for
-from tkdebug.compat.inductor.direct_runs import LauncherParts, direct_run, settled
 from tkdebug.compat.inductor.native import _lines_of
 from tkdebug.compat.replacements import Replacements
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
@@ -22,8 +21,9 @@ from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.jit.function import jit
-from tkdebug.runtime.launch import positional_run
+from tkdebug.runtime.launch import native_kernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight
+from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 
 @jit
@@ -79,85 +79,46 @@ def test_hooks_hear_of_a_launch_by_position(kernel):
     assert len(kernel.submitted) == 1
 
 
-def settled_run(kernel, run=None):
-    """A run of `scaled` on programs of 64, as Inductor's launchers compute them."""
-    grid = ("half = n // 2",), "-(half // -32)", "1", "1"
-    arguments = ("X", "OUT", "n", "unused", "64")
-    parts = LauncherParts(kernel, grid, ("X", "OUT", "n", "unused"), arguments, {})
-    return direct_run(parts, run)
-
-
-def test_settled_run_submits_as_a_launch_by_position_does(kernel):
-    x, out = torch.ones(8), torch.nn.Parameter(torch.ones(8))
-    run = settled_run(kernel)
-    run(x, out, 130, None, stream=7)
-    run(x, out, 0, None, stream=7)
-    launch(kernel, x, out, 130, None, 64, grid=(3, 1, 1))
-    first, by_position = kernel.submitted
-    assert first == by_position == (3, 1, 1, 7, x.data_ptr(), out.data_ptr(), 130, None)
-
-
-def test_settled_run_takes_addresses(kernel):
-    settled_run(kernel)(4096, torch.ones(8), 64, None, stream=7)
+def test_launch_by_position_takes_addresses(kernel):
+    launch(kernel, 4096, torch.ones(8), 64, None, 64)
     assert [passed[4] for passed in kernel.submitted] == [4096]
 
 
-def test_hooks_hear_of_a_settled_run(kernel):
-    seen = []
-    run = settled_run(kernel)
-    hook = Hook(enter=lambda of, record: seen.append((record.grid, record.values[2:])))
-    HOOKS.add(hook)
-    try:
-        run(torch.ones(8), torch.ones(8), 64, None, stream=7)
-    finally:
-        HOOKS.remove(hook)
-    run(torch.ones(8), torch.ones(8), 64, None, stream=7)
-    assert seen == [((1, 1, 1), (64, None, 64))]
-    assert len(kernel.submitted) == 2
-
-
-def test_settled_run_that_is_packed_is_kept_with_its_caller(kernel, monkeypatch):
+def test_launch_by_position_that_is_packed_is_kept_with_its_caller(kernel, monkeypatch):
     flights, noted = InFlight(), []
     flights.watched = True
-    monkeypatch.setattr(positional_run, "IN_FLIGHT", flights)
+    monkeypatch.setattr(native_kernel, "IN_FLIGHT", flights)
     hook = Hook(enter=lambda of, record: None)
     HOOKS.add(hook)
     note = {kernel: lambda *launch: noted.append(launch[1:5])}
     HOOKS.pack_natively(hook, SimpleNamespace(notes=note, time_of=lambda launch: None))
     x = torch.ones(8)
     try:
-        settled_run(kernel)(x, x, 64, None, stream=7)
+        launch(kernel, x, x, 64, None, 64, grid=(1, 1, 1))
     finally:
         HOOKS.remove(hook)
     (flight,) = flights.latest
     assert noted == [(1, 1, 1, 7)]
     assert flight.values == (x.data_ptr(), x.data_ptr(), 64, None)
-    assert flight.caller.function == "test_settled_run_that_is_packed_is_kept_with_its_caller"
+    assert flight.caller.function == "launch"
 
 
-def test_settled_run_leaves_to_torch_what_is_torchs(kernel, monkeypatch):
-    torchs = []
-    run = settled_run(kernel, lambda *arguments, **keywords: torchs.append(keywords))
-    values = torch.ones(8), torch.ones(8), 64, None
-    run(*values, stream=7, benchmark_run=True)
-    monkeypatch.setattr(torch.autograd.profiler, "_is_profiler_enabled", True)
-    run(*values, stream=7)
-    assert torchs == [{"stream": 7, "benchmark_run": True}, {"stream": 7}]
-    assert kernel.submitted == []
+def test_launch_by_position_is_made_by_what_is_looked_at(kernel):
+    class Looked(WatchedKernel):
+        def __init__(self):
+            self.watched, self.seen = ((lambda name: is_new, None, False),), []
 
+        def launch_seen(self, *launched):
+            self.seen.append(launched)
 
-def test_autotuner_settles_on_one_launcher_that_nothing_looks_at(kernel):
-    launcher = SimpleNamespace(tkdebug_parts=SimpleNamespace(kernel=kernel), store_cubin=False)
-    assert settled(SimpleNamespace(launchers=[launcher])) is launcher.tkdebug_parts
-    assert settled(SimpleNamespace(launchers=[launcher, launcher])) is None
-    assert settled(SimpleNamespace(launchers=[launcher], dump_launch_params=True)) is None
-    assert settled(SimpleNamespace(launchers=[launcher], _cached_launcher=None)) is None
-    assert settled(SimpleNamespace(launchers=[launcher], _cached_launcher=launcher)) is not None
-    checked = {(): "a kernel whose launches are checked"}
-    kernel.run_through(checked)
-    assert settled(SimpleNamespace(launchers=[launcher])) is None
-    checked[()] = kernel
-    assert settled(SimpleNamespace(launchers=[launcher])) is not None
+    is_new, looked, x = True, Looked(), torch.ones(8)
+    kernel.run_through({(): looked})
+    launch(kernel, x, x, 64, None, 64)
+    is_new = False
+    launch(kernel, x, x, 64, None, 64)
+    passed = (x.data_ptr(), x.data_ptr(), 64, None)
+    assert looked.seen == [((2, 1, 1), 7, (x, x, 64, None, 64), passed)]
+    assert kernel.submitted == [(2, 1, 1, 7, *passed)]
 
 
 class Autotuner:

@@ -15,10 +15,7 @@ class Kernel:
 
     parameter_kinds = ("tensor", "int", "float", "fixed")
 
-    def __init__(
-        self, name="packed", known_tensors=lambda tensors: None, machine_note=lambda parts: None
-    ):
-        self.known_tensors, self.machine_note = known_tensors, machine_note
+    def __init__(self, name="packed"):
         self.launch_record = launch_type(
             name, "native", {"num_warps": 4}, f"hash of {name}", describe
         )

@@ -20,9 +20,13 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.recording_process import client
-from tkdebug.instrument.recording_process.note_text import UNLIKE
 from tkdebug.instrument.recording_process.received import Received
-from tkdebug.instrument.recording_process.ring import SLOTS, RingReader, RingWriter
+from tkdebug.instrument.recording_process.ring import (
+    SLOTS,
+    RingReader,
+    RingWriter,
+    launch_format,
+)
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.store import SessionStore
 from tkdebug.knobs import KNOBS
@@ -76,32 +80,6 @@ def test_packed_launches_differ_in_scalars_and_shapes(path):
     assert found == [("1", (8, 1)), ("1", (16, 1)), ("2", (8, 1)), ("2", (16, 1))]
 
 
-def recognised(shapes):
-    """What tells tensors by their shape; it notes of which it was made."""
-
-    def known_tensors(tensors):
-        (shape,) = {tensor.shape for tensor in tensors}
-        shapes.append(shape)
-        return lambda tensor: tensor.shape == shape
-
-    return known_tensors
-
-
-def test_tensors_that_are_recognised_are_not_looked_at(path):
-    looked, shapes = [], []
-    strides = lambda: looked.append(1) or (1,)  # noqa: E731
-    kernel = Kernel(known_tensors=recognised(shapes))
-    recorder = start(path)
-    for size in (3,) * 50 + (4,) + (3,) * 5 + (5,) * UNLIKE + (4, 5):
-        note(recorder, kernel, tensor=SimpleNamespace(shape=(size,), stride=strides))
-    recorder.stop(0)
-    found = [one.arguments[0].shape for one in launches_of(path)]
-    assert found == [(3,)] * 50 + [(4,)] + [(3,)] * 5 + [(5,)] * UNLIKE + [(4,), (5,)]
-    assert shapes == [(3,), (5,)]
-    unlike, described = 1 + 1 + (UNLIKE - 1) + 1, 3
-    assert len(looked) == unlike + described
-
-
 def test_launch_that_no_slot_can_hold_is_recorded_all_the_same(path):
     recorder = start(path)
     note(recorder, KERNEL, n=1 << 80)
@@ -121,12 +99,12 @@ def test_packed_launches_have_their_scopes(path):
     assert [one.scopes for one in launches_of(path)] == [(), ("outer",), ()]
 
 
-def test_recognised_tensors_are_described_again_once_they_are_forgotten(path, monkeypatch):
+def test_tensors_are_described_again_once_they_are_forgotten(path, monkeypatch):
     from tkdebug.instrument.recording_process import packing
 
     monkeypatch.setattr(packing, "MAX_KEPT", 5)
     recorder = start(path)
-    steady, others = Kernel("steady", recognised([])), Kernel("others")
+    steady, others = Kernel("steady"), Kernel("others")
     for n in range(100):
         note(recorder, steady, tensor=SimpleNamespace(shape=(1000,), stride=lambda: (1,)))
         note(recorder, others, tensor=SimpleNamespace(shape=(n,), stride=lambda: (1,)))
@@ -165,7 +143,7 @@ def test_end_in_a_slot_comes_behind_the_message_that_says_what_began():
     """The slot was read in the round in which the message was still on its way."""
     writer = RingWriter(lambda: True)
     reader = RingReader(writer.descriptor)
-    writer.tell_end(7, 99, "events")
+    writer.put_end(7, 99, "events")
     received = Received(lambda *message: None, lambda number: None)
     assert received.launches(reader.take(reader.head()), 1) == []
     began, end = received.messages([("event", "launch 7 began")])
@@ -176,32 +154,93 @@ def test_end_in_a_slot_comes_behind_the_message_that_says_what_began():
 def test_end_in_the_last_slot_is_not_lost():
     writer = RingWriter(lambda: True)
     reader = RingReader(writer.descriptor)
-    writer.tell_end(7, 99, "events")
+    writer.put_end(7, 99, "events")
     received = Received(lambda *message: None, lambda number: None)
     received.launches(reader.take(reader.head()), 1)
     assert [end.id for end in received.left(is_killed=True)] == [7]
 
 
-def test_slots_are_used_again_and_holes_skipped():
+def slot(n: int) -> bytes:
+    return launch_format("").pack(1, 1, n, 1, 1, 1, 0, 0, 0, 0, 0, 0)
+
+
+def test_slots_are_used_again():
     writer = RingWriter(lambda: True)
     reader = RingReader(writer.descriptor)
-    for _ in range(3):
-        for _ in range(SLOTS // 2):
-            number = writer.next_number()
-            assert number < writer.limit or writer.await_room(number)
-            writer.leave_empty(number)
-        reader.take(reader.head())
-    interrupted = writer.next_number()
-    assert writer.tell_end(7, 99, "events")
-    assert reader.head() == interrupted
-    (end,) = reader.take(reader.head(is_last=True))
-    assert (end.launch, end.start_ns, reader.take_lost()) == (7, 99, 1)
+    found = []
+    for n in range(3 * SLOTS):
+        writer.put(slot(n))
+        if n % 1000 == 0:
+            found += [one.launch for one in reader.take(reader.head())]
+    found += [one.launch for one in reader.take(reader.head())]
+    assert found == list(range(3 * SLOTS))
 
 
-def test_full_ring_that_nobody_reads_lets_the_writer_go_on():
+def test_full_ring_waits_for_its_reader():
+    asked = []
+
+    def is_read() -> bool:
+        asked.append(len(reader.take(reader.head())))
+        return True
+
+    writer = RingWriter(is_read)
+    reader = RingReader(writer.descriptor)
+    for n in range(SLOTS + 1):
+        writer.put(slot(n))
+    assert sum(asked) + len(reader.take(reader.head())) == SLOTS + 1
+    assert len(asked) == 1
+
+
+def test_full_ring_that_nobody_reads_lets_the_script_go_on():
     writer = RingWriter(lambda: False)
-    assert writer.await_room(SLOTS - 1)
-    assert not writer.await_room(SLOTS)
+    for n in range(SLOTS + 1):
+        writer.put(slot(n))
+    assert writer.filled < SLOTS
+
+
+def test_signals_that_raise_leave_no_hole():
+    writer = RingWriter(lambda: True)
+    reader = RingReader(writer.descriptor)
+    found, interrupts = [], 0
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    try:
+        for n in range(20_000):
+            try:
+                writer.put(slot(n))
+            except KeyboardInterrupt:
+                interrupts += 1
+    except KeyboardInterrupt:
+        interrupts += 1  # between two of them
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    writer.put(slot(-1))
+    found = [one.launch for one in reader.take(reader.head())]
+    assert interrupts
+    # Each that was handed over is there, once and in order, up to the very last.
+    assert found[-1] == -1
+    assert found[:-1] == sorted(set(found[:-1]))
+
+
+def test_handler_that_launches_in_the_midst_of_a_launch_is_noted(path):
+    recorder = start(path)
+    signal_before = signal.signal(signal.SIGALRM, lambda *_: note(recorder, KERNEL, n=-1))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        for n in range(3000):
+            note(recorder, KERNEL, n=n)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal_before)
+    recorder.stop(0)
+    found = [int(values_of(one)["n"]) for one in launches_of(path, limit=100_000)]
+    assert [n for n in found if n >= 0] == list(range(3000))
+    assert found.count(-1) > 0
 
 
 def test_threads_pack_at_once(path):

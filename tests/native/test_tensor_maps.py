@@ -28,7 +28,7 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.runtime.arguments.alignment import mappable_names
 from tkdebug.runtime.cuda import tensor_maps
 from tkdebug.runtime.cuda.packing import kernel_slots
-from tkdebug.runtime.launch import hooked_launch
+from tkdebug.runtime.launch import native_kernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 
@@ -364,10 +364,10 @@ def test_crashes_find_the_kernel_that_ran(monkeypatch):
     kernel, ran = made_natively(), made_natively("at")
     flights = InFlight()
     flights.watched = True
-    monkeypatch.setattr(hooked_launch, "IN_FLIGHT", flights)
+    monkeypatch.setattr(native_kernel, "IN_FLIGHT", flights)
     kernel.function, kernel.submit = 1, lambda *given: ran
     values = (*[torch.zeros(4)] * 3, 96, 64, 80, 64, 64, 32, "")
-    kernel.hooked(2, 1, 1, 0, values, None, 0, 0, 0, 96, 64, 80)
+    kernel.launch_hooked((2, 1, 1), 0, values, (0, 0, 0, 96, 64, 80))
     assert flights.latest[-1].kernel is ran
 
 

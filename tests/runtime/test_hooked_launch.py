@@ -1,4 +1,4 @@
-"""The generated function by which native kernels are launched with hooks around them."""
+"""Native launches with hooks around them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,21 @@ import pytest
 
 from tkdebug.events import launch_type
 from tkdebug.instrument import add_hook
-from tkdebug.runtime.launch.hooked_launch import make_hooked_launch
+from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 
-def kernel_of(parameters: int, launched: list[tuple[Any, ...]]) -> Any:
-    params = [SimpleNamespace(is_constexpr=False)] * parameters + [
-        SimpleNamespace(is_constexpr=True)
-    ]
+def kernel_of(launched: list[tuple[Any, ...]]) -> Any:
     return SimpleNamespace(
-        name="k",
-        src=SimpleNamespace(fn=SimpleNamespace(params=params)),
         launch_record=launch_type("k", "native", {}, "hash", lambda values: ()),
         submit=lambda *call: launched.append(call),
+        _init_handles=lambda: None,
     )
 
 
 @pytest.mark.parametrize("passed", [(), (7,), (7, 8, 9)])
 def test_hooks_are_around_the_launch_and_see_its_record(passed: tuple[int, ...]) -> None:
     happened: list[Any] = []
-    kernel = kernel_of(len(passed), happened)
+    kernel = kernel_of(happened)
     seen = []
     names = ("first", "second")
     hooks = [
@@ -39,7 +35,7 @@ def test_hooks_are_around_the_launch_and_see_its_record(passed: tuple[int, ...])
     ]
     hooks.append(add_hook(exit=lambda given, record: seen.append((given, record))))
     try:
-        make_hooked_launch(kernel)(2, 3, 4, 5, ("x",), None, *passed)
+        NativeKernel.launch_hooked(kernel, (2, 3, 4), 5, ("x",), passed)
     finally:
         for hook in hooks:
             hook.remove()
@@ -60,7 +56,7 @@ def test_hooks_are_around_the_launch_and_see_its_record(passed: tuple[int, ...])
 
 
 def test_error_is_in_the_record_and_raised() -> None:
-    kernel = kernel_of(0, [])
+    kernel = kernel_of([])
 
     def fail(*call: object) -> None:
         raise RuntimeError("refused")
@@ -69,7 +65,7 @@ def test_error_is_in_the_record_and_raised() -> None:
     errors: list[str | None] = []
     with add_hook(exit=lambda _, record: errors.append(record.error)):
         with pytest.raises(RuntimeError, match="refused"):
-            make_hooked_launch(kernel)(1, 1, 1, 0, (), None)
+            NativeKernel.launch_hooked(kernel, (1, 1, 1), 0, (), ())
     assert errors == ["RuntimeError: refused"]
 
 
@@ -84,6 +80,6 @@ def test_checked_launch_is_made_in_the_place_of_the_bare_one() -> None:
     records: list[int] = []
     with add_hook(enter=lambda _, record: records.append(record.id)):
         checks = SimpleNamespace(submit_as=submit_as)
-        make_hooked_launch(kernel_of(1, launched))(1, 1, 1, 0, (), checks, 6)
+        NativeKernel.launch_hooked(kernel_of(launched), (1, 1, 1), 0, (), (6,), checks)
     assert launched == [("checked", 1, 1, 1, 0, 6)]
     assert ids == records

@@ -30,7 +30,7 @@ from tkdebug.runtime.errors import (
     PointerError,
 )
 from tkdebug.runtime.jit import function as jit_module
-from tkdebug.runtime.launch import native_launch
+from tkdebug.runtime.launch import launch_writer
 
 # The generated function of a jit function: keys, grids, modes. Tensors of the CPU pose as being on
 # the current device, -1.
@@ -48,9 +48,8 @@ class FakeKernel:
     def submit(self, x, y, z, stream, *passed):
         self.launches.append(((x, y, z), stream, passed))
 
-    def hooked(self, x, y, z, stream, values, checks, *passed):
-        assert checks is None
-        self.hooked_launches.append(((x, y, z), stream, values, passed))
+    def launch_recorded(self, grid, stream, values, passed):
+        self.hooked_launches.append((grid, stream, values, passed))
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def native(monkeypatch):
         return kernel
 
     monkeypatch.setattr(jit_module.JITFunction, "compile_native", compile_native)
-    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: -1), (lambda index: 77)))
+    monkeypatch.setattr(launch_writer, "_getters", lambda: ((lambda: -1), (lambda index: 77)))
     monkeypatch.setattr(device_module, "obstacle", lambda: None)
     monkeypatch.setattr(pointers, "_driver_knows", lambda address: True)
     with tkdebug.mode("native"):
@@ -166,7 +165,7 @@ def test_equal_keys_of_descriptors_mean_equal_specialisations(native, first_is_d
 
 def test_descriptor_of_a_tensor_elsewhere_is_refused(native, x, monkeypatch):
     monkeypatch.setattr(pointers, "_driver_knows", lambda address: False)
-    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 77)))
+    monkeypatch.setattr(launch_writer, "_getters", lambda: ((lambda: 0), (lambda index: 77)))
     described = TensorDescriptor.from_tensor(x.view(16, 8), [8, 8])
     with pytest.raises(PointerError, match="argument `x` is on cpu"):
         make_kernel()[(1,)](described, 1, 2)
@@ -344,7 +343,7 @@ def test_changed_global_is_reported(native, x):
 
 @pytest.fixture
 def on_device_0(native, monkeypatch):
-    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    monkeypatch.setattr(launch_writer, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
     return native
 
 
@@ -374,7 +373,7 @@ def test_empty_host_tensors_pass(on_device_0, monkeypatch):
 
 
 def test_native_without_a_gpu_says_so(native, monkeypatch, x):
-    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
+    monkeypatch.setattr(launch_writer, "_getters", lambda: ((lambda: 0), (lambda index: 0)))
     monkeypatch.setattr(device_module, "obstacle", lambda: "native mode needs a GPU")
     with pytest.raises(NoDeviceError, match="needs a GPU"):
         make_kernel()[(1,)](x, x, 16)

@@ -23,7 +23,7 @@ from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.errors import NoDeviceError, PointerError
-from tkdebug.runtime.launch import native_launch
+from tkdebug.runtime.launch import launch_writer
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 pytestmark = needs_codegen
@@ -103,7 +103,7 @@ def launched(monkeypatch):
         seen.append(kernel)
 
     monkeypatch.setattr(NativeKernel, "_load_and_submit", submit)
-    monkeypatch.setattr(native_launch, "_getters", lambda: ((lambda: -1), (lambda index: 0)))
+    monkeypatch.setattr(launch_writer, "_getters", lambda: ((lambda: -1), (lambda index: 0)))
     return seen
 
 

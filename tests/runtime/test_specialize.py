@@ -201,7 +201,7 @@ def test_equal_keys_imply_equal_specs(annotation, do_not_specialize):
     binder = make_binder("kernel", signature, parameters)
     by_key = {}
     for value in KEYED:
-        _, (key,), _ = binder(value)
+        _, (key,), _ = binder((value,), {})
         got = argument_spec(parameters[0], value)
         assert by_key.setdefault(key, got) == got
 
@@ -242,21 +242,6 @@ def test_declared_types_decide_what_a_divisor_means():
         argument_spec(parameter, v) for parameter, v in zip(parameters, values, strict=True)
     )
     assert arg_divisibility(specs, alignment_key(parameters, values)) == (1, 16, 1)
-
-
-def test_binder_notes_alignment_only_when_asked():
-    def kernel(x, n, m, pair, size: constexpr):
-        pass
-
-    signature = inspect.signature(kernel)
-    parameters = kernel_parameters(signature, ["m"])
-    x = torch.zeros(64)
-    aligned, other = (x, 32, 32, (x, 1), 16), (x[1:], 33, 33, (x[1:], 1), 16)
-    plain = make_binder("kernel", signature, parameters)
-    assert plain(*aligned)[1] == plain(*other)[1]
-    noting = make_binder("kernel", signature, parameters, note_alignment=True)
-    assert noting(*aligned)[1] == (*plain(*aligned)[1], True, True, (True, False))
-    assert noting(*other)[1] == (*plain(*aligned)[1], False, False, (False, False))
 
 
 def test_runtime_values_follow_flattened_types():

@@ -14,8 +14,6 @@ NVIDIA = (*MODULES, "llvmlite", "cuda", "pynvml")
 REGISTRIES = {"compiler/targets/registered_backends.py", "runtime/device/platform.py"}
 # Hooks ask it for the lines of a cubin, and the recorder knows no backend.
 READERS_OF_CUBINS = {"instrument/launch_listeners/kernel_objects.py"}
-# Of the host: llvmlite writes it, and no GPU has a part in it.
-HOST_CODE = {"runtime/launch_notes/machine_code.py"}
 
 
 def is_nvidia(module: str) -> bool:
@@ -60,5 +58,5 @@ def test_only_its_rooms_and_the_registries_name_nvidia() -> None:
         place = path.relative_to(PACKAGE).as_posix()
         if not place.startswith(ROOMS) and (found := list(named(ast.parse(path.read_text())))):
             crossing[place] = found
-    assert crossing.keys() == REGISTRIES | READERS_OF_CUBINS | HOST_CODE, crossing
+    assert crossing.keys() == REGISTRIES | READERS_OF_CUBINS, crossing
     assert all(len(found) == 1 for found in crossing.values()), crossing

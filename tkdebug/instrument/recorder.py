@@ -324,7 +324,7 @@ class Recorder:
     ) -> None:
         process = self._sink.process if self._packer is not None and self._sink else None
         if process is not None and duration_ns is not None and error is None:
-            if process.ring.tell_end(launch, duration_ns, source):
+            if process.ring.put_end(launch, duration_ns, source):
                 return
         self._put(LaunchEnded(launch, duration_ns, error, source))
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
-from tkdebug.compat.inductor.direct_runs import run_directly
 from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
 from tkdebug.compat.inductor.input_alignment import look_unnoted
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
@@ -88,7 +87,6 @@ def _prepare(replacements: Replacements) -> None:
     forget_triton()
     replacements.on_restore(forget_triton)
     _compile_here(replacements)
-    run_directly(replacements)
     look_unnoted(replacements)
     _compile_for(replacements)
     _key_by_lines(replacements)

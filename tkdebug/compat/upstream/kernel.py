@@ -14,10 +14,8 @@ from tkdebug.events import KernelCompiled, KernelLaunch, launch_type, next_launc
 from tkdebug.hook_chain import HOOKS
 from tkdebug.linemap.mlir_locations import Frames, mlir_frames, ptx_frames
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
-from tkdebug.runtime.arguments.known_tensors import known_tensors
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE
-from tkdebug.runtime.launch_notes.machine_notes import machine_note
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.platform import SpanTimer
@@ -44,8 +42,6 @@ class UpstreamKernel:
     """
 
     binary = None
-    known_tensors = staticmethod(known_tensors)
-    machine_note = staticmethod(machine_note)
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel

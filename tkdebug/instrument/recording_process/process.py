@@ -80,7 +80,7 @@ class RecordingEnd:
                 # What comes at once is stored at once.
                 time.sleep(ROUND_S / 4)
         self._await_names()
-        while self._round(is_last=True):
+        while self._round():
             pass
         self._store.write(self._incoming.left(self._is_gone))
         self._store.close()
@@ -94,9 +94,9 @@ class RecordingEnd:
             poll.poll(1000 * ROUND_S)
             self._round()
 
-    def _round(self, is_last: bool = False) -> bool:
+    def _round(self) -> bool:
         """Store what has come; whether there was anything."""
-        before = self._ring.head(is_last)
+        before = self._ring.head()
         messages = self._received()
         events = self._incoming.messages(message for message in messages if self._is_for(message))
         # After the messages, since an end may be among them of a launch that came meanwhile; what
@@ -105,7 +105,6 @@ class RecordingEnd:
         launches = self._ring.take(read)
         events += self._incoming.launches(launches, read)
         events += self._incoming.joined()
-        events += self._incoming.lost(self._ring.take_lost())
         events += self._incoming.seen()
         for start in range(0, len(events), _BATCH):
             self._store.write(events[start : start + _BATCH])

@@ -18,7 +18,6 @@ from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.layouts import layout_of
 from tkdebug.instrument.cupti.op_spans import OpSpans
 from tkdebug.instrument.cupti.parsing import RecordError
-from tkdebug.instrument.device_records import LostActivities
 from tkdebug.instrument.recording_process.channel import Message
 from tkdebug.instrument.recording_process.encoding import decoded_options
 from tkdebug.instrument.recording_process.generations import Generations
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured, Round
 
 _UNKNOWN_NAME = "(its name was lost with the script's process)"
-_INTERRUPTED = "launches were not recorded, since the script was interrupted at that moment"
 
 # Name, hash, mode and options of a kernel; which arguments lie in slots, and how.
 Variant = tuple[str, str, str, str]
@@ -289,12 +287,6 @@ class Received:
         """What launches that run have found, where that is something new."""
         found = self._running.look()
         return [] if found is None else [found]
-
-    def lost(self, count: int) -> list[Event]:
-        """Slots of which no launch came."""
-        if count:
-            self._on_record(LostActivities(0, f"{count} {_INTERRUPTED}"))
-        return self._taken()
 
     def left(self, is_killed: bool) -> list[Event]:
         """What is known without answers of the script's process.

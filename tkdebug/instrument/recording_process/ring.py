@@ -4,8 +4,9 @@ Responsible for where a launch lies and when its place is free again. What the n
 said by messages that went through the channel before.
 
 Invariants: a slot is filled by one call of `struct`, its number last, so a kill leaves it whole or
-unread; a number is one writer's alone (`next` of a count is atomic), so threads and signal handlers
-need no lock; a slot is written again only once the reader has said that it has copied it.
+unread; its number is taken and it is filled within one call of C code, between whose steps neither
+another thread nor a signal handler runs, so no number is left without a launch; a slot is written
+again only once the reader has said that it has copied it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
-
-from tkdebug.launch_packing import SlotPlaces
 
 SLOTS = 1 << 17
 SLOT_BYTES = 128
@@ -28,15 +30,17 @@ MASK = SLOTS - 1
 SCALARS = 7
 # variant, facts, launch, grid, thread, stream, start, end, scopes, flags
 LAUNCH = "IIqIIIIQqqII"
-_FIELDS = "variant facts launch x y z thread stream start_ns end_ns scopes flags scalars".split()
 _SLOT = struct.Struct(f"={LAUNCH}{SCALARS * 8}sQ")
+_PLAIN = struct.Struct(f"={LAUNCH}{SCALARS * 8}x")
+_WITH_NUMBER = struct.Struct(f"={_PLAIN.size}sQ")
 _NUMBER = struct.Struct("=Q")
 _NUMBER_AT = SLOT_BYTES - _NUMBER.size
 _READ_AT = 0  # in the header: how many slots the reader has copied
 _POLL_S = 0.0005
-_HOLE_S = 1.0
+# Room is looked for before a slot is taken: so many threads may do that at once.
+_SPARE_SLOTS = 1024
 
-assert _SLOT.size == SLOT_BYTES
+assert _SLOT.size == _WITH_NUMBER.size == SLOT_BYTES
 
 # In the place of a variant: the slot says how the launch ended. `start_ns` is how long it took on
 # the device, `flags` how that was obtained, as an index of `TIME_SOURCES`.
@@ -47,17 +51,6 @@ TIME_SOURCES = ("events", "events-at-most", "host")
 
 # Flag of a launch: it gets its time by CUPTI.
 TIMED = 1
-
-
-# Where machine code finds it all.
-PLACES = SlotPlaces(
-    read_at=_READ_AT,
-    first=HEADER_BYTES,
-    slots=SLOTS,
-    size_bytes=SLOT_BYTES,
-    number=_NUMBER_AT,
-    **{name: struct.calcsize(f"={LAUNCH[:at]}") for at, name in enumerate(_FIELDS)},
-)
 
 
 class PackedLaunch(NamedTuple):
@@ -78,21 +71,21 @@ class PackedLaunch(NamedTuple):
     scalars: bytes
 
 
-def slot_format(codes: str) -> struct.Struct:
-    """How a launch is packed whose scalars have these codes, each of 8 bytes."""
-    rest = SCALARS - len(codes)
-    return struct.Struct(f"={LAUNCH}{codes}{rest * 8}x{'Q'}")
+def launch_format(codes: str) -> struct.Struct:
+    """The format of a launch whose scalars have these codes, each of 8 bytes."""
+    return struct.Struct(f"={LAUNCH}{codes}{(SCALARS - len(codes)) * 8}x")
 
 
 class RingWriter:
     """The script's side.
 
+    Args:
+        is_read: asked while there is no room: whether the reader is there.
+
     Attributes:
         descriptor: of the memory, for the other side.
-        memory: to pack into.
-        numbers: iterator of the slots' numbers, each of which is one writer's alone.
-        next_number: gives the next one.
-        limit: numbers below it are known to be free.
+        memory: the ring.
+        filled: how many slots were filled, but for those of the latest moment.
 
     Raises:
         OSError: there is no such memory.
@@ -102,10 +95,67 @@ class RingWriter:
         self.descriptor = os.memfd_create("tkdebug-launches", os.MFD_CLOEXEC)
         os.ftruncate(self.descriptor, RING_BYTES)
         self.memory = mmap.mmap(self.descriptor, RING_BYTES)
-        self.numbers = itertools.count()
-        self.next_number: Callable[[], int] = self.numbers.__next__
-        self.limit = SLOTS
         self._is_read = is_read
+        self._waiting: deque[bytes] = deque()
+        # Slots up to `_limit` are known to be free.
+        self.filled = 0
+        self._limit = SLOTS - _SPARE_SLOTS
+        self._fill_next = self._filler().__next__
+
+    def _filler(self) -> Iterator[tuple[None, int]]:
+        """Fill a slot with what waits longest at each step, and give how many are filled.
+
+        All of it is C code. Where nothing waits, IndexError is raised before a number is taken.
+        """
+        waiting = iter(self._waiting.popleft, None)
+        offsets = itertools.cycle(range(HEADER_BYTES, RING_BYTES, SLOT_BYTES))
+        parts = map(itemgetter(1, 0, 2), zip(waiting, offsets, itertools.count(1)))
+        filled = itertools.starmap(partial(_WITH_NUMBER.pack_into, self.memory), parts)
+        return zip(filled, itertools.count(1))
+
+    def put(self, launch: bytes) -> None:
+        """Fill the next slot, once one is free; nothing where the reader is gone.
+
+        Args:
+            launch: the fields of `PackedLaunch`, packed.
+        """
+        if self.filled >= self._limit and not self._await_room():
+            return
+        self._waiting.append(launch)
+        # An exception of a signal handler may have left one there.
+        while self._waiting:
+            try:
+                _, self.filled = self._fill_next()
+            except IndexError:
+                break  # another thread has taken it
+
+    def put_fields(self, *fields: int) -> None:
+        """Fill the next slot: the fields of `PackedLaunch` before its scalars.
+
+        Raises:
+            struct.error: one of them does not fit.
+        """
+        self.put(_PLAIN.pack(*fields))
+
+    def put_end(self, launch: int, duration_ns: int, source: str) -> bool:
+        """Report how a launch ended; False where no slot can hold it."""
+        try:
+            how = TIME_SOURCES.index(source)
+            self.put_fields(ENDED, 0, launch, 0, 0, 0, 0, 0, duration_ns, 0, 0, how)
+        except (ValueError, struct.error):
+            return False
+        return True
+
+    def _await_room(self) -> bool:
+        """Wait until there are free slots; False where the reader is gone."""
+        while True:
+            (read,) = _NUMBER.unpack_from(self.memory, _READ_AT)
+            self._limit = read + SLOTS - _SPARE_SLOTS
+            if self.filled < self._limit:
+                return True
+            if not self._is_read():
+                return False
+            time.sleep(_POLL_S)
 
     def touch(self) -> None:
         """Have the system provide the memory now, which takes launches 0.1 us each otherwise."""
@@ -114,49 +164,6 @@ class RingWriter:
     def close_descriptor(self) -> None:
         """The other side has it; the memory stays."""
         os.close(self.descriptor)
-
-    def await_room(self, number: int) -> bool:
-        """Wait until the slot of that number is free; False where the reader is gone."""
-        while True:
-            (read,) = _NUMBER.unpack_from(self.memory, _READ_AT)
-            self.limit = read + SLOTS
-            if number < self.limit:
-                return True
-            if not self._is_read():
-                return False
-            time.sleep(_POLL_S)
-
-    def tell_end(self, launch: int, duration_ns: int, source: str) -> bool:
-        """Report how a launch ended; False where there is no slot for that."""
-        number = self.next_number()
-        if number >= self.limit and not self.await_room(number):
-            return True
-        try:
-            how = TIME_SOURCES.index(source)
-            self.put(number, ENDED, 0, launch, 0, 0, 0, 0, 0, duration_ns, 0, 0, how)
-        except (ValueError, struct.error):
-            self.leave_empty(number)
-            return False
-        return True
-
-    def put(self, number: int, *fields: int) -> None:
-        """Fill the slot of that number: the fields of `PackedLaunch` before its scalars.
-
-        Raises:
-            struct.error: one of them does not fit.
-        """
-        _SLOT.pack_into(self.memory, slot_offset(number), *fields, b"", number + 1)
-
-    def put_late(self, number: int, slot: bytes) -> None:
-        """Fill the slot of that number with these bytes, once it is free."""
-        if number < self.limit or self.await_room(number):
-            at = slot_offset(number)
-            self.memory[at : at + len(slot)] = slot
-            _NUMBER.pack_into(self.memory, at + _NUMBER_AT, number + 1)
-
-    def leave_empty(self, number: int) -> None:
-        """Fill the slot of a number that no launch took."""
-        self.put(number, *[0] * 12)
 
 
 def slot_offset(number: int) -> int:
@@ -170,43 +177,14 @@ class RingReader:
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, RING_BYTES)
         self._read = 0
-        self._stuck_since_s: float | None = None
-        self._lost = 0
 
-    def head(self, is_last: bool = False) -> int:
-        """The number behind the last slot that is whole, with all before it.
-
-        Args:
-            is_last: the writer is gone, so nothing is waited for.
-        """
-        number = self._whole_from(self._read)
-        if number > self._read:
-            self._stuck_since_s = None
-            return number
-        return self._past_hole(is_last)
-
-    def _whole_from(self, number: int) -> int:
+    def head(self) -> int:
+        """The number after the last slot that is whole, with all before it."""
         memory, unpack, end = self._memory, _NUMBER.unpack_from, self._read + SLOTS
+        number = self._read
         while number < end and unpack(memory, slot_offset(number) + _NUMBER_AT)[0] == number + 1:
             number += 1
         return number
-
-    def _past_hole(self, is_last: bool) -> int:
-        """Go on behind a number whose writer was interrupted for good."""
-        after = self._read + 1
-        while after < self._read + SLOTS and self._whole_from(after) == after:
-            after += 1
-            if after - self._read > 64:
-                self._stuck_since_s = None
-                return self._read
-        now_s = time.monotonic()
-        self._stuck_since_s = self._stuck_since_s or now_s
-        if not is_last and now_s - self._stuck_since_s < _HOLE_S:
-            return self._read
-        self._stuck_since_s = None
-        self._lost += after - self._read
-        self._read = after
-        return self._whole_from(after)
 
     def take(self, head: int) -> list[PackedLaunch]:
         """The launches before `head`; their slots are free then."""
@@ -219,9 +197,4 @@ class RingReader:
             data = self._memory[first:] + self._memory[HEADER_BYTES:last]
         self._read = head
         _NUMBER.pack_into(self._memory, _READ_AT, head)
-        return [PackedLaunch(*slot[:-1]) for slot in _SLOT.iter_unpack(data) if slot[0]]
-
-    def take_lost(self) -> int:
-        """How many numbers no launch took since the last time: writers were interrupted."""
-        lost, self._lost = self._lost, 0
-        return lost
+        return [PackedLaunch(*slot[:-1]) for slot in _SLOT.iter_unpack(data)]

@@ -1,25 +1,19 @@
-"""Binds the arguments of a launch and works out its specialisation key, fast.
+"""Binds the arguments of a launch that is not native, and works out its specialisation key.
 
-`inspect.Signature.bind` costs more than a native launch may, so each kernel gets a Python function
-generated from its signature: binding is that function's own call, and the common cases (a tensor,
-an int of 32 bits, an int constant) are keyed without a further call. Everything else goes through
-`specialize.launch_key`; both must agree on every key.
+Native launches bind theirs in a generated function (`launch.launch_writer`); both must agree with
+`specialize.argument_spec` on what shares a kernel.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import lru_cache
-from types import CodeType
 from typing import Any
 
 from tkdebug.compiler.frontend.arguments import ArgSpec
-from tkdebug.runtime.arguments.alignment import aligned
 from tkdebug.runtime.arguments.specialize import (
-    INT32_MAX,
-    INT32_MIN,
     accepts_declared,
     argument_spec,
     constant_key,
@@ -28,113 +22,53 @@ from tkdebug.runtime.arguments.specialize import (
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
 
-# Names inside the generated function that no parameter has.
-_PREFIX = "_tk_"
 Bound = tuple[tuple[Any, ...], tuple[Hashable, ...], dict[str, Any]]
 
 
-class _NoTensor:
-    """Stands for torch.Tensor in a process that has not imported torch."""
-
-
 def make_binder(
-    kernel: str,
-    signature: inspect.Signature,
-    parameters: Sequence[KernelParam],
-    note_alignment: bool = False,
-) -> Callable[..., Bound]:
-    """A function that takes a launch's arguments.
+    kernel: str, signature: inspect.Signature, parameters: Sequence[KernelParam]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Bound]:
+    """Make the function that takes a launch's positional arguments and keywords.
 
     Args:
         kernel: the kernel's name, for messages.
         signature: the kernel's.
         parameters: the kernel's.
-        note_alignment: let the key tell arguments that are multiples of 16, as native kernels are
-            compiled for them; interpreted kernels do not differ by it.
 
     Returns:
-        A function giving (values in order of the parameters, key of each, other keywords).
+        A function giving (values in order of the parameters, key of each, other keywords); it
+        raises TypeError where the arguments do not fit.
 
     Raises:
         UnsupportedError: the kernel has `**kwargs`.
     """
     refuse_keyword_variadic(kernel, signature)
+    names = tuple(parameter.name for parameter in parameters)
+    by_name = frozenset(parameter.name for parameter in parameters if not parameter.is_variadic)
     torch = sys.modules.get("torch")
-    namespace: dict[str, Any] = {
-        f"{_PREFIX}Tensor": _NoTensor if torch is None else torch.Tensor,
-        f"{_PREFIX}launch_key": launch_key,
-        f"{_PREFIX}constant_key": constant_key,
-        f"{_PREFIX}declared_key": _declared_key,
-        f"{_PREFIX}aligned": aligned,
-    }
-    for parameter in parameters:
-        namespace[f"{_PREFIX}default_{parameter.num}"] = parameter.default
-        namespace[f"{_PREFIX}type_{parameter.num}"] = parameter.declared_type
-    names = "".join(f"{parameter.name}, " for parameter in parameters)
-    keys = "".join(f"{_key_expression(parameter)}, " for parameter in parameters)
-    if note_alignment:
-        keys += "".join(
-            f"{_alignment_expression(parameter.name)}, "
-            for parameter in parameters
-            if parameter.notes_alignment
-        )
-    text = f"def {_PREFIX}bind({_declare(parameters)}**{_PREFIX}options):\n"
-    if torch is not None:
-        # A mode, such as the CUDA stand-in, would be called for each tensor's element type.
-        namespace[f"{_PREFIX}Unseen"] = torch._C.DisableTorchFunction  # noqa: SLF001
-        text += f"    with {_PREFIX}Unseen():\n    "
-    text += f"    return ({names}), ({keys}), {_PREFIX}options\n"
-    exec(_compiled(text), namespace)
-    binder: Callable[..., Bound] = namespace[f"{_PREFIX}bind"]
-    return binder
+    # A mode, such as the CUDA stand-in, would be called for each tensor's element type.
+    unseen: Callable[[], contextlib.AbstractContextManager[object]] = (
+        contextlib.nullcontext if torch is None else torch._C.DisableTorchFunction  # noqa: SLF001
+    )
+
+    def bind(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Bound:
+        options = {name: value for name, value in keywords.items() if name not in by_name}
+        named = {name: value for name, value in keywords.items() if name in by_name}
+        bound = signature.bind(*args, **named)
+        bound.apply_defaults()
+        values = tuple([bound.arguments[name] for name in names])
+        with unseen():
+            return values, tuple(map(_key, parameters, values)), options
+
+    return bind
 
 
-@lru_cache(maxsize=1024)
-def _compiled(text: str) -> CodeType:
-    # Kernels that take the same arguments are many.
-    return compile(text, "<arguments of a kernel>", "exec")
-
-
-def _declare(parameters: Sequence[KernelParam]) -> str:
-    declared = ""
-    keyword_only = False
-    for parameter in parameters:
-        if parameter.is_variadic:
-            keyword_only = True
-            declared += f"*{parameter.name}, "
-            continue
-        if parameter.is_keyword_only and not keyword_only:
-            keyword_only = True
-            declared += "*, "
-        default = f"={_PREFIX}default_{parameter.num}" if parameter.has_default else ""
-        declared += f"{parameter.name}{default}, "
-    return declared
-
-
-def _key_expression(parameter: KernelParam) -> str:
-    name = parameter.name
+def _key(parameter: KernelParam, value: Any) -> Hashable:
     if parameter.is_constexpr:
-        return f"{name} if {name}.__class__ is int else {_PREFIX}constant_key({name})"
-    if parameter.declared_type is not None:
-        arguments = f"{_PREFIX}type_{parameter.num}, {name}, {not parameter.do_not_specialize}"
-        return f"{_PREFIX}declared_key({arguments})"
-    not_one = "" if parameter.do_not_specialize else f"{name} != 1 and "
-    return (
-        f"{name}.dtype if {name}.__class__ is {_PREFIX}Tensor else "
-        f"'i32' if {name}.__class__ is int and {not_one}{INT32_MIN} <= {name} <= {INT32_MAX} else "
-        f"{_PREFIX}launch_key({name}, {not parameter.do_not_specialize})"
-    )
-
-
-def _alignment_expression(name: str) -> str:
-    return (
-        f"not {name}.data_ptr() & 15 if {name}.__class__ is {_PREFIX}Tensor else "
-        f"not {name} & 15 if {name}.__class__ is int else {_PREFIX}aligned({name})"
-    )
-
-
-def _declared_key(declared: Any, value: Any, specialize: bool) -> Hashable:
-    return "declared" if accepts_declared(declared, value) else launch_key(value, specialize)
+        return constant_key(value)
+    if parameter.declared_type is not None and accepts_declared(parameter.declared_type, value):
+        return "declared"
+    return launch_key(value, not parameter.do_not_specialize)
 
 
 def explain_binding(

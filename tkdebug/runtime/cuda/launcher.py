@@ -32,6 +32,7 @@ from tkdebug.runtime.cuda.packing import (
 )
 from tkdebug.runtime.cuda.tensor_maps import UnmappableError, made_map_of, tensor_map_of, wrapped
 from tkdebug.runtime.launch.allocation import Buffer
+from tkdebug.runtime.launch.launch_writer import write_function
 
 # CUlaunchConfig (cuda.h): grid x y z, block x y z, dynamic shared bytes, stream, attributes, count.
 # What does not change is two fields of bytes: each value that is packed costs 10 ns.
@@ -143,9 +144,7 @@ def make_submit(
             if slot.made_map is not None
         },
     }
-    exec(compile(text, f"<launch of {kernel}>", "exec"), namespace)
-    submit: Submit = namespace["submit"]
-    return submit
+    return write_function("submit", f"launch of {kernel}", text, namespace)
 
 
 def _submit_text(slots: Sequence[Slot], arguments: Sequence[str], shape: LaunchShape) -> str:

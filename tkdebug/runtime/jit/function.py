@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import cached_property, lru_cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
@@ -81,7 +81,7 @@ class JITFunction(FunctionSource, KernelInterface):
         self.module = fn.__module__
         self.pre_run_hooks: list[PreRunHook] = []
         self._repr = repr
-        self._binder: Callable[..., Bound] | None = None
+        self._binder: Callable[[tuple[Any, ...], Mapping[str, Any]], Bound] | None = None
         self.kernels: dict[Key, CompiledKernel] = {}
         self._compiles = CompileOnce(self.kernels)
         self._native_path: NativePath | None = None
@@ -188,7 +188,8 @@ class JITFunction(FunctionSource, KernelInterface):
     def _run_native(
         self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
     ) -> CompiledKernel | None:
-        from tkdebug.runtime.launch.native_launch import DOUBLED, WARMUP, NativePath
+        from tkdebug.runtime.launch.launch_writer import WARMUP
+        from tkdebug.runtime.launch.native_launch import DOUBLED, NativePath
 
         native = self._native_path
         if native is None:
@@ -208,7 +209,7 @@ class JITFunction(FunctionSource, KernelInterface):
         if binder is None:
             binder = self._binder = make_binder(self.__name__, self.signature, self.params)
         try:
-            return binder(*args, **kwargs)
+            return binder(args, kwargs)
         except (TypeError, ArgumentOverflowError) as error:
             failure = error
         self.explain(args, kwargs)

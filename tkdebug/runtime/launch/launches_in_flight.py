@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +29,20 @@ _NS_PER_S = 1_000_000_000
 _PLAIN = frozenset((int, float, bool))
 # Files of tkdebug's, and of what it generates for launches.
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(tkdebug.__file__)), "")
-_OWN_FILES = (_OWN_FOLDER, "<launch of ", "<run of ")
+_OWN_FILES = (_OWN_FOLDER, "<launch of ")
 # They launch for scripts.
 _LIBRARIES = frozenset(("triton", "torch"))
+# Modules of code that Inductor generates; `call` runs a graph, from the first launch to the last.
+_GRAPHS = "torch._inductor.runtime.compile_tasks."
+
+
+class _Owner(Enum):
+    """Whose code it is that launches."""
+
+    SCRIPT = auto()
+    LIBRARY = auto()
+    GRAPH = auto()
+
 
 # Code, and the instruction in it.
 Place = tuple[CodeType, int]
@@ -90,8 +102,7 @@ class InFlight:
 
     Attributes:
         watched: whether launches are to be added.
-        keep: adds one that has no record. Generated launches call it by themselves, with an
-            `ordinal()`, and a caller's place where `is_scripts` says yes to the id of its code.
+        keep: adds one that has no record, with an `ordinal()`.
     """
 
     def __init__(self) -> None:
@@ -101,9 +112,11 @@ class InFlight:
         self._flights: deque[Flight | PackedFlight] = deque(maxlen=KEPT_LAUNCHES)
         self.keep: Callable[[PackedFlight], None] = self._flights.append
         # By the id of code, which takes 0.4 us to hash; it is held on to.
-        self._scripts: dict[int, bool] = {}
-        self.is_scripts: Callable[[int], bool | None] = self._scripts.get
+        self._owners: dict[int, _Owner] = {}
         self._seen_code: list[CodeType] = []
+        # The frame (its id) of the compiled graph that launched last, its code and instruction,
+        # and the script's place that was found for it.
+        self._graph: tuple[int, CodeType | None, int, Place | None] = (0, None, 0, None)
 
     def add(self, kernel: NativeKernel, record: LaunchRecord, passed: tuple[Any, ...]) -> None:
         """Keep a launch that was just made, by what calls tkdebug's function that calls this."""
@@ -120,17 +133,34 @@ class InFlight:
         self._flights.append(flight)
 
     def place_from(self, frame: FrameType | None) -> Place | None:
-        """Where the nearest frame is, from this one on, that is not tkdebug's nor a library's."""
+        """The place of the nearest frame, from this one on, that is the script's.
+
+        A compiled graph makes its launches one after the other from one frame, dozens of calls
+        below the script's. A later instruction of the same frame has the same place, for which the
+        stack is not walked again.
+        """
+        graph: tuple[int, CodeType, int] | None = None
         while frame is not None:
             code = frame.f_code
-            is_scripts = self._scripts.get(id(code))
-            if is_scripts is None:
-                is_scripts = self._scripts[id(code)] = not _is_own(frame)
+            owner = self._owners.get(id(code))
+            if owner is None:
+                owner = self._owners[id(code)] = _owner(frame)
                 self._seen_code.append(code)
-            if is_scripts:
-                return code, frame.f_lasti
+            if owner is _Owner.SCRIPT:
+                place = code, frame.f_lasti
+                break
+            if owner is _Owner.GRAPH and graph is None:
+                graph = id(frame), code, frame.f_lasti
+                number, latest, before, found = self._graph
+                if number == graph[0] and latest is code and before < graph[2]:
+                    self._graph = (*graph, found)
+                    return found
             frame = frame.f_back
-        return None
+        else:
+            return None
+        if graph is not None:
+            self._graph = (*graph, place)
+        return place
 
     @property
     def latest(self) -> tuple[Flight, ...]:
@@ -147,10 +177,14 @@ _BEFORE_VALUES = 10
 NOWHERE = (None, 0)
 
 
-def _is_own(frame: FrameType) -> bool:
+def _owner(frame: FrameType) -> _Owner:
     module = str(frame.f_globals.get("__name__", ""))
+    if module.startswith(_GRAPHS) and frame.f_code.co_name == "call":
+        return _Owner.GRAPH
     is_library = module.partition(".")[0] in _LIBRARIES
-    return is_library or frame.f_code.co_filename.startswith(_OWN_FILES)
+    if is_library or frame.f_code.co_filename.startswith(_OWN_FILES):
+        return _Owner.LIBRARY
+    return _Owner.SCRIPT
 
 
 def plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from time import time_ns
+from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.apart_imports import import_apart
@@ -20,7 +20,6 @@ from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
 from tkdebug.events import LaunchRecord, next_launch_id
 from tkdebug.hook_chain import HOOKS
-from tkdebug.runtime.arguments.known_tensors import known_tensors
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.needed_resources import locate
@@ -29,10 +28,8 @@ from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
 from tkdebug.runtime.launch.grid import Grid
-from tkdebug.runtime.launch.hooked_launch import make_hooked_launch
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
-from tkdebug.runtime.launch_notes.machine_notes import machine_note
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.platform import SpanTimer
     from tkdebug.runtime.launch.allocation import Buffer
+    from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 
 _BYTES_PER_REGISTER = 4
 Recompile = Callable[["Specialization", int], "NativeKernel"]
@@ -59,8 +57,6 @@ class NativeKernel(CompiledKernel):
     """
 
     mode = "native"
-    known_tensors = staticmethod(known_tensors)
-    machine_note = staticmethod(machine_note)
 
     def __init__(
         self,
@@ -187,7 +183,7 @@ class NativeKernel(CompiledKernel):
         """
         stream, passed = self.launch_arguments(values, stream)
         if HOOKS.launch:
-            self.hooked(*grid, stream, values, None, *passed)
+            self.launch_hooked(grid, stream, values, passed)
         else:
             self.submit(*grid, stream, *passed)
 
@@ -225,11 +221,42 @@ class NativeKernel(CompiledKernel):
             return platform.accessible_address(self.name, name, value, self.device)
         return value
 
-    @cached_property
-    def hooked(self) -> Callable[..., None]:
-        """Launches with hooks around it (`make_hooked_launch`), which look at the loaded kernel."""
-        self._init_handles()
-        return make_hooked_launch(self)
+    def launch_hooked(
+        self,
+        grid: Grid,
+        stream: int,
+        values: tuple[Any, ...],
+        passed: tuple[Any, ...],
+        checks: CheckedLaunch | None = None,
+    ) -> None:
+        """Launch with hooks around it, without waiting for the kernel.
+
+        Args:
+            grid: programs along x, y and z.
+            stream: handle of the CUDA stream.
+            values: a value for each parameter.
+            passed: what `submit` takes.
+            checks: makes the launch in the place of `submit`.
+        """
+        self._init_handles()  # hooks look at the loaded kernel
+        record: Any = self.launch_record(next_launch_id(), grid, stream, values, time_ns())
+        hooks = HOOKS.enter(self, record)
+        submit = self.submit if checks is None else checks.submit_as(record.id)
+        ran = None
+        started_ns = perf_counter_ns()
+        try:
+            if HOOKS.timed:
+                ran = self._submit_timed(submit, record, grid, stream, passed)
+            else:
+                ran = submit(*grid, stream, *passed)
+        except BaseException as error:
+            record.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record.duration_ns = perf_counter_ns() - started_ns
+            if IN_FLIGHT.watched:
+                IN_FLIGHT.add(ran or self, record, passed)
+            HOOKS.exit(hooks, self, record)
 
     def launch_recorded(
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
@@ -244,14 +271,14 @@ class NativeKernel(CompiledKernel):
         """
         packer = HOOKS.packer
         if packer is None:
-            self.hooked(*grid, stream, values, None, *passed)
+            self.launch_hooked(grid, stream, values, passed)
             return
         note = packer.notes.get(self) or packer.note_of(self)
         start_ns = time_ns()
         try:
             ran = self.submit(*grid, stream, *passed)
         except BaseException as error:
-            self.tell_failed(error, grid, stream, values, start_ns)
+            self._tell_failed(error, grid, stream, values, start_ns)
             raise
         number = next_launch_id()
         note(number, *grid, stream, start_ns, *values)
@@ -260,7 +287,7 @@ class NativeKernel(CompiledKernel):
             launched = (IN_FLIGHT.ordinal(), number, ran or self, *grid, stream)
             IN_FLIGHT.keep((*launched, packer, *place, *plain(passed)))
 
-    def tell_failed(
+    def _tell_failed(
         self,
         error: BaseException,
         grid: Grid,
@@ -277,11 +304,53 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def run(self) -> Callable[..., None]:
-        """Launches with all arguments by position, as upstream's of that name."""
-        # Only what torch's compiler launches is launched so.
-        from tkdebug.runtime.launch.positional_run import make_run
+        """The function that launches with all arguments by position, as upstream's of that name.
 
-        return make_run(self, self._instead)
+        Torch's compiler launches so. It takes the grid along x, y and z, the stream's handle, five
+        things that upstream's launcher wants (function, packed metadata, launch metadata, hooks)
+        and that are not looked at, and a value for each parameter. A grid with an axis of 0
+        launches nothing.
+        """
+        import torch
+
+        # It imports this.
+        from tkdebug.runtime.probes.watched_kernel import WatchedKernel
+
+        data_ptr = torch._C.TensorBase.data_ptr  # noqa: SLF001  (as native launches do)
+        tensors = (torch.Tensor, torch.nn.Parameter)
+        places = [
+            (place, isinstance(spec, pointer_type))
+            for place, (spec, parameter) in enumerate(
+                zip(self.src.specs, self.src.fn.params, strict=True)
+            )
+            if not parameter.is_constexpr
+        ]
+
+        def passed_of(place: int, is_pointer: bool, value: Any) -> Any:
+            if not is_pointer or value is None or value.__class__ is int:
+                return value
+            if value.__class__ in tensors:
+                return data_ptr(value)
+            name = self.src.fn.arg_names[place]
+            return platform_in_force().accessible_address(self.name, name, value, self.device)
+
+        def run(
+            x: int, y: int, z: int, stream: int, _f: Any, _p: Any, _m: Any, _enter: Any, _exit: Any,
+            *values: Any,
+        ) -> None:  # fmt: skip
+            if x <= 0 or y <= 0 or z <= 0:
+                return
+            passed = tuple([passed_of(at, is_pointer, values[at]) for at, is_pointer in places])
+            grid = x, y, z
+            instead = None if self._instead is None else self._instead[()]
+            if isinstance(instead, WatchedKernel) and instead.takes(grid, stream, values, passed):
+                return
+            if HOOKS.launch:
+                self.launch_recorded(grid, stream, values, passed)
+            else:
+                self.submit(x, y, z, stream, *passed)
+
+        return run
 
     def run_through(self, kernels: Mapping[object, CompiledKernel]) -> None:
         """Have `run` launch what is at the key () of `kernels`, while that is looked at."""
@@ -301,19 +370,17 @@ class NativeKernel(CompiledKernel):
     def _timer(self) -> SpanTimer:
         return self._platform().span_timer(self.device)
 
-    def submit_timed(
+    def _submit_timed(
         self,
         submit: Callable[..., NativeKernel | None],
         record: LaunchRecord,
-        x: int,
-        y: int,
-        z: int,
+        grid: Grid,
         stream: int,
-        *passed: Any,
+        passed: tuple[Any, ...],
     ) -> NativeKernel | None:
-        """Submit between two events, whose times the record then tells."""
+        """Submit between two events, whose times the record then has."""
         span = self._timer.start(stream)
-        ran = submit(x, y, z, stream, *passed)
+        ran = submit(*grid, stream, *passed)
         if span is not None:
             span.end()
             record.device_ns = span

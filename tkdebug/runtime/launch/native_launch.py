@@ -1,28 +1,17 @@
-"""The native way from `kernel[grid](…)` to the driver: one generated function per jit function.
+"""What the generated function of a native launch calls where it cannot go on alone.
 
-`inspect.Signature.bind` alone costs more than a native launch may, so binding is the generated
-function's own call; its body works out the key of the arguments (types, constants, alignment),
-looks the compiled kernel up, and hands the arguments over. Each step that a launch does not need
-is left out of the text. Whatever is rare (a first launch, an unusual argument, another mode) goes
-through a call to `NativePath`.
-
-Invariant: the key differs wherever `specialize.argument_spec` and `alignment.alignment_key`
-tell apart, as equal keys share a kernel.
+`launch_writer` writes that function. Whatever is rare is here: a first launch, an unusual argument,
+another mode.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Hashable, Sequence
-from time import time_ns
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.tensor import constexpr, unwrap
+from tkdebug.compiler.tensor import unwrap
 from tkdebug.errors import LaunchError
-from tkdebug.events import next_launch_id
-from tkdebug.hook_chain import HOOKS
-from tkdebug.knobs import KNOBS
-from tkdebug.runtime.arguments.alignment import aligned, aligned_descriptor
+from tkdebug.runtime.arguments.alignment import aligned
 from tkdebug.runtime.arguments.binder import spec_of
 from tkdebug.runtime.arguments.specialize import (
     accepts_declared,
@@ -31,12 +20,10 @@ from tkdebug.runtime.arguments.specialize import (
     launch_key,
 )
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE, current_mode
+from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.jit.parameters import refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import grid_dimensions
-from tkdebug.runtime.launch.launch_text import PREFIX, launch_text
-from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
+from tkdebug.runtime.launch.launch_writer import MISSING, PREFIX, WARMUP, write_launch
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 if TYPE_CHECKING:
@@ -45,22 +32,6 @@ if TYPE_CHECKING:
 
 Key = tuple[Hashable, ...]
 DOUBLED = f"{PREFIX}doubled"
-
-
-class _Marker:
-    """A value that no argument can be."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-
-# The generated function's value for an argument that was not given.
-MISSING = _Marker("<missing>")
-# Stands for the grid of a launch that only compiles.
-WARMUP = _Marker("<warm-up>")
 
 
 class NativePath:
@@ -72,7 +43,7 @@ class NativePath:
 
     def __init__(self, fn: JITFunction, first_values: Sequence[Any] = ()) -> None:
         self._fn = fn
-        self.launch = _make_launch(self, fn, first_values)
+        self.launch = write_launch(self, fn, first_values)
 
     def is_native(self) -> bool:
         """Whether a launch made here and now is native."""
@@ -213,68 +184,3 @@ def _unfolded(options: dict[str, Any]) -> dict[str, Any]:
         return options
     plain = {name: value for name, value in options.items() if name != DOUBLED}
     return {**plain, **dict(options[DOUBLED])}
-
-
-def _make_launch(
-    path: NativePath, fn: JITFunction, first_values: Sequence[Any]
-) -> Callable[..., Any]:
-    import torch
-
-    refuse_keyword_variadic(fn.__name__, fn.signature)
-    getters = _getters()
-    own: dict[str, Any] = {
-        "Tensor": torch.Tensor,
-        "Parameter": torch.nn.Parameter,
-        "Descriptor": TensorDescriptor,
-        "aligned_descriptor": aligned_descriptor,
-        # Not through the class, on which the interpreter may have put a method that takes notes.
-        "data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001
-        "device": getters[0],
-        "stream": getters[1],
-        "Watched": WatchedKernel,
-        "find": fn.kernels.get,
-        "path": path,
-        "unusual": path.unusual,
-        "constant_key": constant_key,
-        "constexpr": constexpr,
-        "knobs": KNOBS,
-        "hooks": HOOKS,
-        "in_flight": IN_FLIGHT,
-        "caller": sys._getframe,  # noqa: SLF001
-        "id_of": id,
-        "is_scripts": IN_FLIGHT.is_scripts,
-        "place_from": IN_FLIGHT.place_from,
-        "plain": plain,
-        "nowhere": NOWHERE,
-        "ordinal": IN_FLIGHT.ordinal,
-        "keep": IN_FLIGHT.keep,
-        "now": time_ns,
-        "next_launch_id": next_launch_id,
-        "own_mode": OWN_MODE.get,
-        "main": MAIN_THREAD,
-        "native_modes": _native_modes(),
-        "MISSING": MISSING,
-        # A kernel with *args takes whatever is given by position.
-        "surplus": (),
-        "WARMUP": WARMUP,
-    }
-    for parameter in fn.params:
-        default = parameter.default if parameter.has_default else MISSING
-        own[f"default_{parameter.num}"] = default
-    namespace = {f"{PREFIX}{name}": value for name, value in own.items()}
-    text = launch_text(fn.params, first_values)
-    exec(compile(text, f"<launch of {fn.__name__}>", "exec"), namespace)
-    launch: Callable[..., Any] = namespace[f"{PREFIX}launch"]
-    launch.__name__ = fn.__name__
-    launch.__qualname__ = fn.__qualname__
-    return launch
-
-
-def _native_modes() -> tuple[str, ...]:
-    """The modes in which a launch is native here."""
-    return ("native", "auto") if platform_in_force().obstacle() is None else ("native",)
-
-
-def _getters() -> tuple[Callable[[], int], Callable[[int], int]]:
-    """Functions for the current device and for a device's current stream."""
-    return platform_in_force().getters()

@@ -154,7 +154,7 @@ class CheckedLaunch:
         if self._build.may_need_look:
             self._held = self._hold(values)
         if HOOKS.launch:
-            self._kernel.hooked(*self._grid, self._stream, values, self, *passed)
+            self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
         else:
             self.submit_as(next_launch_id())(*self._grid, self._stream, *passed)
         if self._held is not None:

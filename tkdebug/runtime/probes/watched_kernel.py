@@ -48,9 +48,7 @@ _LASTING_AFTER = 4
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
 # What launches that nobody looks at need of it where there are hooks.
-_OF_PACKED = frozenset(
-    ("hooked", "known_tensors", "machine_note", "parameter_kinds", "tell_failed")
-)
+_OF_RECORDED = frozenset(("launch_recorded", "parameter_kinds"))
 
 
 class WatchedKernel(CompiledKernel):
@@ -220,7 +218,7 @@ class WatchedKernel(CompiledKernel):
 
     def __getattr__(self, name: str) -> Any:
         """What scripts read off the kernel is that of the bare build."""
-        if name in _OF_PACKED:
+        if name in _OF_RECORDED:
             return getattr(self.bare, name)
         if name in _OF_BARE:
             if self._was_launched and name in _OF_LOADED:
@@ -248,6 +246,16 @@ class WatchedKernel(CompiledKernel):
         """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
         stream, passed = self.bare.launch_arguments(values, stream)
         self.launch_seen(grid, stream, values, passed)
+
+    def takes(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> bool:
+        """Make the launch if it is to be looked at, as `launch_seen`; whether it was made."""
+        for get, name, value in self.watched:
+            if get(name) is not value:
+                self.launch_seen(grid, stream, values, passed)
+                return True
+        return False
 
     def launch_seen(
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]

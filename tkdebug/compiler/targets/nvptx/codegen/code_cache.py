@@ -63,6 +63,7 @@ STAGES = (
             "elf_sections",
             "line_program_rows",
             "line_programs",
+            "packages",
             "ptx_locations",
             "wgmma_code",
         )

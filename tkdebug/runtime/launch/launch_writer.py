@@ -1,21 +1,127 @@
-"""Writes the function that a native launch is, for the parameters of one jit function.
+"""Writes the functions of a native launch, the only code of ours that is made while a script runs.
 
-What it calls is `native_launch`'s. In the pieces of text here `@` begins the names that no
-parameter has; `PREFIX` takes its place in the end. `@is_odd` is whether some of what is passed may
-be neither an address nor a number.
+`launch` of a jit function binds a launch's arguments, works out their key and finds the compiled
+kernel; `submit` of a compiled kernel, whose text is the platform's, packs them. What a launch does
+besides is plain Python. `inspect.Signature.bind` alone costs more than a bare launch may, so
+binding is the generated function's own call.
+
+In the pieces of text here `@` begins the names that no parameter has; `PREFIX` takes its place in
+the end. Invariant: the key differs wherever `specialize.argument_spec` and
+`alignment.alignment_key` tell apart, as equal keys share a kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tkdebug.runtime.arguments.specialize import ALIGNMENT, INT32_MAX, INT32_MIN
+from tkdebug.compiler.tensor import constexpr
+from tkdebug.hook_chain import HOOKS
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.alignment import aligned_descriptor
+from tkdebug.runtime.arguments.specialize import ALIGNMENT, INT32_MAX, INT32_MIN, constant_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.jit.parameters import KernelParam
+from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE
+from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import GRID_LIMITS
+from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
+if TYPE_CHECKING:
+    from tkdebug.runtime.jit.function import JITFunction
+    from tkdebug.runtime.launch.native_launch import NativePath
+
+LaunchFunction = Callable[..., Any]
 PREFIX = "_tk_"
+
+
+class Marker:
+    """A value that no argument can be."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+# The generated function's value for an argument that was not given.
+MISSING = Marker("<missing>")
+# The grid of a launch that only compiles.
+WARMUP = Marker("<warm-up>")
+
+
+def write_function(name: str, label: str, text: str, scope: dict[str, Any]) -> Callable[..., Any]:
+    """Compile a function.
+
+    Args:
+        name: the function's, in `text`.
+        label: what tracebacks show in the place of a file.
+        text: its source.
+        scope: what the text may name.
+    """
+    exec(compile(text, f"<{label}>", "exec"), scope)
+    function: Callable[..., Any] = scope[name]
+    return function
+
+
+def write_launch(path: NativePath, fn: JITFunction, first_values: Sequence[Any]) -> LaunchFunction:
+    """Write `launch(grid, *arguments, **options)` of a jit function.
+
+    Args:
+        path: what the function calls where it cannot go on alone.
+        fn: the jit function.
+        first_values: what the first launch passes: its kinds are looked for first.
+    """
+    import torch
+
+    refuse_keyword_variadic(fn.__name__, fn.signature)
+    device, stream = _getters()
+    scope: dict[str, Any] = {
+        "Tensor": torch.Tensor,
+        "Parameter": torch.nn.Parameter,
+        "Descriptor": TensorDescriptor,
+        "aligned_descriptor": aligned_descriptor,
+        # Not through the class, on which the interpreter may have put a method that takes notes.
+        "data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001
+        "device": device,
+        "stream": stream,
+        "Watched": WatchedKernel,
+        "find": fn.kernels.get,
+        "path": path,
+        "unusual": path.unusual,
+        "constant_key": constant_key,
+        "constexpr": constexpr,
+        "knobs": KNOBS,
+        "hooks": HOOKS,
+        "own_mode": OWN_MODE.get,
+        "main": MAIN_THREAD,
+        # The modes in which a launch is native here.
+        "native_modes": _native_modes(),
+        "MISSING": MISSING,
+        # A kernel with *args takes whatever is given by position.
+        "surplus": (),
+        "WARMUP": WARMUP,
+        **{f"default_{p.num}": p.default if p.has_default else MISSING for p in fn.params},
+    }
+    launch = write_function(
+        f"{PREFIX}launch",
+        f"launch of {fn.__name__}",
+        launch_text(fn.params, first_values),
+        {f"{PREFIX}{name}": value for name, value in scope.items()},
+    )
+    launch.__name__ = fn.__name__
+    launch.__qualname__ = fn.__qualname__
+    return launch
+
+
+def _native_modes() -> tuple[str, ...]:
+    return ("native", "auto") if platform_in_force().obstacle() is None else ("native",)
+
+
+def _getters() -> tuple[Callable[[], int], Callable[[int], int]]:
+    """Functions for the current device and for a device's current stream."""
+    return platform_in_force().getters()
 
 
 def launch_text(params: Sequence[KernelParam], first_values: Sequence[Any]) -> str:
@@ -42,7 +148,6 @@ def @launch(@grid, {_declare(params)}**@options):
         if not @path.is_native():
             return @path.elsewhere(@grid, ({names}), @surplus, @options)
     @dev = @device()
-    @is_odd = False
 {prepare}\
     @key = (
         @dev, @knobs.debug, tuple(@options.items()) if @options else (), {keys})
@@ -80,31 +185,7 @@ def @launch(@grid, {_declare(params)}**@options):
         @x, @y, @z = @path.dimensions((@x, @y, @z))
         if not (@x and @y and @z): return @kernel
     if @hooks.launch:
-        @packer = @hooks.packer
-        if @packer is None:
-            @kernel.hooked(@x, @y, @z, @stream(@dev), ({names}), None, {passed})
-            return @kernel
-        @note = @packer.notes.get(@kernel) or @packer.note_of(@kernel)
-        @on = @stream(@dev)
-        @start_ns = @now()
-        try: @ran = @kernel.submit(@x, @y, @z, @on, {passed})
-        except BaseException as @error:
-            @kernel.tell_failed(
-                @error, (@x, @y, @z), @on, ({names}), @start_ns)
-            raise
-        @id = @next_launch_id()
-        @note(@id, @x, @y, @z, @on, @start_ns, {names})
-        if @in_flight.watched:
-            @frame = @caller(1)
-            @code = @frame.f_code
-            @at = @frame.f_lasti
-            if not @is_scripts(@id_of(@code)): @code, @at = @place_from(@frame) or @nowhere
-            @ran = @ran or @kernel
-            if @is_odd:
-                @keep((@ordinal(), @id, @ran, @x, @y, @z, @on, @packer, @code, @at,
-                       *@plain(({passed}))))
-            else:
-                @keep((@ordinal(), @id, @ran, @x, @y, @z, @on, @packer, @code, @at, {passed}))
+        @kernel.launch_recorded((@x, @y, @z), @stream(@dev), ({names}), ({passed}))
     else:
         @kernel.submit(@x, @y, @z, @stream(@dev), {passed})
     return @kernel
@@ -156,7 +237,7 @@ def _prepare_text(parameter: KernelParam, hint: Any) -> str:
         lines += [f"    {statement}" for statement in statements]
         word = "elif"
     other = f"@unusual({num}, {name}, @dev, @grid)"
-    lines += ["else:", f"    @k{num}, @s{num}, @v{num} = {other}", "    @is_odd = True"]
+    lines += ["else:", f"    @k{num}, @s{num}, @v{num} = {other}"]
     return "".join(f"    {line}\n" for line in lines)
 
 
@@ -198,7 +279,6 @@ def _descriptor_branch(parameter: KernelParam) -> tuple[str, list[str]]:
     alignment = f"@aligned_descriptor({name})" if parameter.notes_alignment else "False"
     statements = [
         f"@v{num} = {name}",
-        "@is_odd = True",
         f"@k{num} = {kind}",
         f"@s{num} = {alignment}",
         f"if {base}.get_device() != @dev and @grid is not @WARMUP:",

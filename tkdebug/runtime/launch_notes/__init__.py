@@ -1,1 +1,0 @@
-"""Packs each recorded launch by machine code."""
