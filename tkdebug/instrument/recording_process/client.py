@@ -42,6 +42,8 @@ from tkdebug.running_faults import CheckedKernel, SharedTables
 from tkdebug.terminal_text import tell
 
 START_S = 20.0
+# So long nothing is said while the last launches are stored.
+QUIET_S = 2.0
 DRAIN_S = 60.0
 _POLL_S = 0.05
 _WAS_KILLED = "the recording process was killed"
@@ -217,6 +219,8 @@ class RecordingProcess:
             if self._is_done or self.error is not None:
                 return
             self.send("end")
+            if not self._await(lambda: self._is_done, QUIET_S):
+                tell(f"{self.path}: the recording process stores the last launches")
             if not self._await(lambda: self._is_done, DRAIN_S):
                 tell(
                     f"{self.path}: the recording process is still storing; the session is complete "

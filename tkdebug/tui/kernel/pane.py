@@ -143,13 +143,21 @@ class KernelPane(Pane):
         path, stage, shown = file or "", self._stage, self._text
         self._wanted = (kernel.hash if kernel is not None else None, path)
 
+        is_new = kernel is not None and not (
+            shown is not None and shown.kernel == kernel and shown.has_read_code
+        )
+
         def load() -> None:
             try:
-                text = load_kernel_text(session, kernel, path, stage, shown)
+                text = load_kernel_text(session, kernel, path, stage, shown, reads_code=not is_new)
+                self.post_message(KernelLoaded(text, line))
+                if is_new:
+                    # It takes nvdisasm, for which nobody has to wait to read the source.
+                    text = load_kernel_text(session, kernel, path, stage, shown)
+                    if text.table is not None or text.note:
+                        self.post_message(KernelLoaded(text, None))
             except SessionError as error:
                 self.app.post_message(SessionFailed(str(error)))
-                return
-            self.post_message(KernelLoaded(text, line))
 
         self.run_worker(load, thread=True, exclusive=True, group="kernel")
 
@@ -159,8 +167,9 @@ class KernelPane(Pane):
         text = event.text
         if self._wanted != (text.kernel.hash if text.kernel is not None else None, text.file):
             return
-        self._text = text
+        before, self._text = self._text, text
         source = self._sides.source
+        at = source.line
         self._sides.show(text, self._source_marks(text), self._faults)
         if event.line is not None:
             kernel = text.kernel
@@ -168,6 +177,8 @@ class KernelPane(Pane):
             # A kernel is read from its decorators on.
             top = event.line - LINES_ABOVE_KERNEL if begins else None
             source.go_to(text.line_with_ops(event.line), top)
+        elif before is not None and (before.kernel, before.file) == (text.kernel, text.file):
+            source.go_to(at, None)
         self._show_title()
         self._sides.light_stage(source.line)
 

@@ -66,6 +66,7 @@ class KernelText:
         table: the kernel's line table; None when it has none.
         note: why it has none, "" when there is nothing to say.
         costs: by line of the file shown, what its machine code is.
+        has_read_code: whether the machine code was read, or there is none.
     """
 
     kernel: RecordedKernel | None
@@ -81,6 +82,7 @@ class KernelText:
     table: LineTable | None = None
     note: str = ""
     costs: Mapping[int, str] = field(default_factory=dict)
+    has_read_code: bool = True
 
     def stage_lines(self, line: int) -> frozenset[int]:
         """The stage's lines that come from, or through a call in, the source line `line`."""
@@ -165,6 +167,7 @@ def load_kernel_text(
     file: str,
     stage: str | None,
     shown: KernelText | None = None,
+    reads_code: bool = True,
 ) -> KernelText:
     """Read what `KernelText` holds.
 
@@ -174,6 +177,7 @@ def load_kernel_text(
         file: the source file to show.
         stage: the stage to show; the first one that is there when it has no such stage.
         shown: what was shown before; what is the same is not read again.
+        reads_code: also read the kernel's machine code.
     """
     same_kernel = shown is not None and kernel is not None and shown.kernel == kernel
     if shown is not None and same_kernel and shown.file == file:
@@ -183,10 +187,10 @@ def load_kernel_text(
         source = replace(source, spans=highlight_python(source.lines))
     if kernel is None or not kernel.stages:
         return KernelText(kernel, file, source)
-    if shown is not None and same_kernel:
+    if shown is not None and same_kernel and shown.has_read_code:
         table, note = shown.table, shown.note
     else:
-        table, note = load_line_table(session, kernel.hash)
+        table, note = load_line_table(session, kernel.hash) if reads_code else (None, "")
     stages = tuple(name for name in stage_names(kernel, table) if name != SOURCE_STAGE)
     if not stages:
         return KernelText(kernel, file, source)
@@ -195,7 +199,7 @@ def load_kernel_text(
     loaded = load_stage(session, kernel, stage, table)
     lines = lines_of(loaded.text)
     spans = highlight_sass(lines) if stage == SASS_STAGE else highlight_ir(lines)
-    if shown is not None and same_kernel and shown.file == file:
+    if shown is not None and shown.table is table and shown.file == file:
         costs = shown.costs
     else:
         costs = _costs(table, file)
@@ -215,6 +219,7 @@ def load_kernel_text(
         table=table,
         note=note,
         costs=costs,
+        has_read_code=reads_code,
     )
 
 
