@@ -1,4 +1,4 @@
-"""What the programs of `bench/programs.py` report: seconds of their steps, and when they end."""
+"""Times that the programs of `bench/programs.py` report: of their steps, and of their end."""
 
 from __future__ import annotations
 

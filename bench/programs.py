@@ -1,8 +1,8 @@
-"""What tkdebug costs whole programs: steps, what comes after the last line, and the whole process.
+"""Times of whole programs with and without tkdebug: steps, after the last line, whole process.
 
 Three programs (`program_llama.py`, eager and compiled, and `program_kernels.py`, of hand-written
 kernels), each a process of its own in each way, in turn: Triton's python, `tkdebug.install()`, that
-with CUPTI recording for nobody, and `tkdebug run` with and without its checks. A round that only
+with CUPTI recording for nobody, and `tkdebug run`. A round that only
 fills the caches comes first. Ratios are taken within a round. Needs a GPU, torch, Triton and
 transformers.
 
@@ -40,19 +40,16 @@ WAYS: dict[str, Sequence[str]] = {
     "python, Triton": (PYTHON,),
     "`tkdebug.install()`": (PYTHON, WORKER, "install"),
     "the same and CUPTI alone": (PYTHON, WORKER, "cupti"),
-    "`tkdebug run --check-launches none`": (
-        *(PYTHON, "-m", "tkdebug", "run", "--no-tui", "--check-launches", "none"),
-    ),
     "`tkdebug run`": (PYTHON, "-m", "tkdebug", "run", "--no-tui"),
 }
-BARE, CUPTI, RUN = "python, Triton", "the same and CUPTI alone", "`tkdebug run`"
+BARE, CUPTI = "python, Triton", "the same and CUPTI alone"
 # Steps that compile, and warm up.
 FIRST_STEPS = 10
 LIMIT_S = 300
 
 
 class Times(NamedTuple):
-    """What one process took.
+    """Times of one process.
 
     Attributes:
         step_s: median of its steps but for the first ones.
