@@ -6,11 +6,43 @@ for these interfaces alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tkdebug.events import KernelLaunch
+
+
+class NoteParts(NamedTuple):
+    """What the function is made of that packs launches of a kernel.
+
+    Attributes:
+        kinds: of the kernel's parameters, as in `PackableKernel`.
+        packed: which of them are scalars that lie in a slot.
+        variant: number of what all launches have in common.
+        kept: number of the facts by a launch's key; None where it is new.
+        describe: sends new facts by key and values, and gives their number.
+        infos: describes a launch's values in full.
+        pack: packs the fields of a slot.
+        put: takes what was packed.
+        here: has the calling thread's native id.
+        flags: a byte, of launches that are made now.
+        scopes_now: gives the number of the scopes where there are some.
+        odd: called with a launch that no slot can hold.
+    """
+
+    kinds: tuple[str, ...]
+    packed: tuple[int, ...]
+    variant: int
+    kept: Callable[[Hashable], int | None]
+    describe: Callable[[Hashable, tuple[Any, ...]], int]
+    infos: Callable[[tuple[Any, ...]], Hashable]
+    pack: Callable[..., bytes]
+    put: Callable[[bytes], None]
+    here: Any
+    flags: bytearray
+    scopes_now: Callable[[], int]
+    odd: Callable[..., None]
 
 
 class PackableKernel(Protocol):
@@ -21,6 +53,8 @@ class PackableKernel(Protocol):
         parameter_kinds: what is passed for each parameter: a "tensor", an "int" of 64 signed bits,
             a "uint", a "float", a scalar to "look" at, something "fixed" with the kernel, or
             "other".
+        write_note: writes the function that packs launches; it is called after each with its
+            number, grid, stream, start in nanoseconds since 1970, and a value for each parameter.
     """
 
     @property
@@ -29,6 +63,10 @@ class PackableKernel(Protocol):
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
+        """As above."""
+
+    @property
+    def write_note(self) -> Callable[[NoteParts], Callable[..., None]]:
         """As above."""
 
 

@@ -21,7 +21,7 @@ from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.jit.function import jit
-from tkdebug.runtime.launch import native_kernel
+from tkdebug.runtime.launch import launch_writer
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
@@ -87,7 +87,7 @@ def test_launch_by_position_takes_addresses(kernel):
 def test_launch_by_position_that_is_packed_is_kept_with_its_caller(kernel, monkeypatch):
     flights, noted = InFlight(), []
     flights.watched = True
-    monkeypatch.setattr(native_kernel, "IN_FLIGHT", flights)
+    monkeypatch.setattr(launch_writer, "IN_FLIGHT", flights)
     hook = Hook(enter=lambda of, record: None)
     HOOKS.add(hook)
     note = {kernel: lambda *launch: noted.append(launch[1:5])}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from tkdebug.events import ArgumentInfo, launch_type, next_launch_id
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.launch.launch_writer import write_note
 
 TENSOR = SimpleNamespace(shape=(4, 8), stride=lambda: (8, 1))
 
@@ -14,6 +15,7 @@ class Kernel:
     """Takes a tensor, an int, a float and a constant."""
 
     parameter_kinds = ("tensor", "int", "float", "fixed")
+    write_note = staticmethod(write_note)
 
     def __init__(self, name="packed"):
         self.launch_record = launch_type(

@@ -48,7 +48,7 @@ class FakeKernel:
     def submit(self, x, y, z, stream, *passed):
         self.launches.append(((x, y, z), stream, passed))
 
-    def launch_recorded(self, grid, stream, values, passed):
+    def launch_hooked(self, grid, stream, values, passed):
         self.hooked_launches.append((grid, stream, values, passed))
 
 

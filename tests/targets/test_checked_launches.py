@@ -26,7 +26,7 @@ from tkdebug.running_faults import SHOWN
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench
-from tkdebug.runtime.launch import native_kernel
+from tkdebug.runtime.launch import launch_writer, native_kernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
@@ -110,7 +110,8 @@ def packer():
 def test_launches_that_are_not_checked_are_packed(printer, packer, x, monkeypatch):
     flights = InFlight()
     flights.watched = True
-    monkeypatch.setattr(native_kernel, "IN_FLIGHT", flights)
+    for module in (launch_writer, native_kernel):
+        monkeypatch.setattr(module, "IN_FLIGHT", flights)
     scale = make_kernel()
     for _ in range(QUIET + 4):
         scale[(2,)](x, x, 64, BLOCK=64)
@@ -127,7 +128,7 @@ def test_packed_launch_that_fails_raises_its_own_error(printer, packer, x):
     scale = make_kernel()
     for _ in range(QUIET + 1):
         kernel = scale[(2,)](x, x, 64, BLOCK=64)
-    kernel.bare.submit = lambda *passed: 1 // 0
+    kernel.submit = lambda *passed: 1 // 0
     with pytest.raises(ZeroDivisionError):
         scale[(2,)](x, x, 64, BLOCK=64)
     assert len(packer) == QUIET

@@ -190,7 +190,7 @@ def test_packed_launch_that_fails_has_its_error(packing, printer, x, monkeypatch
 def test_packed_launches_in_flight_are_known(packing, x, monkeypatch):
     flights = InFlight()
     flights.watched = True
-    monkeypatch.setattr("tkdebug.runtime.launch.native_kernel.IN_FLIGHT", flights)
+    monkeypatch.setattr("tkdebug.runtime.launch.launch_writer.IN_FLIGHT", flights)
     kernel = make_kernel()[(2,)](x, x, 100, BLOCK=64)
     (flight,) = flights.latest
     assert (flight.kernel, flight.grid) == (kernel, (2, 1, 1))
@@ -203,7 +203,7 @@ def test_packed_launches_in_flight_are_known(packing, x, monkeypatch):
 def test_packed_launches_in_flight_hold_on_to_no_descriptor(packing, x, monkeypatch):
     flights = InFlight()
     flights.watched = True
-    monkeypatch.setattr("tkdebug.runtime.launch.native_kernel.IN_FLIGHT", flights)
+    monkeypatch.setattr("tkdebug.runtime.launch.launch_writer.IN_FLIGHT", flights)
 
     @tkdebug.jit
     def scale(x_ptr, desc, factor, BLOCK: tl.constexpr):

@@ -18,6 +18,7 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE
 
 if TYPE_CHECKING:
+    from tkdebug.launch_packing import NoteParts
     from tkdebug.runtime.device.platform import SpanTimer
 
 Run = Callable[..., Any]
@@ -87,6 +88,12 @@ class UpstreamKernel:
             "fixed" if name in self.constants or kind == "constexpr" else _kind(kind)
             for name, kind in self.signature.items()
         )
+
+    def write_note(self, parts: NoteParts) -> Callable[..., None]:
+        """Write the function that packs what is recorded of each launch."""
+        from tkdebug.runtime.launch.launch_writer import write_note
+
+        return write_note(parts)
 
     def recorded(self, run: Run, device: int) -> Run:
         """Upstream's launcher with hooks around it; grids without programs pass by.

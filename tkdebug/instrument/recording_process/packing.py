@@ -1,4 +1,4 @@
-"""The functions that pack launches into the ring, one for each kernel.
+"""The functions that pack launches into the ring, one written for each kernel.
 
 What launches of a kernel have in common is sent once, as a variant; so are shapes and strides that
 come again (facts) and names of scopes. A slot has their numbers, and what differs from launch to
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
+from functools import partial
 from time import time_ns
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from tkdebug.instrument.recording_process.ring import (
     launch_format,
 )
 from tkdebug.instrument.session_file.queued_events import Stamped
-from tkdebug.launch_packing import PackableKernel
+from tkdebug.launch_packing import NoteParts, PackableKernel
 from tkdebug.scopes import SCOPES, ScopeWatcher
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class LaunchPacker:
 
     def _make_note(self, kernel: PackableKernel) -> Note:
         kinds, record = kernel.parameter_kinds, kernel.launch_record
-        packed = [i for i, kind in enumerate(kinds) if kind in SCALAR_CODES][:SCALARS]
+        packed = tuple(i for i, kind in enumerate(kinds) if kind in SCALAR_CODES)[:SCALARS]
         codes = "".join(SCALAR_CODES[kinds[place]] for place in packed)
         variant = next(self._variants)
         self._send(
@@ -108,28 +109,22 @@ class LaunchPacker:
         )
         kept: dict[Hashable, int] = {}
         self._kept.append(kept)
-        key_of = _facts_key(kinds, packed, record.describe)
-        pack = launch_format(codes).pack
-        put, here, flags, scopes_now = self._ring.put, self._here, self._flags, self._scopes_now
-
-        def note(
-            launch: int, x: int, y: int, z: int, stream: int, start_ns: int, *values: Any
-        ) -> None:
-            end_ns = time_ns()
-            try:
-                key = key_of(values)
-                facts = kept.get(key) or self._describe(record, kept, key, values)
-                scopes = 0 if SCOPES.is_plain else scopes_now()
-                slot = pack(
-                    variant, facts, launch, x, y, z, here.native_id, stream, start_ns, end_ns,
-                    scopes, flags[0], *[values[place] for place in packed],
-                )  # fmt: skip
-            except Exception:
-                self._odd(kernel, launch, (x, y, z), stream, start_ns, end_ns, values)
-            else:
-                put(slot)
-
-        return note
+        return kernel.write_note(
+            NoteParts(
+                kinds=tuple(kinds),
+                packed=packed,
+                variant=variant,
+                kept=kept.get,
+                describe=partial(self._describe, record, kept),
+                infos=record.describe,
+                pack=launch_format(codes).pack,
+                put=self._ring.put,
+                here=self._here,
+                flags=self._flags,
+                scopes_now=self._scopes_now,
+                odd=partial(self._odd, kernel),
+            )
+        )
 
     def _describe(
         self,
@@ -177,31 +172,3 @@ class LaunchPacker:
             self._send("scopes", number, path)
             self._scopes[path] = number
         return number
-
-
-def _facts_key(
-    kinds: Sequence[str],
-    packed: Sequence[int],
-    describe: Callable[[tuple[Any, ...]], Hashable],
-) -> Callable[[tuple[Any, ...]], Hashable]:
-    """A function that gives the key of a launch's facts: it differs where they are described so.
-
-    Args:
-        kinds: the kinds of the kernel's parameters.
-        packed: which of them are scalars that lie in slots.
-        describe: describes a launch's values in full.
-    """
-    if "other" in kinds:
-        # A tuple or descriptor: it takes more than a short look, and a key is held on to.
-        return describe
-    tensors = [place for place, kind in enumerate(kinds) if kind == "tensor"]
-    known = {*tensors, *packed, *(place for place, kind in enumerate(kinds) if kind == "fixed")}
-    others = [place for place in range(len(kinds)) if place not in known]
-    if others:
-        return lambda values: (
-            *[(values[place].shape, values[place].stride()) for place in tensors],
-            *[(values[place].__class__, values[place]) for place in others],
-        )
-    return lambda values: tuple(
-        [(values[place].shape, values[place].stride()) for place in tensors]
-    )

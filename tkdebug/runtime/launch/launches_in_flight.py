@@ -103,6 +103,7 @@ class InFlight:
     Attributes:
         watched: whether launches are to be added.
         keep: adds one that has no record, with an `ordinal()`.
+        is_scripts: whether code, by its id, is known to be the script's.
     """
 
     def __init__(self) -> None:
@@ -113,6 +114,8 @@ class InFlight:
         self.keep: Callable[[PackedFlight], None] = self._flights.append
         # By the id of code, which takes 0.4 us to hash; it is held on to.
         self._owners: dict[int, _Owner] = {}
+        self._of_scripts: set[int] = set()
+        self.is_scripts: Callable[[int], bool] = self._of_scripts.__contains__
         self._seen_code: list[CodeType] = []
         # The frame (its id) of the compiled graph that launched last, its code and instruction,
         # and the script's place that was found for it.
@@ -146,6 +149,8 @@ class InFlight:
             if owner is None:
                 owner = self._owners[id(code)] = _owner(frame)
                 self._seen_code.append(code)
+                if owner is _Owner.SCRIPT:
+                    self._of_scripts.add(id(code))
             if owner is _Owner.SCRIPT:
                 place = code, frame.f_lasti
                 break

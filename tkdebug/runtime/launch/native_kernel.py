@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets.backend import Binary
+    from tkdebug.launch_packing import NoteParts
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.platform import SpanTimer
     from tkdebug.runtime.launch.allocation import Buffer
@@ -278,7 +279,7 @@ class NativeKernel(CompiledKernel):
         try:
             ran = self.submit(*grid, stream, *passed)
         except BaseException as error:
-            self._tell_failed(error, grid, stream, values, start_ns)
+            self.tell_failed(error, grid, stream, values, start_ns)
             raise
         number = next_launch_id()
         note(number, *grid, stream, start_ns, *values)
@@ -287,7 +288,7 @@ class NativeKernel(CompiledKernel):
             launched = (IN_FLIGHT.ordinal(), number, ran or self, *grid, stream)
             IN_FLIGHT.keep((*launched, packer, *place, *plain(passed)))
 
-    def _tell_failed(
+    def tell_failed(
         self,
         error: BaseException,
         grid: Grid,
@@ -304,53 +305,21 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def run(self) -> Callable[..., None]:
-        """The function that launches with all arguments by position, as upstream's of that name.
+        """The function that launches with all arguments by position, as upstream's of that name."""
+        # Only what torch's compiler launches is launched so.
+        from tkdebug.runtime.launch.launch_writer import write_run
 
-        Torch's compiler launches so. It takes the grid along x, y and z, the stream's handle, five
-        things that upstream's launcher wants (function, packed metadata, launch metadata, hooks)
-        and that are not looked at, and a value for each parameter. A grid with an axis of 0
-        launches nothing.
-        """
-        import torch
+        return write_run(self)
 
+    def looks_at(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> bool:
+        """Let the kernel that launches are looked at by make a launch; whether it did."""
         # It imports this.
         from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
-        data_ptr = torch._C.TensorBase.data_ptr  # noqa: SLF001  (as native launches do)
-        tensors = (torch.Tensor, torch.nn.Parameter)
-        places = [
-            (place, isinstance(spec, pointer_type))
-            for place, (spec, parameter) in enumerate(
-                zip(self.src.specs, self.src.fn.params, strict=True)
-            )
-            if not parameter.is_constexpr
-        ]
-
-        def passed_of(place: int, is_pointer: bool, value: Any) -> Any:
-            if not is_pointer or value is None or value.__class__ is int:
-                return value
-            if value.__class__ in tensors:
-                return data_ptr(value)
-            name = self.src.fn.arg_names[place]
-            return platform_in_force().accessible_address(self.name, name, value, self.device)
-
-        def run(
-            x: int, y: int, z: int, stream: int, _f: Any, _p: Any, _m: Any, _enter: Any, _exit: Any,
-            *values: Any,
-        ) -> None:  # fmt: skip
-            if x <= 0 or y <= 0 or z <= 0:
-                return
-            passed = tuple([passed_of(at, is_pointer, values[at]) for at, is_pointer in places])
-            grid = x, y, z
-            instead = None if self._instead is None else self._instead[()]
-            if isinstance(instead, WatchedKernel) and instead.takes(grid, stream, values, passed):
-                return
-            if HOOKS.launch:
-                self.launch_recorded(grid, stream, values, passed)
-            else:
-                self.submit(x, y, z, stream, *passed)
-
-        return run
+        instead = None if self._instead is None else self._instead[()]
+        return isinstance(instead, WatchedKernel) and instead.takes(grid, stream, values, passed)
 
     def run_through(self, kernels: Mapping[object, CompiledKernel]) -> None:
         """Have `run` launch what is at the key () of `kernels`, while that is looked at."""
@@ -365,6 +334,17 @@ class NativeKernel(CompiledKernel):
     def parameter_kinds(self) -> tuple[str, ...]:
         """As `launch_packing.PackableKernel` has it."""
         return tuple(map(_kind, self.src.arguments.values()))
+
+    @cached_property
+    def passes_plain(self) -> bool:
+        """Whether launches are passed nothing but addresses and numbers."""
+        return "other" not in self.parameter_kinds
+
+    def write_note(self, parts: NoteParts) -> Callable[..., None]:
+        """Write the function that packs what is recorded of each launch."""
+        from tkdebug.runtime.launch.launch_writer import write_note  # it imports this
+
+        return write_note(parts)
 
     @cached_property
     def _timer(self) -> SpanTimer:

@@ -48,7 +48,9 @@ _LASTING_AFTER = 4
 _OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
 _OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
 # What launches that nobody looks at need of it where there are hooks.
-_OF_RECORDED = frozenset(("launch_recorded", "parameter_kinds"))
+_OF_RECORDED = frozenset(
+    ("launch_hooked", "parameter_kinds", "passes_plain", "tell_failed", "write_note")
+)
 
 
 class WatchedKernel(CompiledKernel):
