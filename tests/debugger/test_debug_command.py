@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tkdebug.cli import main
+from tkdebug.instrument import add_hook
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TWICE = str(SCRIPTS / "twice.py")
@@ -547,3 +548,56 @@ def test_launches_of_a_benchmark_stop_where_that_is_asked_for(run, tmp_path):
     _, out, _ = run(script, typed="b one\ntrials on\nc\ntrials\nq\n")
     assert "launches of autotuning and do_bench stop\n" in out
     assert "launch 1, the only program" in out
+
+
+PARTS = """\
+import torch, triton, triton.language as tl
+
+@triton.jit
+def part(s, n, B: tl.constexpr):
+    i, p = tl.arange(0, B), tl.program_id(0)
+    if p < n:
+        tl.store(s + p * B + i, i.to(tl.float32))
+
+@triton.jit
+def total(s, o, n, B: tl.constexpr):
+    i, a = tl.arange(0, B), tl.zeros((B,), tl.float32)
+    for p in range(n):
+        a += tl.load(s + p * B + i)
+    tl.store(o + i, a)
+
+s, o = torch.empty(3, 16, device="cuda"), torch.empty(16, device="cuda")
+part[(3,)](s, 2, 16)
+total[(1,)](s, o, 2, 16)
+print(o[3].item())
+"""
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "b total\nc\nq\n",
+        "b 18\nc\nq\n",
+        "b 18\nc\np s\ns.sum()\nc\n",
+        "b total\nc\np s\np s.sum()\nrun\nq\n",
+        "b total\nc\nc\n",
+        "b part\nc\nq\n",
+    ],
+)
+def test_gaps_in_scratch_memory_are_no_fault_of_a_script_that_is_debugged(run, tmp_path, typed):
+    script = tmp_path / "parts.py"
+    script.write_text(PARTS)
+    faults = []
+    with add_hook(fault=faults.append):
+        _, out, _ = run(script, typed=typed)
+    assert "***" not in out
+    assert faults == []
+
+
+def test_a_gap_that_nothing_has_read_is_a_fault_where_the_script_ends_by_itself(run, tmp_path):
+    script = tmp_path / "parts.py"
+    script.write_text(PARTS.replace("total[(1,)](s", "total[(1,)](torch.ones_like(s)"))
+    faults = []
+    with add_hook(fault=faults.append):
+        run(script, typed="b total\nc\nc\n")
+    assert [fault.kind for fault in faults] == ["unwritten-output"]

@@ -90,7 +90,7 @@ def parse_element(text: str, arguments: Mapping[str, Any]) -> Element:
         raise UsageError(usage) from None
     if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
         raise UsageError(usage)
-    tensors = {name: _tensor(value) for name, value in arguments.items()}
+    tensors = {name: tensor_in(value) for name, value in arguments.items()}
     tensors = {name: value for name, value in tensors.items() if value is not None}
     name = argument_named(node.value.id, tensors)
     if name is None:
@@ -137,8 +137,8 @@ def element_of(name: str, tensor: Tensor, indices: ast.expr, shown: str) -> Elem
     return Element(name, full, buffer.storage_key, place * itemsize, itemsize, tensor)
 
 
-def _tensor(value: Any) -> Any:
-    """The torch tensor in an argument; None where there is none."""
+def tensor_in(value: Any) -> Any:
+    """Return the torch tensor in an argument; None where there is none."""
     inner = getattr(value, "base", None)
     if isinstance(inner, torch.Tensor) and not isinstance(value, torch.Tensor):
         return inner

@@ -12,13 +12,14 @@ import re
 import sys
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.code import DebugCode, pass_names
+from tkdebug.debugger.elements import tensor_in
 from tkdebug.debugger.execution import Here, WatchedFaults
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
-from tkdebug.debugger.goals import Resume
+from tkdebug.debugger.goals import Ended, Resume
 from tkdebug.debugger.host_frames import host_frames
 from tkdebug.debugger.inspection import Inspection, Launch
 from tkdebug.debugger.moments import Moment
@@ -31,6 +32,7 @@ from tkdebug.debugger.why.writers import Writers
 from tkdebug.errors import NothingStoppedError, TkError, UsageError
 from tkdebug.events import LaunchRecord
 from tkdebug.hook_chain import HOOKS
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.compile.compilation import TRYING
 
@@ -126,6 +128,11 @@ class Debugger:
         self._launches_of.clear()
         self._writers = Writers()
         self._stops_at_next = False
+
+    def end_script(self, how: Ended) -> NoReturn:
+        """End the script where it is: what it would have read later is not judged."""
+        HELD_GAPS.forget()
+        raise how
 
     # Stages
 
@@ -353,8 +360,12 @@ class Debugger:
         # The host's debugger, which looks at no line of ours.
         self.tracing = sys.gettrace()
         sys.settrace(None)
+        for argument in arguments.values():
+            if (tensor := tensor_in(argument)) is not None:
+                HELD_GAPS.use(tensor)  # whether it reads gaps is not looked for here
         try:
-            session.run(stops_at_once)
+            with HELD_GAPS.aside():
+                session.run(stops_at_once)
         finally:
             if self.tracing is not None:
                 sys.settrace(self.tracing)

@@ -221,7 +221,7 @@ class LaunchSession:
         """Prepare to go on; whether the launch is to be executed again."""
         match resume:
             case Quit(runs_again=runs_again):
-                raise RunAgain(0) if runs_again else Ended(0)
+                self._debugger.end_script(RunAgain(0) if runs_again else Ended(0))
             case Detach():
                 self._debugger.detach()
                 for one in self.breakpoints():

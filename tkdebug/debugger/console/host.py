@@ -16,6 +16,7 @@ from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
 from tkdebug.debugger.console.shell import short
 from tkdebug.debugger.console.terminal import nobody_reads
 from tkdebug.debugger.goals import Ended, RunAgain
+from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class HostDebugger(HostBreakpoints):
             if line is None:
                 if console.read_line is not None:
                     console.end_of_input()
-                    raise Ended(0)
+                    console.debugger.end_script(Ended(0))
                 self.set_continue()
                 return
             line = self.precmd(line or self.lastcmd)
@@ -148,7 +149,12 @@ class HostDebugger(HostBreakpoints):
         self._console.write(f"*** {visible(short(str(msg)))}")
 
     def onecmd(self, line: str) -> bool:
-        """Run a line of the user's; commands that are for kernels alone say so here."""
+        """Run a line of the user's."""
+        with HELD_GAPS.aside():  # what is looked at here is not read by the script
+            return self._run_command(line)
+
+    def _run_command(self, line: str) -> bool:
+        """Run a command; those that are for kernels alone say so."""
         word, _, rest = line.strip().partition(" ")
         if word in _ABOUT_BREAKPOINTS and self._is_number_of_kernels(rest):
             self._console.run_line(line)
@@ -205,11 +211,11 @@ class HostDebugger(HostBreakpoints):
 
     def do_run(self, arg: str) -> NoReturn:
         """run: begin the script again; breakpoints stay."""
-        raise RunAgain(0)
+        self._console.debugger.end_script(RunAgain(0))
 
     def do_quit(self, arg: str) -> NoReturn:
         """q(uit): end the script."""
         self._console.is_over = True
-        raise Ended(0)
+        self._console.debugger.end_script(Ended(0))
 
     do_q = do_exit = do_EOF = do_quit

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -60,9 +61,19 @@ class HeldGaps:
         # How many allocations there are before those that are gone are forgotten.
         self._most = _FEW_ALLOCATIONS
         self._ends_with_script = False
+        self._is_aside = False
 
     def __bool__(self) -> bool:
-        return bool(self._gaps)
+        return bool(self._gaps) and not self._is_aside
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Take what is read meanwhile for no read of the script's: a debugger looks."""
+        before, self._is_aside = self._is_aside, True
+        try:
+            yield
+        finally:
+            self._is_aside = before
 
     def allocations(self) -> frozenset[int]:
         """The addresses of those that have, or had, gaps."""
@@ -177,6 +188,10 @@ class HeldGaps:
             tensor = gap.tensor()
             if not gap.is_used and tensor is not None and _has_gap(tensor):
                 self._tell(gap)
+        self.forget()
+
+    def forget(self) -> None:
+        """Report none of them: the script does not come to what would read them."""
         self._gaps.clear()
         atexit.unregister(self.end)
         self._ends_with_script = False
