@@ -103,6 +103,14 @@ class UnsupportedError(TkError):
     """A feature of the language or runtime that this tkdebug does not have, by name."""
 
 
+class Terminated(BaseException):
+    """The signal of that number asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = number
+        super().__init__(number)
+
+
 class IRError(TkError):
     """IR text or structure that breaks a rule of its op; carries the printed op as a note."""
 

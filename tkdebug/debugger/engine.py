@@ -22,6 +22,7 @@ from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Ended, Resume
 from tkdebug.debugger.host_frames import host_frames
 from tkdebug.debugger.inspection import Inspection, Launch
+from tkdebug.debugger.interruption import Interruptible
 from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.programs import Selection
 from tkdebug.debugger.session import LaunchSession, refusal
@@ -79,6 +80,7 @@ class Debugger:
         target: the architecture that GPU IR is for; None for the usual one.
         is_detached: whether launches are left alone.
         tracing: what traces the script's own lines again once the launch has ended.
+        expressions: runs the user's code, and interrupts it.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Debugger:
         self._writers = Writers()
         self._recorded = recorded
         self.tracing: Any = None
+        self.expressions = Interruptible()
         self._launches_of: Counter[str] = Counter()
 
     def attach(self) -> None:
@@ -304,12 +307,13 @@ class Debugger:
         self._stops_at_next = False
 
     def pause(self) -> None:
-        """Stop as soon as possible: this launch, or the next one."""
+        """Stop as soon as possible: this launch, or the next one; at a stop, what is evaluated."""
         session = self._session
         if session is None:
             self._stops_at_next = True
-        else:
+        elif self.inspection is None:
             session.finder.is_pausing = True
+        self.expressions.interrupt()
 
     # Of launches
 
@@ -364,7 +368,7 @@ class Debugger:
             if (tensor := tensor_in(argument)) is not None:
                 HELD_GAPS.use(tensor)  # whether it reads gaps is not looked for here
         try:
-            with HELD_GAPS.aside():
+            with HELD_GAPS.aside(), self.expressions.outside():
                 session.run(stops_at_once)
         finally:
             if self.tracing is not None:
@@ -450,12 +454,15 @@ class Debugger:
     def log(self, inspection: Inspection, text: str) -> None:
         """Hand a log point's text to the front, with the expressions in braces evaluated."""
 
+        def value_text(text: str) -> str:
+            found = inspection.ask(text)
+            return found_text(found, inspection.programs, inspection.launch.grid)
+
         def shown(match: re.Match[str]) -> str:
             try:
-                found = inspection.ask(match[1])
+                return self.expressions.call(lambda: value_text(match[1]))
             except EvaluationError as error:
                 return f"<{error}>"
-            return found_text(found, inspection.programs, inspection.launch.grid)
 
         self.front.log(_IN_BRACES.sub(shown, text))
 

@@ -18,6 +18,7 @@ from tkdebug.compiler.ir import Value
 from tkdebug.debugger.expressions import (
     EvaluationError,
     Names,
+    ProgramNumber,
     ProgramPlace,
     as_python,
     evaluate,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.inspection import Inspection
 
 _MISSING = object()
+
 _TL = tl_functions()
 
 
@@ -80,14 +82,14 @@ class Scope:
             EvaluationError: it raised.
         """
         if self._count < 2:
-            return evaluate(code, self.names(0), text)
+            return _plain(evaluate(code, self.names(0), text))
         name = text.strip()
         if name.isidentifier() and isinstance(found := self._found(name), Tile):
             return PerProgram.of_rows(found.data, found.is_tile)
         values = []
         for index in range(self._count):
             try:
-                values.append(evaluate(code, self.names(index), text))
+                values.append(_plain(evaluate(code, self.names(index), text)))
             except EvaluationError as error:
                 where = f" (in program {self._program_text(index)})" if index else ""
                 raise EvaluationError(f"{error}{where}") from error.__cause__
@@ -99,7 +101,7 @@ class Scope:
         """What the `index`-th program may use."""
         launch = self._inspection.launch
         names = Names(lambda name: self._value(name, index))
-        names.update(torch=torch, tl=_TL, grid=launch.grid)
+        names.update(torch=torch, tl=_TL, grid=ProgramPlace.named(launch.grid, "grid", fill=1))
         names.update(launch=launch.number, kernel=launch.kernel)
         return names
 
@@ -167,11 +169,7 @@ class Scope:
         grid = self._inspection.launch.grid
         rank = 3 if name == "program" or grid[2] > 1 else 2 if grid[1] > 1 else 1
         parts = program_id(self._linear(index), grid)[:rank]
-        if rank == 1:
-            return parts[0]
-        place = ProgramPlace(parts)
-        place.name = name
-        return place
+        return ProgramNumber(parts[0]) if rank == 1 else ProgramPlace.named(parts, name)
 
     def _linear(self, index: int) -> int:
         assert self._positions is not None
@@ -180,3 +178,8 @@ class Scope:
 
     def _program_text(self, index: int) -> str:
         return program_text(self._linear(index), self._inspection.launch.grid)
+
+
+def _plain(value: Any) -> Any:
+    """Return a program's number as the number that it is."""
+    return int(value) if isinstance(value, ProgramNumber) else value

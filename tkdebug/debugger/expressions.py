@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -25,16 +25,35 @@ from tkdebug.debugger.values import (
 )
 from tkdebug.errors import UsageError
 
+# What Python's parser raises: null characters, too many levels, numbers of too many digits.
+NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+_SHOWN_CHARS = 200
+
 
 class EvaluationError(UsageError):
     """An expression that raised; the message says what."""
+
+
+def error_text(error: BaseException) -> str:
+    """Return the kind and the message of an exception, which may be of the user's own class."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception:
+        return f"{kind}, whose message cannot be shown"
+
+
+def shown_text(text: str) -> str:
+    """Return an expression as messages quote it: a long one is cut."""
+    text = text.strip()
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def tuple_parts(text: str) -> tuple[str, ...]:
     """The expressions of a tuple, `a, b`; () for any other expression."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+    except NO_PYTHON:
         return ()
     if not isinstance(node, ast.Tuple) or any(isinstance(e, ast.Starred) for e in node.elts):
         return ()
@@ -49,9 +68,11 @@ def compile_expression(text: str) -> CodeType:
     """
     try:
         return compile(text.strip(), "<expression>", "eval")
-    except (SyntaxError, ValueError) as error:
+    except NO_PYTHON as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise EvaluationError(f"{text.strip()}: no expression ({reason})") from None
+        if isinstance(error, RecursionError | MemoryError):
+            reason = "it has too many levels"
+        raise EvaluationError(f"{shown_text(text)}: no expression ({reason})") from None
 
 
 class Names(dict[str, Any]):
@@ -80,19 +101,32 @@ def evaluate(code: CodeType, names: Names, text: str) -> Any:
     except EvaluationError:
         raise
     except Exception as error:
-        raise EvaluationError(f"{text}: {type(error).__name__}: {error}") from error
+        raise EvaluationError(f"{shown_text(text)}: {error_text(error)}") from error
+
+
+_AXES = 3
 
 
 class ProgramPlace(tuple[int, ...]):
-    """Where a program is along several axes.
+    """Where a program is along several axes, or the extents of a grid.
 
-    A comparison with one number would never hold, so it is refused.
+    Axes that either side leaves out are `fill`. A comparison that would never hold, with one number
+    or with more axes than there are, is refused.
 
     Attributes:
         name: what expressions call it.
+        fill: what a grid of fewer axes has along the others.
     """
 
     name = "pid"
+    fill = 0
+
+    @classmethod
+    def named(cls, parts: Sequence[int], name: str, fill: int = 0) -> ProgramPlace:
+        """Return a place that expressions call `name`."""
+        place = cls(parts)
+        place.name, place.fill = name, fill
+        return place
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, int):
@@ -100,12 +134,37 @@ class ProgramPlace(tuple[int, ...]):
                 f"`{self.name}` is {len(self)} numbers and never equals {other}: compare "
                 f"{self.name}[0], or {self.name} == ({', '.join('0' * len(self))})"
             )
-        return tuple.__eq__(self, other) if isinstance(other, tuple) else False
+        if not isinstance(other, tuple | list):
+            return NotImplemented
+        return self._padded(self) == self._padded(other)
+
+    def _padded(self, parts: Sequence[Any]) -> list[Any]:
+        if len(parts) > _AXES:
+            raise EvaluationError(
+                f"`{self.name}` never equals {len(parts)} numbers: a grid has {_AXES} axes"
+            )
+        return [*parts, *[self.fill] * (_AXES - len(parts))]
 
     def __ne__(self, other: object) -> Any:
-        return not self == other
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
     __hash__ = tuple.__hash__
+
+
+class ProgramNumber(int):
+    """Where a program is in a grid of one axis: a number that equals (3,), (3, 0) and (3, 0, 0)."""
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, tuple | list):
+            return ProgramPlace((int(self),)) == other
+        return int.__eq__(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    __hash__ = int.__hash__
 
 
 def as_python(reading: Reading, name: str) -> Any:
@@ -137,10 +196,15 @@ def as_python(reading: Reading, name: str) -> Any:
 
 
 def truth(value: Any) -> bool:
-    """Whether a condition holds; of a tensor, whether any element is true."""
-    if isinstance(value, Tensor):
-        return bool(value.any())
-    return bool(value)
+    """Whether a condition holds; of a tensor, whether any element is true.
+
+    Raises:
+        EvaluationError: the value is neither true nor false.
+    """
+    try:
+        return bool(value.any()) if isinstance(value, Tensor) else bool(value)
+    except Exception as error:
+        raise EvaluationError(error_text(error)) from error
 
 
 def tl_functions() -> SimpleNamespace:

@@ -7,9 +7,10 @@ it would have stopped is noted. The last one is gone to.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from tkdebug.compiler.frontend.variables import Activation, Mark, MarkKind
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
@@ -18,6 +19,7 @@ from tkdebug.debugger.elements import Element
 from tkdebug.debugger.execution import Here, Rewind
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
 from tkdebug.debugger.goals import Goal, Step, StepKind
+from tkdebug.debugger.interruption import InterruptedEvaluation
 from tkdebug.debugger.moments import END, Moment
 from tkdebug.debugger.programs import ALL, Selection, program_text
 from tkdebug.debugger.stops import Reason
@@ -28,6 +30,8 @@ from tkdebug.events import Fault
 if TYPE_CHECKING:
     from tkdebug.debugger.session import LaunchSession
     from tkdebug.interpreter.memory.observed_access import ObservedAccess
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Search:
         found: the last moment so far.
         hit: the stop there.
         began: the moment before which the execution under way began; None for the horizon.
+        present: where the launch was when it began, and is again if it is interrupted.
     """
 
     horizon: Moment
@@ -62,6 +67,7 @@ class Search:
     found: Moment | None = None
     hit: Hit | None = None
     began: Moment | None = None
+    present: Moment = END
 
 
 class Finder:
@@ -85,6 +91,8 @@ class Finder:
         self._watches = Watches()
         self._last_line: tuple[int, int] | None = None
         self.stops_at_calls = os.environ.get("PYTHONBREAKPOINT") != "0"
+        # The conditions that were interrupted since the last stop, as lines to show.
+        self._interrupted: list[str] = []
 
     def begin_again(self) -> None:
         """The launch begins again, in other code: stop at its first line."""
@@ -183,6 +191,10 @@ class Finder:
             if hit is not None:
                 self._stop(here, hit)
             return
+        if self.is_pausing:
+            self.search = None
+            self._session.stay(search.present, "interrupted", Reason.PAUSE)
+            raise Rewind
         if here.moment >= search.horizon:
             self.searched()
             raise Rewind
@@ -205,7 +217,7 @@ class Finder:
         start = session.execution.searched_from(search.began or search.horizon)
         if start.op == 0 and search.origin is not None:
             self.search = None
-            session.stay(search.origin, search.missing)
+            session.stay(search.origin, search.missing, Reason.ARRIVED)
             return
         if start.op == 0:
             self.search = None
@@ -274,11 +286,22 @@ class Finder:
     # Hits
 
     def _hit(self, here: Here, is_search: bool) -> Hit | None:
+        if is_search:
+            return self._met(here)
+        if self.is_pausing:
+            self._accessed = []
+            return Hit(Reason.PAUSE)
+        hit = self._met(here)
+        if self.is_pausing:  # a condition was interrupted
+            hit = hit or Hit(Reason.PAUSE)
+            return replace(hit, reason=Reason.PAUSE, detail=(*self._interrupted, *hit.detail))
+        stepped = self._goal_hit(self.goal, here) if self.goal is not None else None
+        return hit or stepped
+
+    def _met(self, here: Here) -> Hit | None:
+        """The breakpoints that are met at a moment."""
         session = self._session
         accessed, self._accessed = self._accessed, []
-        if self.is_pausing and not is_search:
-            self.is_pausing = False
-            return Hit(Reason.PAUSE)
         if accessed:
             problems: list[str] = []
             held = {
@@ -307,10 +330,7 @@ class Finder:
                 and place != self._last_line
             ):
                 hit = Hit(Reason.CALL)
-        if is_search:
-            return hit
-        stepped = self._goal_hit(self.goal, here) if self.goal is not None else None
-        return hit or stepped
+        return hit
 
     def _goal_hit(self, goal: Goal | None, here: Here) -> Hit | None:
         if goal is None or not goal.ends_at(here.mark):
@@ -349,9 +369,16 @@ class Finder:
         """Those of the batch positions at which the condition holds, or fails to be evaluated."""
         if one.condition is None or not positions:
             return positions
-        one.compiled = one.compiled or compile_expression(one.condition)
+        text, inspection = one.condition, self._session.inspect(here)
+        compiled = one.compiled = one.compiled or compile_expression(text)
         try:
-            return self._session.inspect(here).holds(one.compiled, one.condition, positions)
+            return self._session.expressions.call(
+                lambda: inspection.holds(compiled, text, positions)
+            )
+        except InterruptedEvaluation:
+            self.is_pausing = True
+            self._interrupted.append(f"the condition of breakpoint {one.number} was interrupted")
+            return []
         except EvaluationError as error:
             problems.append(f"the condition of breakpoint {one.number} failed: {error}")
             return positions
@@ -360,7 +387,17 @@ class Finder:
         """What is watched from a stop on has changed where it is not what it is there."""
         inspection = self._session.inspect(here)
         for one in self._watched:
-            self._watches.see(one, inspection)
+            self._seen(partial(self._watches.see, one, inspection))
+
+    def _seen(self, look: Callable[[], T]) -> T | None:
+        """What is seen of a watched value, which is of any class; None where it cannot be."""
+        try:
+            return self._session.expressions.call(look)
+        except InterruptedEvaluation:
+            self.is_pausing = True
+        except Exception:
+            pass  # as where there is no such variable
+        return None
 
     def _watch_hit(self, here: Here) -> Hit | None:
         session = self._session
@@ -372,7 +409,7 @@ class Finder:
         found = [
             (one, text)
             for one in self._watched
-            if (text := self._watches.change(one, inspection)) is not None
+            if (text := self._seen(partial(self._watches.change, one, inspection)))
             and self._positions(one, here, positions, problems)
         ]
         kept = self._counted([one for one, _ in found], here)
@@ -408,6 +445,8 @@ class Finder:
             one.hits += 1
 
     def _stop(self, here: Here, hit: Hit) -> None:
+        self.is_pausing = False
+        self._interrupted.clear()
         mark = here.mark or here.context
         self._last_line = None if mark is None else (here.moment.op, mark.location.line)
         self._session.stop(here, hit.reason, hit.numbers, hit.detail, hit.programs)

@@ -88,11 +88,22 @@ class QueuedFront:
             if not isinstance(asked, tuple):
                 self._on_resume()
                 return asked
-            function, future = asked
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function(debugger))
-            except BaseException as error:
-                # The asking thread's to see.
-                future.set_exception(error)
+            _answer(debugger, *asked)
+
+
+def _answer(debugger: Debugger, function: Callable[[Debugger], Any], future: Future[Any]) -> None:
+    """Do what another thread asks, which may cancel or interrupt it meanwhile."""
+
+    def answer() -> Any:
+        return function(debugger) if future.set_running_or_notify_cancel() else None
+
+    try:
+        result = debugger.expressions.call(answer)
+    except BaseException as error:
+        if not future.cancelled():
+            future.set_exception(error)  # the asking thread's to see
+        if not isinstance(error, Exception):
+            raise  # a signal that ends the script
+    else:
+        if not future.cancelled():
+            future.set_result(result)

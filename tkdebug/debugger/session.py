@@ -30,6 +30,7 @@ from tkdebug.debugger.goals import (
     StepKind,
 )
 from tkdebug.debugger.inspection import Inspection, Launch
+from tkdebug.debugger.interruption import Interruptible
 from tkdebug.debugger.moments import END, Moment
 from tkdebug.debugger.programs import ALL, Selection
 from tkdebug.debugger.stops import Reason, Stop
@@ -90,6 +91,11 @@ class LaunchSession:
             return DebugCode.of(self.kernel, stage, self._debugger.target, values)
         except TkError as error:
             raise UsageError(refusal(self.kernel, stage, error)) from error
+
+    @property
+    def expressions(self) -> Interruptible:
+        """Runs the user's code."""
+        return self._debugger.expressions
 
     def breakpoints(self) -> Sequence[Breakpoint]:
         """Those of the debugger."""
@@ -190,7 +196,8 @@ class LaunchSession:
         if one.condition is None:
             return True
         try:
-            return truth(self.inspect(None).evaluate(one.condition))
+            condition, inspection = one.condition, self.inspect(None)
+            return self.expressions.call(lambda: truth(inspection.evaluate(condition)))
         except EvaluationError as error:
             self._notes.append(f"the condition of breakpoint {one.number} failed: {error}")
             return True
@@ -246,16 +253,17 @@ class LaunchSession:
                 if isinstance(element, str):
                     element = parse_element(element, self.launch.arguments)
                 missing = f"{element} was not written before this"
-                return self._search(Search(now, element=element, origin=now, missing=missing))
+                search = Search(now, element=element, origin=now, missing=missing)
+                return self._search(search, now)
             case Continue(backwards=True):
-                return self._search(Search(now))
+                return self._search(Search(now), now)
             case Step(backwards=True):
                 horizon = now if resume.kind is StepKind.OP else self._line_began(now, mark)
-                return self._search(Search(horizon, self._goal(resume, mark)))
+                return self._search(Search(horizon, self._goal(resume, mark)), now)
             case RunToLine(backwards=True):
                 goal = Goal(target=(resume.file, resume.line))
                 missing = f"line {resume.line} has not run before this"
-                return self._search(Search(now, goal, origin=now, missing=missing))
+                return self._search(Search(now, goal, origin=now, missing=missing), now)
             case Continue():
                 return False
             case RunToLine():
@@ -271,7 +279,7 @@ class LaunchSession:
     def _goal(self, step: Step, mark: Mark | None) -> Goal:
         return Goal.of(step, mark, self.code.stage.is_front_end)
 
-    def _search(self, search: Search) -> bool:
+    def _search(self, search: Search, now: Moment) -> bool:
         goal = search.goal
         if goal is not None and not goal.wants_ops:
             for passed in reversed(self.execution.passed):
@@ -280,6 +288,7 @@ class LaunchSession:
                 if self.selection.is_among(passed.first, passed.programs, passed.active):
                     self.finder.go_to(passed.moment, Reason.STEP)
                     return True
+        search.present = now
         self.finder.begin_search(search)
         self.execution.rewind(END, until=search.horizon)
         return True
@@ -289,11 +298,11 @@ class LaunchSession:
         found = (each.moment for each in reversed(self.execution.passed) if each.mark is mark)
         return next((moment for moment in found if moment <= now), now)
 
-    def stay(self, moment: Moment, missing: str) -> None:
+    def stay(self, moment: Moment, missing: str, reason: Reason) -> None:
         """Prepare to be where a search began that has found nothing."""
         self._notes.append(f"{missing}: the launch stays where it is")
         self._stays_at_end = moment == self._ended_at
-        self.finder.pending = Hit(Reason.ARRIVED)
+        self.finder.pending = Hit(reason)
         self.go_to(moment)
 
     def go_to(self, moment: Moment) -> None:

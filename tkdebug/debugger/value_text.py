@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.expressions import ProgramPlace
+from tkdebug.debugger.expressions import ProgramPlace, error_text
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.values import (
     Buffer,
@@ -22,16 +22,51 @@ from tkdebug.debugger.values import (
 )
 
 _SHOWN_ELEMENTS = 8
+# More than those of any type of the language; Python refuses to print ints of some thousand digits.
+_MOST_BITS = 4096
 _SHOWN_PROGRAMS = 6
 _COLUMNS = 12
 _ROWS = 24
+# These tell all fp32 numbers apart (IEEE 754-2019, 5.12.2), and those of smaller types.
+_MOST_DIGITS = 9
 
 
 def number_text(value: Any) -> str:
-    """A number as people read it: six significant digits."""
+    """Return a number of a summary or a grid, with six significant digits."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    return str(value)
+    return safe_repr(value)
+
+
+def element_text(element: Tensor) -> str:
+    """Return a single element with the fewest digits from which its dtype gives it back.
+
+    Args:
+        element: a tensor of any shape with one element.
+    """
+    value, dtype = element.item(), element.dtype
+    if not isinstance(value, float) or not math.isfinite(value):
+        return number_text(value)
+    if dtype != torch.float64:
+        shorter = [float(f"{value:.{digits}g}") for digits in range(1, _MOST_DIGITS + 1)]
+        back = torch.tensor(shorter, dtype=torch.float64).to(dtype).double()
+        value = shorter[int((back == value).int().argmax())]
+    return float_text(value)
+
+
+def float_text(value: float) -> str:
+    """Return a Python float with all of its digits."""
+    return repr(value).removesuffix(".0")
+
+
+def safe_repr(value: object) -> str:
+    """Return the `repr` of a value, or why it has none."""
+    try:
+        return repr(value)
+    except Exception as error:  # the user's code, or an int of more digits than Python prints
+        if isinstance(value, int):
+            return f"an int of {value.bit_length():,} bits"
+        return f"<{type(value).__name__} without a repr: {error_text(error)}>"
 
 
 def summary(data: Tensor) -> dict[str, Any]:
@@ -117,7 +152,7 @@ def tensor_text(data: Tensor) -> str:
     """A tensor on one line."""
     kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
     if data.dim() == 0:
-        return number_text(data.item())
+        return element_text(data)
     if data.numel() <= _SHOWN_ELEMENTS:
         return f"{kind} {_elements(data)}"
     return f"{kind}: {_summary_text(data)}"
@@ -204,12 +239,12 @@ def value_text(value: Any) -> str:
     if isinstance(value, Pointers):
         return _pointers_text(value)
     if isinstance(value, float):
-        return number_text(value)
+        return float_text(value)
     if type(value) is list:
         return f"[{', '.join(map(value_text, value))}]"
     if type(value) is tuple:
         return f"({', '.join(map(value_text, value))}{',' * (len(value) == 1)})"
-    return repr(value)
+    return safe_repr(value)
 
 
 def value_data(value: Any) -> Any:
@@ -235,12 +270,14 @@ def value_data(value: Any) -> Any:
             return {name: value_data(part) for name, part in value.parts.items()}
         case tuple() | list():
             return [value_data(item) for item in value]
+        case int() if value.bit_length() > _MOST_BITS:
+            return safe_repr(value)
         case None | bool() | int() | str():
             return value
         case float():
             return _plain(value)
         case _:
-            return repr(value)
+            return safe_repr(value)
 
 
 def kind_text(tile: Tile) -> str:
@@ -254,7 +291,7 @@ def _tile_text(tile: Tile, programs: tuple[int, ...], grid: tuple[int, int, int]
     count = data.shape[0]
     if count == 1:
         if not tile.is_tile:
-            return number_text(data.reshape(-1)[0].item())
+            return element_text(data)
         if data.numel() <= _SHOWN_ELEMENTS:
             return f"{kind} {_elements(data)}"
         return f"{kind}: {_summary_text(data)}"
@@ -263,12 +300,12 @@ def _tile_text(tile: Tile, programs: tuple[int, ...], grid: tuple[int, int, int]
     if tile.is_tile:
         return f"{where}{' alike' if same else ''}: {_summary_text(data)}"
     if same:
-        return number_text(data.reshape(-1)[0].item())
+        return element_text(data[:1])
     if count > _SHOWN_PROGRAMS:
         return f"{where}: {_summary_text(data)}"
     shown = [
-        f"{program_text(program, grid)}: {number_text(value)}"
-        for program, value in zip(programs, data.reshape(-1).tolist(), strict=True)
+        f"{program_text(program, grid)}: {element_text(value)}"
+        for program, value in zip(programs, data.reshape(-1).unbind(), strict=True)
     ]
     return f"{where}: {', '.join(shown)}"
 

@@ -7,6 +7,7 @@ asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +143,8 @@ class PerProgram:
             return cls(values, data, first.dim() > 0)
         if {type(x) for x in values} in ({bool}, {int}, {float}):
             kind = torch.float64 if type(first) is float else None
-            data = torch.tensor(values, dtype=kind)
+            with suppress(RuntimeError, OverflowError, ValueError):  # ints of more than 64 bits
+                data = torch.tensor(values, dtype=kind)
         return cls(values, data, False)
 
     @classmethod

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.expressions import EvaluationError, compile_expression
+from tkdebug.debugger.value_text import element_text, value_text
 from tkdebug.debugger.values import PerProgram
 
 if TYPE_CHECKING:
@@ -107,5 +108,5 @@ def _is_uniform(value: Tensor) -> bool:
 
 
 def _plain(value: Any) -> str:
-    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
-    return f"{number:.6g}" if isinstance(number, float) else str(number)
+    is_element = isinstance(value, Tensor) and value.numel() == 1
+    return element_text(value) if is_element else value_text(value)

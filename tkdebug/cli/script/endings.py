@@ -10,15 +10,9 @@ import weakref
 from collections.abc import Iterator
 from types import FrameType
 
+from tkdebug.errors import Terminated
+
 _NAMES = ("SIGTERM", "SIGHUP")
-
-
-class Terminated(BaseException):
-    """The signal of that number asked this process to end."""
-
-    def __init__(self, number: int) -> None:
-        self.signal = number
-        super().__init__(number)
 
 
 @contextlib.contextmanager

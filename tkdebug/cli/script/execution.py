@@ -19,10 +19,10 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tkdebug.cli.script.endings import Terminated, ending_signals
+from tkdebug.cli.script.endings import ending_signals
 from tkdebug.cli.script.exit import ExitHandlers, join_processes, join_threads
 from tkdebug.cli.script.streams import kept_streams
-from tkdebug.errors import UsageError
+from tkdebug.errors import Terminated, UsageError
 from tkdebug.tracebacks import show_exception
 from tkdebug.unnamed_text import COMMAND, STDIN
 

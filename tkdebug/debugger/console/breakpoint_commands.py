@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -41,6 +42,25 @@ TRIALS_HELP = "whether launches of autotuning and do_bench stop, too, and are co
 WATCH_HELP = "stop when X[I, J] is written, an expression changes, or a variable becomes NaN or Inf"
 
 
+# What comes first ends the place: pdb's comma or gdb's `if`.
+_CONDITION = re.compile(r",|\s+if\b")
+
+
+def split_condition(text: str) -> tuple[str, str | None]:
+    """Return where to stop and on which condition: of `42, n > 3` and `42 if n > 3`.
+
+    Raises:
+        UsageError: the condition is left out after `if`.
+    """
+    begin = _CONDITION.search(text)
+    if begin is None:
+        return text.strip(), None
+    where, condition = text[: begin.start()].strip(), text[begin.end() :].strip()
+    if not condition:
+        raise UsageError(f"{text.strip()}: expected a condition after `{begin[0].strip()}`")
+    return where, condition
+
+
 def add(console: Console, rest: str) -> None:
     """`break`."""
     if not rest:
@@ -57,10 +77,9 @@ def add_once(console: Console, rest: str) -> None:
 
 
 def _add(console: Console, rest: str, **options: Any) -> None:
-    where, comma, condition = rest.partition(",")
-    where = where.strip()
-    if comma:
-        options["condition"] = condition.strip()
+    where, condition = split_condition(rest)
+    if condition is not None:
+        options["condition"] = condition
     word, _, subject = where.partition(" ")
     kinds = {"fault": BreakKind.FAULT, "op": BreakKind.OP, "end": BreakKind.END}
     debugger = console.debugger

@@ -11,6 +11,7 @@ from tkdebug.debugger.console import looking_commands as looks
 from tkdebug.debugger.console import moving_commands as moves
 from tkdebug.debugger.console import why_commands as whys
 from tkdebug.debugger.console.command import Command
+from tkdebug.debugger.expressions import shown_text
 from tkdebug.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ COMMANDS: tuple[Command, ...] = (
     _C(("moment",), "[OP.PLACE]", "say which moment this is, or go to one", moves.moment),
     _C(("restart",), "", "go back to the beginning of the launch", moves.restart, False),
     _C(("run",), "", "begin the script again; breakpoints stay", moves.run_again, False),
-    _C(("break", "b"), "[WHERE[, CONDITION]]", breaks.BREAK_HELP, breaks.add, False),
-    _C(("tbreak",), "WHERE[, CONDITION]", "a breakpoint that stops once", breaks.add_once, False),
+    _C(("break", "b"), "[WHERE [if CONDITION]]", breaks.BREAK_HELP, breaks.add, False),
+    _C(("tbreak",), "WHERE [if CONDITION]", "a breakpoint that stops once", breaks.add_once, False),
     _C(("watch",), "[nan|inf] WHAT", breaks.WATCH_HELP, breaks.watch, False),
     _C(("rwatch",), "X[I, J]", "stop when an element is read", breaks.watch_reads, False),
     _C(("condition",), "N [CONDITION]", "change the condition of a breakpoint", breaks.condition),
@@ -151,12 +152,14 @@ def looking_names() -> list[str]:
 def _refuse_nonsense(line: str) -> None:
     try:
         ast.parse(line)
-    except SyntaxError:
+    except (RecursionError, MemoryError):
+        raise UsageError(f"{shown_text(line)}: it has too many levels") from None
+    except (SyntaxError, ValueError):
         import difflib
 
         word = line.split()[0]
         near = difflib.get_close_matches(word, list(_BY_NAME), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(
-            f"{line}: neither a command nor Python; {hint}`help` lists commands"
+            f"{shown_text(line)}: neither a command nor Python; {hint}`help` lists commands"
         ) from None

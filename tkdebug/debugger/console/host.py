@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import bdb
 import sys
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tkdebug.debugger.console.command import Leftover
 from tkdebug.debugger.console.commands import is_command, is_way_back
 from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
-from tkdebug.debugger.console.shell import short
+from tkdebug.debugger.console.shell import NO_TEXT, is_text, short
 from tkdebug.debugger.console.terminal import nobody_reads
+from tkdebug.debugger.expressions import error_text
 from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
-from tkdebug.terminal_text import visible
+from tkdebug.errors import Terminated, TkError
+from tkdebug.terminal_text import visible, visible_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
 
+T = TypeVar("T")
 _ABOUT_BREAKPOINTS = ("condition", "ignore", "enable", "disable", "log", "commands")
 _SKIPPED = ("tkdebug", "tkdebug.*", "torch", "torch.*", "importlib*", "<frozen *")
 
@@ -64,7 +68,7 @@ class HostDebugger(HostBreakpoints):
         """Ask until the script goes on; the commands that were given come first."""
         console = self._console
         console.debugger.forget_next_launch()
-        self.show_displayed()
+        self._guarded(self.show_displayed)
         if self._is_interrupted:
             console.drop_commands()
         self._is_interrupted, self._is_asking = False, True
@@ -91,6 +95,10 @@ class HostDebugger(HostBreakpoints):
                 raise nobody_reads() from None
             if is_done:
                 return
+            if console.has_failed and console.is_given:
+                console.commands[:0], self.cmdqueue = self.cmdqueue, []
+                if console.stops_given_commands():
+                    console.debugger.end_script(Ended(0))
 
     def interrupt(self, frame: FrameType | None) -> bool:
         """Ctrl-C: stop at the script's next line; a second one before it comes is Python's."""
@@ -146,12 +154,30 @@ class HostDebugger(HostBreakpoints):
 
     def error(self, msg: object) -> None:
         """Print what is wrong with a command; pdb hands over texts and exceptions."""
+        if isinstance(found := sys.exc_info()[1], Terminated):
+            raise found  # pdb takes it for one of an expression
+        self._console.has_failed = True
         self._console.write(f"*** {visible(short(str(msg)))}")
 
     def onecmd(self, line: str) -> bool:
         """Run a line of the user's."""
-        with HELD_GAPS.aside():  # what is looked at here is not read by the script
-            return self._run_command(line)
+        if not is_text(line):
+            self.error(NO_TEXT)
+            return False
+        return bool(self._guarded(lambda: self._run_command(line)))
+
+    def _guarded(self, function: Callable[[], T]) -> T | None:
+        """Run what runs the user's code; what goes wrong in it is one line, and gives None."""
+        try:
+            with HELD_GAPS.aside():  # what is looked at here is not read by the script
+                return self._console.debugger.expressions.call(function)
+        except BrokenPipeError:
+            raise
+        except TkError as error:
+            self.error(str(error))
+        except Exception as error:
+            self.error(visible_line(error_text(error)))
+        return None
 
     def _run_command(self, line: str) -> bool:
         """Run a command; those that are for kernels alone say so."""

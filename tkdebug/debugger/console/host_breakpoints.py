@@ -8,6 +8,7 @@ import sys
 from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
+from tkdebug.debugger.console.breakpoint_commands import split_condition
 from tkdebug.debugger.console.host_values import HostValues
 from tkdebug.debugger.console.moving_commands import resolved_file
 from tkdebug.debugger.lines import function_line, kernel_heads, kernel_lines, nearest_code
@@ -24,17 +25,21 @@ class HostBreakpoints(HostValues):
 
     def do_break(self, arg: str, temporary: bool | Literal[0, 1] = False) -> None:
         """b(reak): as in pdb; a line or function of a kernel stops there, `fault` and more too."""
-        if self._is_of_kernels(arg):
+        try:
+            where, condition = split_condition(arg)
+        except UsageError as error:
+            self.error(str(error))
+            return
+        if self._is_of_kernels(where):
             self._console.run_line(f"{'tbreak' if temporary else 'b'} {arg}")
             self.number_alike()
             return
         if not arg and self._console.debugger.breakpoints:
             self._console.run_line("b")
-        name, comma, condition = arg.partition(",")
-        if name.strip().isidentifier() and not self._has(name.strip()):
+        if where.isidentifier() and not self._has(where):
             # pdb knows no function before its `def` has run.
-            arg = f"{self._line_of_script(name.strip())}{comma}{condition}"
-        super().do_break(arg, temporary)
+            where = str(self._line_of_script(where))
+        super().do_break(where if condition is None else f"{where}, {condition}", temporary)
         self.number_alike()
 
     def checkline(self, filename: str, lineno: int) -> int:
@@ -50,6 +55,14 @@ class HostBreakpoints(HostValues):
             )
             return 0
         return int(super().checkline(filename, lineno))
+
+    def break_here(self, frame: FrameType) -> bool:
+        """Whether a breakpoint is met; it is where its condition was interrupted, or fails."""
+        made = self.get_breaks(frame.f_code.co_filename, frame.f_lineno)
+        if not any(one.cond for one in made):
+            return bool(super().break_here(frame))
+        meets = super().break_here
+        return bool(self._console.debugger.expressions.call(lambda: meets(frame)))
 
     def number_alike(self) -> None:
         """Let no breakpoint of the host have the number of one of a kernel's."""
@@ -123,8 +136,7 @@ class HostBreakpoints(HostValues):
         numbers = {str(one.number) for one in self._console.debugger.breakpoints}
         return rest.strip().partition(" ")[0] in numbers
 
-    def _is_of_kernels(self, arg: str) -> bool:
-        where = arg.partition(",")[0].strip()
+    def _is_of_kernels(self, where: str) -> bool:
         word = where.partition(" ")[0]
         if word in ("fault", "op", "end"):
             return True

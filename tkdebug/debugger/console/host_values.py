@@ -24,7 +24,7 @@ class HostValues(pdb.Pdb):
         """P expression: its value; a tensor as a summary, `pp` shows its elements."""
         try:
             value = self._getval(arg)
-        except Exception:
+        except (Exception, KeyboardInterrupt, SystemExit):
             return  # pdb has said what is wrong
         self.message(found_text(value, (), _GRID))
 

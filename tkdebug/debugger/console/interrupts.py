@@ -33,6 +33,8 @@ def interrupts(
         elif debugger.is_running:
             debugger.pause()
             return
+        elif debugger.expressions.interrupt():
+            return
         elif debugger.inspection is None and script is not None and script.interrupt(frame):
             return
         if callable(before):

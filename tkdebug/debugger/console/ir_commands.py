@@ -14,7 +14,7 @@ from tkdebug.debugger.ir_text import held_by, holders, layout_of, lines_around
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.shared_memory import InFlight, SharedBuffer, Slot, buffers, running
 from tkdebug.debugger.stages import all_stages
-from tkdebug.debugger.value_text import number_text, tensor_data, tensor_text
+from tkdebug.debugger.value_text import element_text, tensor_data, tensor_text
 from tkdebug.debugger.values import Tile
 from tkdebug.errors import UsageError
 
@@ -172,13 +172,12 @@ def registers(console: Console, rest: str) -> None:
         console.say(f"program {program_text(programs[0], inspection.launch.grid)}:")
     for register, element in enumerate(elements):
         place = ", ".join(map(str, element))
-        console.say(f"  r{register:<3d} {name}[{place}] = {number_text(tile[element].item())}")
+        console.say(f"  r{register:<3d} {name}[{place}] = {element_text(tile[element])}")
     if console.is_json:
         console.say(
             "",
             registers=[
-                {"element": list(each), "value": number_text(tile[each].item())}
-                for each in elements
+                {"element": list(each), "value": element_text(tile[each])} for each in elements
             ],
         )
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.console.command import Command, Leftover, ScriptLines
 from tkdebug.debugger.console.source import listing
+from tkdebug.debugger.expressions import error_text
 from tkdebug.debugger.goals import Continue, Quit, Resume, Step
 from tkdebug.debugger.ir_text import op_text
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.stops import Reason, Stop
 from tkdebug.errors import NothingStoppedError, TkError, UsageError
-from tkdebug.terminal_text import visible
+from tkdebug.terminal_text import visible, visible_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 PROMPT = "(tkdebug) "
 _LONGEST_OP = 110
+NO_TEXT = "the line is no UTF-8 text"
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -32,7 +34,7 @@ class Console:
 
     Attributes:
         find_command: the command that a line is, and what comes after its name.
-        commands: those to run first, at the first stop.
+        commands: those to run first, at the first stop; where one fails, the rest are not run.
         is_json: answers and stops are JSON objects, one a line.
         script: the file that a bare line number means while nothing is stopped.
         frame: the frame that is looked at, 0 the innermost.
@@ -43,6 +45,9 @@ class Console:
         pass_script: lets the script's lines pass up to the next breakpoint; None as above.
         listed: up to which line `l` has shown; None after a stop.
         lacked_stop: whether the last command is one for a stop, and nothing was stopped.
+        is_given: whether the line that was read last was given, not typed.
+        has_failed: whether a command of that line has.
+        gave_up: whether the script ends because a command that was given has failed.
     """
 
     find_command: Callable[[str], tuple[Command, str]]
@@ -60,6 +65,9 @@ class Console:
     pass_script: Callable[[], None] | None = None
     script_lines: ScriptLines | None = None
     lacked_stop: bool = False
+    has_failed: bool = False
+    gave_up: bool = False
+    is_given: bool = False
     _last: str = ""
     _said: list[str] = field(default_factory=list)
     _data: dict[str, Any] = field(default_factory=dict)
@@ -129,6 +137,27 @@ class Console:
             if resume is not None:
                 self.follow_in_script(resume, stop)
                 return resume
+            if self.stops_given_commands():
+                return Quit()
+
+    def stops_given_commands(self) -> bool:
+        """Where a command that was given has failed, run no more; whether the script ends, too.
+
+        It does where nobody can be asked how it is to go on.
+        """
+        if not (self.is_given and self.has_failed):
+            return False
+        rest = self.commands[:]
+        self.commands.clear()
+        self.gave_up = self.is_over = self.read_line is None
+        if self.is_json:
+            self._emit({"event": "failed", "not_run": rest, "ends_script": self.gave_up})
+            return self.gave_up
+        if rest:
+            self.write(visible(f"not run: {' ;; '.join(rest)}"))
+        if self.gave_up:
+            self.write("a command has failed, and nobody can be asked: the script ends here")
+        return self.gave_up
 
     def drop_commands(self) -> None:
         """Ctrl-C: what was to be done at the stop that has not come is not done at another one."""
@@ -174,7 +203,8 @@ class Console:
                     self.debugger.stop_at_next_launch()
                     return True
                 case None:
-                    pass
+                    if self.stops_given_commands():
+                        return False
                 case _:
                     return True
 
@@ -254,7 +284,8 @@ class Console:
 
     def next_line(self) -> str | None:
         """The next line to run, typed or given; None where there is none any more."""
-        if self.commands:
+        self.is_given, self.has_failed = bool(self.commands), False
+        if self.is_given:
             line = self.commands.pop(0)
             if not self.is_json:
                 self.write(f"{PROMPT}{visible(line)}")
@@ -268,15 +299,20 @@ class Console:
                 return None
             except KeyboardInterrupt:
                 self.write("")  # as at a shell: the line is dropped
+            except UnicodeDecodeError:
+                self.refuse("", NO_TEXT)
 
     def run_line(self, line: str) -> Resume | None:
-        """Run the commands of a line, which `;;` separates."""
+        """Run the commands of a line, which `;;` separates; of a given one those up to a failure."""
         parts = [part.strip() for part in line.split(";;")]
         for place, part in enumerate(parts):
             resume = self._run_command(part or (self._last if len(parts) == 1 else ""))
             if resume is not None:
                 self.commands[:0] = map(Leftover, parts[place + 1 :])
                 return resume
+            if self.is_given and self.has_failed:
+                self.commands[:0] = parts[place + 1 :]
+                return None
         return None
 
     def _run_command(self, line: str) -> Resume | None:
@@ -287,23 +323,44 @@ class Console:
         resume = None
         self.lacked_stop = False
         try:
-            command, rest = self.find_command(line)
-            self._last = line if command.repeats else ""
-            resume = command.run(self, rest)
+            resume = self.debugger.expressions.call(lambda: self._resume_of(line))
         except TkError as error:
             problem = str(error)
             self.lacked_stop = isinstance(error, NothingStoppedError)
-        if self.is_json:
-            answer: dict[str, Any] = {"event": "answer", "command": line, "ok": problem is None}
-            if problem is not None:
-                answer["error"] = problem
-            self._emit({**answer, "text": self._said, **self._data})
-        elif problem is not None:
-            self.write(f"*** {visible(short(problem))}")
+        except Exception as error:  # commands run the user's code
+            problem = visible_line(error_text(error))
+        if problem is not None:
+            self.refuse(line, problem)
+        elif self.is_json:
+            self._answer(line)
         return resume
+
+    def _resume_of(self, line: str) -> Resume | None:
+        if not is_text(line):
+            raise UsageError(NO_TEXT)
+        command, rest = self.find_command(line)
+        self._last = line if command.repeats else ""
+        return command.run(self, rest)
+
+    def refuse(self, line: str, problem: str) -> None:
+        """Say why a command was not run."""
+        self.has_failed = True
+        if self.is_json:
+            self._answer(line, error=problem)
+        else:
+            self.write(f"*** {visible(short(problem))}")
+
+    def _answer(self, line: str, **error: str) -> None:
+        answer = {"event": "answer", "command": line, "ok": not error, **error}
+        self._emit({**answer, "text": self._said, **self._data})
 
     def _emit(self, record: dict[str, Any]) -> None:
         self.write(json.dumps(record))
+
+
+def is_text(line: str) -> bool:
+    """Whether a line was UTF-8: other bytes come as surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in line)
 
 
 def shown_op(inspection: Inspection, stop: Stop, longest: int = 0) -> str:
@@ -354,4 +411,7 @@ def reasons(stop: Stop) -> Iterable[str]:
 
 def short(text: str) -> str:
     """Paths below the current folder, from there."""
-    return text.replace(os.getcwd() + os.sep, "")
+    try:
+        return text.replace(os.getcwd() + os.sep, "")
+    except OSError:
+        return text  # the script has deleted the folder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -36,11 +38,19 @@ def terminal_console(
         # Not what the script may have put in the place of stdout since.
         try:
             print(text, file=answers, flush=True)
+        except UnicodeEncodeError:
+            coding = answers.encoding
+            written = text.encode(coding, "backslashreplace").decode(coding)
+            print(written, file=answers, flush=True)
         except OSError as error:
             if not isinstance(error, BrokenPipeError):
                 tell(f"stdout: cannot be written ({error.strerror})")
             raise nobody_reads() from None
 
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # A byte that is no text makes its line a wrong one, and costs none of those after it.
+        with contextlib.suppress(io.UnsupportedOperation):  # the script has read of it
+            sys.stdin.reconfigure(errors="surrogateescape")
     console = Console(find_command, [*commands], is_json, script, write, read_line=input)
     if not is_json and sys.stdin is not None and sys.stdin.isatty():
         _set_up_readline(console)

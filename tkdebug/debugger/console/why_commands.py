@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.value_text import number_text, summary, truths_text
+from tkdebug.debugger.value_text import element_text, number_text, summary, truths_text
 from tkdebug.debugger.why.answers import Why, why
 from tkdebug.debugger.why.nan import why_nan
 from tkdebug.debugger.why.slice_lines import Line
@@ -90,7 +90,7 @@ def _held(values: list[Tensor]) -> str:
     if not last.numel():
         return ": masked off"
     if last.numel() == 1:
-        return f" = {number_text(last.reshape(-1)[0].item())}{rounds}"
+        return f" = {element_text(last)}{rounds}"
     if last.dtype == torch.bool:
         return f": {last.numel()} elements, {truths_text(last)}{rounds}"
     found = summary(last)

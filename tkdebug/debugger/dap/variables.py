@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from tkdebug.debugger.expressions import ProgramPlace
+from tkdebug.debugger.expressions import ProgramNumber, ProgramPlace
 from tkdebug.debugger.programs import program_text
-from tkdebug.debugger.value_text import found_text, kind_text, number_text, reading_text, value_text
+from tkdebug.debugger.value_text import (
+    element_text,
+    found_text,
+    kind_text,
+    reading_text,
+    value_text,
+)
 from tkdebug.debugger.values import (
     Buffer,
     Constant,
@@ -199,7 +205,7 @@ def of_tensor(
     kind = f"{str(data.dtype).removeprefix('torch.')}{list(data.shape)}"
     shown = value_text(data) if text is None else text
     if data.dim() == 0:
-        number = number_text(data.item())
+        number = element_text(data)
         return Shown(name, number, kind[:-2], expression, place=place, is_memory=is_memory)
 
     def parts(start: int, count: int) -> list[Shown]:
@@ -220,4 +226,10 @@ def of_tensor(
 
 
 def _type_name(value: Any) -> str:
-    return "tuple" if isinstance(value, ProgramPlace) else type(value).__name__
+    match value:
+        case ProgramPlace():
+            return "tuple"
+        case ProgramNumber():
+            return "int"
+        case _:
+            return type(value).__name__

@@ -110,6 +110,9 @@ class RemoteFront:
         for message in self._wire.messages():
             if message == {"do": "end"}:
                 self._is_ending = True
+                self._interrupts()
+                continue
+            if message == {"do": "pause"} and self._interrupts():
                 continue
             with self._lock:
                 if self._waits:
@@ -117,11 +120,16 @@ class RemoteFront:
                     continue
                 # Only a stopped launch can go on; what this gives otherwise was refused.
                 self._do(message, is_stopped=False)
+        self._interrupts()
         with self._lock:
             self._is_gone = True
             if "debugger" in vars(self):
                 self.debugger.detach()
             self._asked.put(None)
+
+    def _interrupts(self) -> bool:
+        """Interrupt what is evaluated; False where nothing is."""
+        return "debugger" in vars(self) and self.debugger.expressions.interrupt()
 
     def _do(self, message: Message, *, is_stopped: bool) -> Resume | None:
         resume: Resume | None = None
@@ -216,8 +224,6 @@ class RemoteFront:
         except RunAgain:
             self._answer(line)
             raise
-        except Exception as error:  # expressions run the user's code
-            self._said.append(f"*** {type(error).__name__}: {error}")
         if len(self.debugger.breakpoints) > before:
             self.debugger.attach()  # `detach` may have gone before
         return resume
@@ -393,9 +399,15 @@ class RemoteFront:
 
     def _asked_resume(self, show: Callable[[], None]) -> Resume:
         while True:
+            if self._is_ending:
+                raise KeyboardInterrupt  # that of the signal may have ended an expression alone
             commands = self.console.commands
             if commands:
+                self.console.has_failed = False
                 resume = self._run(commands.pop(0))
+                if self.console.has_failed and commands:
+                    self.log(f"not run: {' ;; '.join(commands)}")
+                    commands.clear()
             else:
                 message = self._asked.get()
                 if message is None:

@@ -20,7 +20,7 @@ from tkdebug.compiler.tensor import tensor
 from tkdebug.debugger.element_names import find_element
 from tkdebug.debugger.elements import Element, argument_named
 from tkdebug.debugger.moments import Moment
-from tkdebug.debugger.value_text import number_text
+from tkdebug.debugger.value_text import element_text
 from tkdebug.debugger.why.access_finders import SourceFinder, WriteFinder, bit_mask
 from tkdebug.debugger.why.slice_lines import Line, Slice, is_nan
 from tkdebug.debugger.why.tracing import Tracer
@@ -150,8 +150,8 @@ def _of_variable(
     assert instance.data is not None
     mask = torch.zeros(instance.data.shape, dtype=torch.bool)
     mask[index] = True
-    shown = instance.data[index].item()
-    what = f"{text} is {number_text(shown)} in program {inspection.program_text(program)}"
+    shown = element_text(instance.data[index])
+    what = f"{text} is {shown} in program {inspection.program_text(program)}"
     starts = [(number, mask)]
     return sliced(inspection, here.moment, tracer, what, program, starts, [], only_nan)
 
@@ -167,10 +167,10 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
     finder = execution.execute_beside(
         lambda now: WriteFinder(execution, until, now, element), until, is_whole=True
     )
-    value = element.tensor[element.index].item()
+    value = element_text(element.tensor[element.index])
     write = finder.found
     if write is None:
-        what = f"{element} is {number_text(value)}: no program of this launch has written it"
+        what = f"{element} is {value}: no program of this launch has written it"
         return Why(what, None)
     tracer = traced(inspection, write.program, Moment(write.time + 1, 0))
     op, operands = tracer.stores.get(write.time, (write.op, ()))
@@ -178,7 +178,7 @@ def _of_element(inspection: Inspection, element: Element, only_nan: bool) -> Why
         op, operands = write.op, ()  # `op` is the wait at which it lands
     line = op.location.primary.line
     who = inspection.program_text(write.program)
-    what = f"{element} is {number_text(value)}: written by program {who} at line {line}"
+    what = f"{element} is {value}: written by program {who} at line {line}"
     if tt.AtomicRmw.matches(write.op) and tt.AtomicRmw(write.op).kind not in ("xchg", "store"):
         what += ", which combined it atomically with the value before; that one is not followed"
     starts: list[tuple[int, Tensor]] = []

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
 from tkdebug.compiler.ir import Operation
-from tkdebug.debugger.value_text import number_text
+from tkdebug.debugger.value_text import element_text
 from tkdebug.debugger.why.shared_slices import DOTS, written_by
 from tkdebug.debugger.why.slices import operand_masks
 from tkdebug.debugger.why.tracing import Instance, Tracer
@@ -189,7 +189,7 @@ class Slice:
     def _note_input(self, instance: Instance) -> None:
         value, data = instance.value, instance.data
         if value is not None and data is not None and instance.buffer is None and value.name:
-            self.inputs.append(f"{value.name} = {number_text(data.reshape(-1)[0].item())}")
+            self.inputs.append(f"{value.name} = {element_text(data.reshape(-1)[:1])}")
 
     def _note(self, instance: Instance, mask: Tensor) -> None:
         op, value, data = instance.op, instance.value, instance.data
@@ -261,7 +261,7 @@ def _birth(
         picked = tile[part].reshape(-1)
         name = operand.name or "an operand"
         if picked.numel() == 1:
-            given.append(f"{name} = {number_text(picked[0].item())}")
+            given.append(f"{name} = {element_text(picked)}")
         else:
             wide = picked.double()
             bad = int((~wide.isfinite()).sum())

@@ -1,0 +1,133 @@
+"""The user's code that runs in a debugger: at stops, and as conditions while a launch runs.
+
+It may be endless, raise what it likes, or ask for the process to end. Invariant: none of that gets
+further than an `EvaluationError`, and what interrupts it hits nothing else of its thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
+
+from tkdebug.debugger.expressions import EvaluationError, error_text
+from tkdebug.debugger.goals import Ended
+from tkdebug.errors import Terminated
+
+T = TypeVar("T")
+# For an interrupt to be raised in a thread that runs Python code; later it has been, and was caught
+# by the user's code.
+_LONGEST_DELIVERY_S = 0.1
+
+
+class InterruptedEvaluation(EvaluationError):
+    """The user's code was interrupted."""
+
+
+class Interruptible:
+    """Runs the user's code so that other threads, and Ctrl-C, can interrupt it.
+
+    In the main thread SIGINT interrupts it, which ends waiting in the system, too. In others an
+    exception is set, which Python raises once it is back from C code.
+    """
+
+    def __init__(self) -> None:
+        # Also taken by handlers of signals, on top of who holds it.
+        self._lock = threading.RLock()
+        # By thread: what handled SIGINT before, and when an interrupt was sent that is to come.
+        self._running: dict[int, Any] = {}
+        self._sent_s: dict[int, float] = {}
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Return what `function` returns; of a call within a call the outer one is interrupted.
+
+        Raises:
+            EvaluationError: it was interrupted, or raised what would end the process.
+        """
+        thread = threading.get_ident()
+        if thread in self._running:
+            return function()
+        is_main = thread == threading.main_thread().ident
+        before = signal.getsignal(signal.SIGINT) if is_main else None
+        try:
+            self._enter(thread, before)
+            return function()
+        except KeyboardInterrupt:
+            self._sent_s.pop(thread, None)
+            raise InterruptedEvaluation("interrupted") from None
+        except (Exception, Terminated, Ended):
+            raise
+        except SystemExit as error:
+            raise EvaluationError(f"SystemExit: {error}: only `quit` ends the script") from None
+        except BaseException as error:
+            raise EvaluationError(error_text(error)) from None
+        finally:
+            has_left = False
+            while not has_left:
+                try:
+                    has_left = self._leave(thread, before)
+                except KeyboardInterrupt:
+                    self._sent_s.pop(thread, None)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Run what is not the user's expression, such as a launch that it makes."""
+        thread = threading.get_ident()
+        if thread not in self._running:
+            yield
+            return
+        before = self._running[thread]
+        self._leave(thread, before)
+        try:
+            yield
+        finally:
+            self._enter(thread, before)
+
+    def interrupt(self) -> bool:
+        """Interrupt what runs; False where nothing does. From any thread or signal handler."""
+        with self._lock:
+            for thread in self._running:
+                if thread == threading.get_ident():
+                    raise KeyboardInterrupt  # a signal's handler, on top of what runs
+                if time.monotonic() - self._sent_s.get(thread, 0.0) > _LONGEST_DELIVERY_S:
+                    self._sent_s[thread] = time.monotonic()
+                    self._send(thread)
+            return bool(self._running)
+
+    def _send(self, thread: int) -> None:
+        is_main = thread == threading.main_thread().ident
+        if is_main and self._is_handling() and hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(thread, signal.SIGINT)
+        else:
+            interrupt = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), interrupt)
+
+    def _enter(self, thread: int, before: Any) -> None:
+        """Let this thread be interrupted, by SIGINT too where something of Python's handles it."""
+        with self._lock:
+            self._running[thread] = before
+        if before is not None:
+            signal.signal(signal.SIGINT, self._handle)
+
+    def _leave(self, thread: int, before: Any) -> bool:
+        """Let nothing interrupt this thread from now on; what was sent is let come first."""
+        with self._lock:
+            self._running.pop(thread, None)
+        until = self._sent_s.get(thread, 0.0) + _LONGEST_DELIVERY_S
+        while thread in self._sent_s and time.monotonic() < until:
+            pass
+        self._sent_s.pop(thread, None)
+        if before is not None and self._is_handling():
+            signal.signal(signal.SIGINT, before)
+        return True
+
+    def _is_handling(self) -> bool:
+        return signal.getsignal(signal.SIGINT) == self._handle
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
