@@ -72,6 +72,15 @@ def _cell_name(file: str) -> str | None:
     return " ".join(words) if words else None
 
 
+def error_text(error: BaseException) -> str:
+    """Return the kind and the message of an exception, which may be of the user's own class."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception:
+        return f"{kind}, whose message cannot be shown"
+
+
 class TkError(Exception):
     """Base of all errors that tkdebug raises on purpose.
 

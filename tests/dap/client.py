@@ -23,6 +23,7 @@ class Client:
         self._reader, self._writer = reader, writer
         self._numbers = itertools.count(1)
         self._responses = queue.Queue()
+        self._early = {}
         self._waiting = queue.Queue()
         self.events = []
         threading.Thread(target=self._read, daemon=True).start()
@@ -51,9 +52,16 @@ class Client:
 
     def request(self, command, **arguments):
         """The body of a request's response."""
-        number = self.send(command, **arguments)
-        response = self._responses.get(timeout=LONGEST_WAIT_S)
-        assert response.get("request_seq", number) == number
+        return self.answer(self.send(command, **arguments))
+
+    def answer(self, number):
+        """The body of the response to a request that was sent."""
+        while number not in self._early:
+            response = self._responses.get(timeout=LONGEST_WAIT_S)
+            if "request_seq" not in response:
+                raise Refused(response["message"])
+            self._early[response["request_seq"]] = response
+        response = self._early.pop(number)
         if not response["success"]:
             raise Refused(response["message"])
         return response["body"]

@@ -2,6 +2,7 @@ import socket
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,15 @@ def debugged(listening):
     listening.attached.clear()
     connection = socket.create_connection(("127.0.0.1", listening.port))
     client = Client(connection.makefile("rb"), connection.makefile("wb"))
+    client.hang_up = lambda: connection.shutdown(socket.SHUT_RDWR)
 
     def debug(script, launch, *, breakpoints=None, **attach):
         client.request("initialize", adapterID="tkdebug")
+        client.request("attach", token=listening.token, **attach)
         client.event("initialized")
         for path, lines in (breakpoints or {}).items():
             wanted = [line if isinstance(line, dict) else {"line": line} for line in lines]
             client.request("setBreakpoints", source={"path": str(path)}, breakpoints=wanted)
-        client.request("attach", token=listening.token, **attach)
         client.request("configurationDone")
         assert listening.wait(60)
         found = Future()
@@ -43,7 +45,8 @@ def debugged(listening):
             except BaseException as error:
                 found.set_exception(error)
             finally:
-                client.send("disconnect")
+                with suppress(OSError):  # it has hung up
+                    client.send("disconnect")
 
         thread = threading.Thread(target=run)
         thread.start()

@@ -385,19 +385,6 @@ def test_breakpoints_that_cannot_be_say_why(debugged, asked, message):
     assert message in answer["message"]
 
 
-def test_a_wrong_token_is_refused(listening):
-    import socket
-
-    from client import Client
-
-    with socket.create_connection(("127.0.0.1", listening.port)) as connection:
-        client = Client(connection.makefile("rb"), connection.makefile("wb"))
-        client.request("initialize")
-        with pytest.raises(Refused, match="the token is wrong"):
-            client.request("attach", token="guess")
-        client.request("disconnect")
-
-
 def test_the_disassembly_view_shows_ops_and_stops_at_them(debugged):
     def look(client):
         stop = client.event("stopped")
@@ -441,3 +428,120 @@ def test_the_disassembly_view_shows_ops_and_stops_at_them(debugged):
     assert set_[1]["message"] == "no op begins at 0x1"
     assert at == lines[3]["address"]
     assert int(then, 16) == int(at, 16) + 1
+
+
+ENDLESS = "begun.set() or [0 for _ in iter(int, 1) if 0]"
+ASLEEP = "begun.set() or __import__('time').sleep(1000)"
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Set by an expression that runs."""
+    event = threading.Event()
+    monkeypatch.setattr(builtins, "begun", event, raising=False)
+    return event
+
+
+@pytest.mark.parametrize("expression", [ENDLESS, ASLEEP])
+def test_pause_interrupts_an_expression_and_the_session_goes_on(debugged, begun, expression):
+    def ask(client):
+        thread = client.event("stopped")["threadId"]
+        waiting = [client.send("evaluate", expression=expression) for _ in range(2)]
+        assert begun.wait(60)
+        client.request("pause")
+        for number in waiting:
+            with pytest.raises(Refused, match="interrupted"):
+                client.answer(number)
+        answer = client.request("evaluate", expression="1 + 1")["result"]
+        client.request("continue", threadId=thread)
+        return answer
+
+    out, launch = call_twice()
+    assert debugged(ask, launch, breakpoints=at_lines("first call")) == "2"
+    assert out.any()
+
+
+def test_pause_after_continue_lets_the_launch_go_on_first(debugged):
+    def ask(client):
+        thread = client.event("stopped")["threadId"]
+        client.request("setBreakpoints", source={"path": FILE}, breakpoints=[])
+        numbers = [client.send("continue", threadId=thread), client.send("pause")]
+        for number in numbers:
+            client.answer(number)
+
+    _, launch = call_twice()
+    debugged(ask, launch, breakpoints=at_lines("first call"))
+
+
+@pytest.mark.parametrize("is_polite", [True, False])
+def test_a_client_that_leaves_takes_its_expression_along(debugged, begun, is_polite):
+    def leave(client):
+        client.event("stopped")
+        client.send("evaluate", expression=ENDLESS)
+        assert begun.wait(60)
+        if is_polite:
+            client.request("disconnect")
+        else:
+            client.hang_up()
+
+    out, launch = call_twice()
+    debugged(leave, launch, breakpoints=at_lines("first call"))
+    assert out.any()
+
+
+def test_pause_interrupts_the_condition_of_a_breakpoint(debugged, begun):
+    points = {FILE: [{"line": line("scaled return"), "condition": ENDLESS}]}
+
+    def ask(client):
+        assert begun.wait(60)
+        client.request("pause")
+        stop = client.event("stopped")
+        client.request("setBreakpoints", source={"path": FILE}, breakpoints=[])
+        client.request("continue", threadId=stop["threadId"])
+        return stop
+
+    _, launch = call_twice()
+    stop = debugged(ask, launch, breakpoints=points)
+    assert stop["reason"] == "pause"
+    assert stop["text"].startswith("the condition of breakpoint 1 was interrupted\n")
+
+
+def test_no_condition_goes_on_for_a_client_that_has_left(debugged, begun):
+    points = {FILE: [{"line": line("scaled return"), "condition": ENDLESS}]}
+
+    def leave(client):
+        assert begun.wait(60)
+        client.hang_up()
+
+    out, launch = call_twice()
+    debugged(leave, launch, breakpoints=points)
+    assert out.any()
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("__import__('sys').exit(9)", "SystemExit: 9"),
+        ("(_ for _ in ()).throw(GeneratorExit)", "GeneratorExit"),
+        ("1 +" * 5000 + "1", "it has too many levels"),
+    ],
+)
+def test_an_expression_ends_neither_script_nor_session(debugged, expression, said):
+    def ask(client):
+        thread = client.event("stopped")["threadId"]
+        with pytest.raises(Refused, match=said):
+            client.request("evaluate", expression=expression)
+        large = client.request("evaluate", expression="10 ** 5000")["result"]
+        client.request("continue", threadId=thread)
+        return large
+
+    _, launch = call_twice()
+    assert debugged(ask, launch, breakpoints=at_lines("first call")) == "an int of 16,610 bits"
+
+
+def test_a_file_without_end_has_no_lines_to_stop_at(debugged):
+    def ask(client):
+        with pytest.raises(Refused, match="/dev/zero: is no regular file"):
+            client.request("breakpointLocations", source={"path": "/dev/zero"}, line=1)
+
+    debugged(ask, lambda: None)

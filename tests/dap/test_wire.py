@@ -25,18 +25,34 @@ def test_requests_come_in_order_until_the_client_is_gone():
     assert requests(data) == [Request(3, "threads", {}), Request(4, "threads", {"a": 1})]
 
 
-def test_other_headers_are_skipped():
-    header = b"Content-Type: x\r\ncontent-length: %d\r\n\r\n" % len(json.dumps(REQUEST))
+def test_the_name_of_the_header_may_be_in_small_letters():
+    header = b"content-length:%d\r\n\r\n" % len(json.dumps(REQUEST))
     assert len(requests(framed(REQUEST, header))) == 1
+
+
+@pytest.mark.parametrize(
+    "cut", [b"", b"Content-Len", b"Content-Length: 9\r\n", b"Content-Length: 9\r\n\r"]
+)
+def test_a_client_that_leaves_in_a_header_is_gone(cut):
+    assert requests(cut) == []
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\r\n{}", "without Content-Length"),
-        (b"Content-Length: -1\r\n\r\n{}", "Content-Length '-1'"),
+        (b"\r\n{}", "another line than the header"),
+        (b"Content-Length: -1\r\n\r\n{}", "another line than the header"),
+        (b"Content-Length: 2\n\n{}", "another line than the header"),
+        (b"Content-Length: 2 \r\n\r\n{}", "another line than the header"),
+        (b"Content-Length: 0x2\r\n\r\n{}", "another line than the header"),
+        (b" Content-Length: 2\r\n\r\n{}", "another line than the header"),
         (b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), "expected at most"),
-        (b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", "Content-Length '9999"),
+        (b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", "another line than the header"),
+        (b"Content-Type: x\r\nContent-Length: 2\r\n\r\n{}", "another line than the header"),
+        (b"Content-Length: 2\r\nContent-Type: x\r\n\r\n{}", "more headers than Content-Length"),
+        (b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", "more headers than"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", "another line than the header"),
+        (b"x" * 4096 + b"Content-Length: 2\r\n\r\n{}", "another line than the header"),
         (framed(b"{nonsense"), "is no JSON"),
         (framed(b"[" * 100_000), "is no JSON"),
         (framed([1]), "is no JSON object"),

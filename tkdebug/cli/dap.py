@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from tkdebug.cli.script.execution import Program, find_program, run_program
 from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.debugger.dap.adapter import Adapter
 from tkdebug.debugger.dap.arguments import optional, texts
-from tkdebug.debugger.dap.listener import LOOPBACK, connection_of, listening_socket
+from tkdebug.debugger.dap.listener import LOOPBACK, Door
 from tkdebug.debugger.dap.output import ForwardedOutput
-from tkdebug.debugger.dap.wire import Connection, ProtocolError
+from tkdebug.debugger.dap.watchdog import watched
+from tkdebug.debugger.dap.wire import Connection, ProtocolError, Request
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.runtime.device.torch_package import check_installed
@@ -34,30 +35,46 @@ def dap_command(arguments: Arguments) -> int:
     Raises:
         TkError: the port cannot be listened at, or the client speaks another protocol.
     """
-    connection = _on_stdio() if arguments.port is None else _on_socket(arguments.port)
     launch = _Launch()
-    adapter = Adapter(connection, launch)
     problems: list[ProtocolError] = []
+    is_served = threading.Event()
 
-    def serve() -> None:
+    def serve(connection: Connection, first: Request | None = None) -> None:
+        launch.adapter = Adapter(connection, launch)
         try:
-            adapter.serve()
+            with watched(connection.fileno()):
+                launch.adapter.serve(first)
         except ProtocolError as error:
             problems.append(error)
         finally:
             launch.give_up()
+            is_served.set()
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
+    if arguments.port is None:
+        threading.Thread(target=serve, args=(_on_stdio(),), daemon=True).start()
+    else:
+        _listen(arguments.port, serve)
     status = 0
     if launch.is_wanted():
-        status = _run(launch, adapter)
+        status = _run(launch, launch.adapter)
     else:
-        adapter.ended(None)
-    thread.join(_LONGEST_ENDING_S)
+        launch.adapter.ended(None)
+    is_served.wait(_LONGEST_ENDING_S)
     if problems:
         raise problems[0]
     return status
+
+
+def _listen(port: int, serve: Callable[[Connection, Request], None]) -> None:
+    """Serve the first client that has the token, and nobody after it."""
+
+    def serve_one(connection: Connection, request: Request) -> None:
+        door.close()
+        serve(connection, request)
+
+    door = Door(port, serve_one)
+    tell(f"an editor may connect to {LOOPBACK}:{door.port} with token {door.token}")
+    threading.Thread(target=door.open, daemon=True).start()
 
 
 def _run(launch: _Launch, adapter: Adapter) -> int:
@@ -82,17 +99,11 @@ def _on_stdio() -> Connection:
     return Connection(reader, writer)
 
 
-def _on_socket(port: int) -> Connection:
-    with listening_socket(port) as server:
-        tell(f"an editor may connect to {LOOPBACK}:{server.getsockname()[1]}")
-        client, _ = server.accept()
-    return connection_of(client)
-
-
 class _Launch:
     """The script that a client wants to run, in this process."""
 
     def __init__(self) -> None:
+        self.adapter: Adapter
         self.program: Program
         self._decided = threading.Event()
         self._runs = False
@@ -136,6 +147,10 @@ class _Launch:
         timer.daemon = True
         timer.start()
         os.kill(os.getpid(), signal.SIGTERM)
+
+    def abandon(self, is_ending: bool) -> None:
+        if is_ending:
+            os._exit(128 + signal.SIGTERM)
 
 
 def _enter(folder: str) -> None:

@@ -23,7 +23,7 @@ from tkdebug.debugger.values import (
     Tile,
     Unavailable,
 )
-from tkdebug.errors import UsageError
+from tkdebug.errors import UsageError, error_text
 
 # What Python's parser raises: null characters, too many levels, numbers of too many digits.
 NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -32,15 +32,6 @@ _SHOWN_CHARS = 200
 
 class EvaluationError(UsageError):
     """An expression that raised; the message says what."""
-
-
-def error_text(error: BaseException) -> str:
-    """Return the kind and the message of an exception, which may be of the user's own class."""
-    kind = type(error).__name__
-    try:
-        return f"{kind}: {error}"
-    except Exception:
-        return f"{kind}, whose message cannot be shown"
 
 
 def shown_text(text: str) -> str:

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
-from tkdebug.debugger.expressions import EvaluationError, error_text
+from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.goals import Ended
-from tkdebug.errors import Terminated
+from tkdebug.errors import Terminated, error_text
 
 T = TypeVar("T")
 # For an interrupt to be raised in a thread that runs Python code; later it has been, and was caught

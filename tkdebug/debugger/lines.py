@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import stat
 import sys
 from functools import lru_cache
 
 from tkdebug.errors import UsageError
+
+_MAX_SOURCE_BYTES = 16 << 20
 
 
 def statement_lines(file: str) -> dict[int, str]:
@@ -18,17 +21,37 @@ def statement_lines(file: str) -> dict[int, str]:
         UsageError: it cannot be read, or is no Python source.
     """
     linecache.checkcache(file)
+    if file not in linecache.cache:
+        _check_bounded(file)
     text = "".join(linecache.getlines(file))
     if not text:
         raise UsageError(f"{file}: cannot be read, or is empty")
     return _lines_of(file, text)
 
 
+def _check_bounded(file: str) -> None:
+    """Look whether a file is one to read whole; one that is not there is said to be so later.
+
+    Raises:
+        UsageError: it is a device, a pipe or a folder, or no source can be of its size.
+    """
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{file}: is no regular file")
+    if status.st_size > _MAX_SOURCE_BYTES:
+        raise UsageError(
+            f"{file}: has {status.st_size:,} bytes, expected at most {_MAX_SOURCE_BYTES:,}"
+        )
+
+
 @lru_cache(maxsize=64)
 def _lines_of(file: str, text: str) -> dict[int, str]:
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{file}: is no Python source ({error})") from None
     found: dict[int, str] = {}
     for function in ast.walk(tree):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.debugger.goals import Detach, Resume
 from tkdebug.debugger.stops import Stop
 from tkdebug.errors import UsageError
+from tkdebug.forks import renew_after_forks
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger
@@ -38,6 +39,12 @@ class QueuedFront:
         self._lock = threading.Lock()
         self._is_stopped = False
         self._is_closed = False
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """In a forked child: who asks is a thread of the parent's, so nothing stops."""
+        self._lock = threading.Lock()
+        self._is_closed = True
 
     def call(self, function: Callable[[Debugger], Any]) -> Future[Any]:
         """Have `function` called with the debugger, at the stop. From any thread.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.expressions import ProgramPlace, error_text
+from tkdebug.debugger.expressions import ProgramPlace
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.values import (
     Buffer,
@@ -20,6 +20,7 @@ from tkdebug.debugger.values import (
     Tile,
     Unavailable,
 )
+from tkdebug.errors import error_text
 
 _SHOWN_ELEMENTS = 8
 # More than those of any type of the language; Python refuses to print ints of some thousand digits.

@@ -16,10 +16,9 @@ from tkdebug.debugger.console.commands import is_command, is_way_back
 from tkdebug.debugger.console.host_breakpoints import HostBreakpoints
 from tkdebug.debugger.console.shell import NO_TEXT, is_text, short
 from tkdebug.debugger.console.terminal import nobody_reads
-from tkdebug.debugger.expressions import error_text
 from tkdebug.debugger.goals import Ended, RunAgain
+from tkdebug.errors import Terminated, TkError, error_text
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
-from tkdebug.errors import Terminated, TkError
 from tkdebug.terminal_text import visible, visible_line
 
 if TYPE_CHECKING:

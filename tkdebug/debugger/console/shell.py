@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.debugger.console.command import Command, Leftover, ScriptLines
 from tkdebug.debugger.console.source import listing
-from tkdebug.debugger.expressions import error_text
 from tkdebug.debugger.goals import Continue, Quit, Resume, Step
 from tkdebug.debugger.ir_text import op_text
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.stops import Reason, Stop
-from tkdebug.errors import NothingStoppedError, TkError, UsageError
+from tkdebug.errors import NothingStoppedError, TkError, UsageError, error_text
 from tkdebug.terminal_text import visible, visible_line
 
 if TYPE_CHECKING:
@@ -303,7 +302,7 @@ class Console:
                 self.refuse("", NO_TEXT)
 
     def run_line(self, line: str) -> Resume | None:
-        """Run the commands of a line, which `;;` separates; of a given one those up to a failure."""
+        """Run the commands of a line, which `;;` separates; given ones up to a failure."""
         parts = [part.strip() for part in line.split(";;")]
         for place, part in enumerate(parts):
             resume = self._run_command(part or (self._last if len(parts) == 1 else ""))

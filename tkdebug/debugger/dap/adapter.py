@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tkdebug.debugger.dap.arguments import optional
 from tkdebug.debugger.dap.breakpoint_requests import BreakpointRequests
-from tkdebug.debugger.dap.capabilities import CAPABILITIES
+from tkdebug.debugger.dap.capabilities import capabilities_for
 from tkdebug.debugger.dap.debuggee import Debuggee
 from tkdebug.debugger.dap.instructions import Instructions
 from tkdebug.debugger.dap.looking import Looking
 from tkdebug.debugger.dap.moving import Moving
 from tkdebug.debugger.dap.wire import Connection, Request
-from tkdebug.errors import TkError, UsageError
+from tkdebug.errors import TkError, UsageError, error_text
 
 if TYPE_CHECKING:
     from tkdebug.debugger.stops import Stop
 
 Body = Mapping[str, Any] | None
 _BEFORE_INITIALIZE = ("initialize", "disconnect")
+# These interrupt what is evaluated for the requests before them, and are answered at once.
+_URGENT = frozenset(("pause", "terminate", "disconnect"))
+# These run the user's code, such as that of an expression or of a `__repr__`.
+_EVALUATING = frozenset(
+    (
+        *("evaluate", "variables", "scopes", "setVariable", "setExpression", "completions"),
+        "dataBreakpointInfo",
+    )
+)
+# For what was interrupted to end, once the client is gone.
+_LONGEST_ENDING_S = 2.0
 
 
 class Host(Protocol):
@@ -39,6 +53,14 @@ class Host(Protocol):
 
     def terminate(self) -> None:
         """End the script, which is not stopped."""
+        ...
+
+    def abandon(self, is_ending: bool) -> None:
+        """The client is gone, and what it evaluated is in C code that cannot be interrupted.
+
+        Args:
+            is_ending: whether the script is to end.
+        """
         ...
 
 
@@ -69,20 +91,76 @@ class Adapter:
         self._runs = False
         self._debugs = True
         self._has_ended = False
+        # Requests that have come, and how many of them interrupt those before them.
+        self._waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._urgent = 0
+        self._is_initialized = self._is_gone = self._is_ending = False
 
-    def serve(self) -> None:
-        """Answer until the client is gone.
+    def serve(self, first: Request | None = None) -> None:
+        """Answer until the client is gone, which ends a script that it launched.
+
+        Args:
+            first: the request that follows `initialize`, where both have been read already.
 
         Raises:
             ProtocolError: what it sends is no message.
         """
+        if first is not None:
+            self._done.add("initialize")
+            self._waiting.put(first)
+        answering = threading.Thread(target=self._answer_all, daemon=True)
+        answering.start()
+        is_left = False
         try:
             for request in self._connection.requests():
-                self._answer(request)
-                if "disconnect" in self._done:
-                    return
+                self._take(request)
+                if is_left := request.command == "disconnect":
+                    break
         finally:
-            self._debuggee.close()
+            if not is_left:
+                self._is_gone = True
+                self._debuggee.interrupt(is_gone=True)
+            self._waiting.put(None)
+            answering.join()
+            self._leave()
+
+    def _take(self, request: Request) -> None:
+        """A request has come: one that is urgent interrupts those before it."""
+        if request.command in _URGENT:
+            with self._lock:
+                self._urgent += 1
+                self._debuggee.interrupt()
+        self._waiting.put(request)
+
+    def _answer_all(self) -> None:
+        try:
+            while (request := self._waiting.get()) is not None:
+                if not self._is_gone:
+                    self._answer_in_turn(request)
+        finally:
+            self._connection.hang_up()
+
+    def _answer_in_turn(self, request: Request) -> None:
+        evaluates = request.command in _EVALUATING
+        with self._lock:
+            self._urgent -= request.command in _URGENT
+            is_interrupted = evaluates and self._urgent > 0
+            self._debuggee.begin_request(evaluates)
+        if is_interrupted:
+            self._connection.refuse(request, "interrupted")
+        else:
+            self._answer(request)
+
+    def _leave(self) -> None:
+        """The client is gone: let the script go on, or end it with the client."""
+        if "disconnect" not in self._done and "launch" in self._done:
+            self._terminate({})
+            with suppress(UsageError):  # what was stopped is not any more
+                self._debuggee.answered()
+        self._debuggee.close()
+        if not self._debuggee.is_answered(_LONGEST_ENDING_S):
+            self._host.abandon(self._is_ending)
 
     def _answer(self, request: Request) -> None:
         handler = self._requests.get(request.command)
@@ -99,12 +177,13 @@ class Adapter:
             self._connection.refuse(request, str(error), shows_user)
             return
         except Exception as error:  # expressions run the user's code
-            self._connection.refuse(request, f"{type(error).__name__}: {error}")
+            self._connection.refuse(request, error_text(error))
             return
         self._connection.respond(request, body)
         self._debuggee.answered()
         self._done.add(request.command)
-        if request.command == "initialize":
+        if not self._is_initialized and "initialize" in self._done:
+            self._is_initialized = True
             self._connection.event("initialized")
         if not self._runs and "configurationDone" in self._done and self._is_started:
             self._runs = True
@@ -119,12 +198,7 @@ class Adapter:
     # Its life
 
     def _initialize(self, arguments: Mapping[str, Any]) -> Body:
-        for name in ("linesStartAt1", "columnsStartAt1"):
-            if not optional(arguments, name, True):
-                raise UsageError(f"{name} is false, expected true")
-        if optional(arguments, "pathFormat", "path") != "path":
-            raise UsageError(f"pathFormat is {arguments['pathFormat']!r}, expected 'path'")
-        return CAPABILITIES
+        return capabilities_for(arguments)
 
     def _launch(self, arguments: Mapping[str, Any]) -> Body:
         return self._start("launch", arguments)
@@ -148,9 +222,11 @@ class Adapter:
     def _terminate(self, arguments: Mapping[str, Any]) -> Body:
         from tkdebug.debugger.goals import Quit
 
+        self._is_ending = True
         if self._debuggee.stop is not None:
             self._debuggee.afterwards(Quit())
         elif not self._has_ended:
+            self._debuggee.forget_gaps()
             self._host.terminate()
         return None
 

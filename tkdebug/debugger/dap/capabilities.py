@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from tkdebug.debugger.dap.arguments import optional
 from tkdebug.debugger.dap.exception_filters import EXCEPTION_FILTERS
+from tkdebug.errors import UsageError
 
 CAPABILITIES: dict[str, Any] = {
     "exceptionBreakpointFilters": EXCEPTION_FILTERS,
@@ -36,3 +39,17 @@ CAPABILITIES: dict[str, Any] = {
         True,
     ),
 }
+
+
+def capabilities_for(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the answer to `initialize`, which is the same for all clients.
+
+    Raises:
+        UsageError: the client counts lines, or writes paths, otherwise than the adapter.
+    """
+    for name in ("linesStartAt1", "columnsStartAt1"):
+        if not optional(arguments, name, True):
+            raise UsageError(f"{name} is false, expected true")
+    if optional(arguments, "pathFormat", "path") != "path":
+        raise UsageError(f"pathFormat is {arguments['pathFormat']!r}, expected 'path'")
+    return CAPABILITIES

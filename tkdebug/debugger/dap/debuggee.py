@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError, wait
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.errors import UsageError
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 SCRIPT_THREAD = 1
 FIRST_PROGRAM_THREAD = 2
 _MOST_AHEAD = 20
+_INTERRUPTED = "interrupted"
+# For what was interrupted to end.
+_LONGEST_STUCK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,13 @@ class Debuggee:
         self.assignable: dict[int, At] = {}
         # Of `stop`, and of what is to be done at the next one.
         self._lock = threading.Lock()
+        # Of the request that is answered now: what it asks of the stopped thread.
+        self._asking = threading.Lock()
+        self._asked: Future[Any] | None = None
+        self._answer: Future[Any] | None = None
+        # What was interrupted last, and goes on as long as it is in C code.
+        self._stuck: Future[Any] | None = None
+        self._can_be_cut = self._is_cut = self._is_gone = False
         self._ahead: list[Going] = []
         self._ahead_of = 0  # the launch that they are for
 
@@ -110,19 +121,63 @@ class Debuggee:
         return References()
 
     def close(self) -> None:
-        """Nobody asks any more: nothing stops."""
+        """Nobody asks any more: nothing stops, and no condition goes on."""
         if "debugger" in vars(self):
             self.debugger.detach()
             self.front.close()
+            if self.debugger.is_running:
+                self.debugger.pause()
+
+    def forget_gaps(self) -> None:
+        """The script is ended before it has read what launches wrote: that is no fault."""
+        if "debugger" in vars(self):
+            from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
+
+            HELD_GAPS.forget()
 
     def at_stop(self, function: Callable[[Debugger], T]) -> T:
         """Do something in the thread that is stopped.
 
         Raises:
-            UsageError: nothing is stopped.
+            UsageError: nothing is stopped, or it was interrupted.
         """
-        found: T = self.front.call(function).result()
-        return found
+        if self._stuck is not None and wait([self._stuck], _LONGEST_STUCK_S).not_done:
+            raise UsageError("an expression that was interrupted runs still, in C code")
+        with self._asking:
+            if self._is_cut or self._is_gone:
+                raise UsageError(_INTERRUPTED)
+            answer: Future[T] = Future()
+            asked = self.front.call(function)
+            self._asked, self._answer = asked, answer
+        asked.add_done_callback(lambda done: _hand_over(done, answer))
+        return answer.result()
+
+    def begin_request(self, can_be_cut: bool) -> None:
+        """A request is answered from now on, one that evaluates expressions where it can be cut."""
+        with self._asking:
+            self._can_be_cut, self._is_cut = can_be_cut, False
+
+    def interrupt(self, is_gone: bool = False) -> None:
+        """Interrupt what the request under way evaluates, which is answered at once.
+
+        Args:
+            is_gone: whether the client is, for which nothing more is asked at a stop.
+        """
+        with self._asking:
+            self._is_gone = is_gone or self._is_gone
+            if not (self._can_be_cut or self._is_gone):
+                return
+            self._is_cut = True
+            if self._asked is not None and not self._asked.cancel():
+                self._stuck = self._asked
+                self.debugger.expressions.interrupt()
+            if self._answer is not None:
+                _fail(self._answer, UsageError(_INTERRUPTED))
+
+    def is_answered(self, timeout_s: float) -> bool:
+        """Wait until nothing that was asked runs; False where it goes on."""
+        asked = self._asked
+        return asked is None or not wait([asked], timeout_s).not_done
 
     def go_on(self, going: Going) -> None:
         """Let the launch go on once the request is answered; while it runs, at its next stop.
@@ -207,6 +262,23 @@ class Debuggee:
         self.assignable.clear()
         self.references.clear()
         self._on_stop(stop)
+
+
+def _hand_over(done: Future[T], answer: Future[T]) -> None:
+    """Give an answer to who waits for it, unless that was interrupted."""
+    if done.cancelled():
+        _fail(answer, UsageError(_INTERRUPTED))
+    elif (error := done.exception()) is not None:
+        # What ends the script is no exception of the thread that asked.
+        _fail(answer, error if isinstance(error, Exception) else UsageError(repr(error)))
+    else:
+        with contextlib.suppress(InvalidStateError):
+            answer.set_result(done.result())
+
+
+def _fail(answer: Future[T], error: Exception) -> None:
+    with contextlib.suppress(InvalidStateError):
+        answer.set_exception(error)
 
 
 @contextlib.contextmanager

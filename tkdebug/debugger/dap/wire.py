@@ -1,21 +1,25 @@
 """Messages of the Debug Adapter Protocol as bytes: a header with the length, then JSON.
 
-Source: Debug Adapter Protocol, "Base Protocol". What comes from a client is untrusted: sizes are
-bounded, and nothing but JSON is read.
+Source: Debug Adapter Protocol, "Base Protocol", whose one header is Content-Length. What comes from
+a client is untrusted: sizes are bounded, nothing but JSON is read, and what is no message, such as
+HTTP, is the last that is read.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tkdebug.errors import TkError
 
-MAX_HEADER_BYTES = 4096
 MAX_BODY_BYTES = 16 << 20
+_HEADER = re.compile(rb"content-length: *([0-9]{1,8})\r\n", re.IGNORECASE)
+_MAX_HEADER_BYTES = 64
+_END_OF_HEADERS = b"\r\n"
 
 
 class ProtocolError(TkError):
@@ -41,13 +45,20 @@ class Connection:
     Args:
         reader: bytes from the client.
         writer: bytes to it.
+        hang_up: ends the connection, from any thread.
     """
 
-    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(
+        self, reader: BinaryIO, writer: BinaryIO, hang_up: Callable[[], None] = lambda: None
+    ) -> None:
+        self._reader, self._writer, self.hang_up = reader, writer, hang_up
         self._lock = threading.Lock()
         self._sent = 0
         self._is_open = True
+
+    def fileno(self) -> int:
+        """The file descriptor of what the client sends."""
+        return self._reader.fileno()
 
     def requests(self) -> Iterator[Request]:
         """What the client asks for, until it is gone.
@@ -55,27 +66,39 @@ class Connection:
         Raises:
             ProtocolError: it sent no message.
         """
-        while (body := self._body()) is not None:
-            yield _request(body)
+        while (request := self.request()) is not None:
+            yield request
 
-    def _body(self) -> bytes | None:
-        length: int | None = None
-        while True:
-            try:
-                line = self._reader.readline(MAX_HEADER_BYTES)
-            except (OSError, ValueError):
-                return None  # the client closed the connection
-            if not line:
+    def request(self, most_bytes: int = MAX_BODY_BYTES) -> Request | None:
+        """The next request; None where the client is gone.
+
+        Raises:
+            ProtocolError: it sent no message, or one that is longer.
+        """
+        try:
+            length = self._length(most_bytes)
+            body = b"" if length is None else self._reader.read(length)
+        except (OSError, ValueError):
+            return None  # the client closed the connection
+        return None if length is None or len(body) < length else _request(body)
+
+    def _length(self, most_bytes: int) -> int | None:
+        line = self._reader.readline(_MAX_HEADER_BYTES)
+        header = _HEADER.fullmatch(line)
+        if header is None:
+            if _is_cut(line, _MAX_HEADER_BYTES):
                 return None
-            if line in (b"\r\n", b"\n"):
-                break
-            name, _, value = line.partition(b":")
-            if name.strip().lower() == b"content-length":
-                length = _length(value)
-        if length is None:
-            raise ProtocolError("debug adapter: got a message without Content-Length")
-        body = self._reader.read(length)
-        return body if len(body) == length else None
+            raise ProtocolError("debug adapter: got another line than the header Content-Length")
+        end = self._reader.readline(len(_END_OF_HEADERS))
+        if end != _END_OF_HEADERS:
+            if _is_cut(end, len(_END_OF_HEADERS)):
+                return None
+            raise ProtocolError("debug adapter: got more headers than Content-Length")
+        if (length := int(header[1])) > most_bytes:
+            raise ProtocolError(
+                f"debug adapter: got Content-Length {length}, expected at most {most_bytes}"
+            )
+        return length
 
     def respond(self, request: Request, body: Mapping[str, Any] | None) -> None:
         """Say that a request was done."""
@@ -108,14 +131,9 @@ class Connection:
                 self._is_open = False
 
 
-def _length(text: bytes) -> int:
-    digits = text.strip()
-    if not digits.isdigit() or len(digits) > 9 or int(digits) > MAX_BODY_BYTES:
-        shown = digits[:20].decode("ascii", "replace")
-        raise ProtocolError(
-            f"debug adapter: got Content-Length {shown!r}, expected at most {MAX_BODY_BYTES}"
-        )
-    return int(digits)
+def _is_cut(line: bytes, most_bytes: int) -> bool:
+    """Whether a line is not whole because the client is gone."""
+    return not line.endswith(b"\n") and len(line) < most_bytes
 
 
 def _request(body: bytes) -> Request:
