@@ -40,17 +40,20 @@ def stubborn(begun):
 
 def interrupted(expressions, function, *, in_main):
     """What `function` gives, or raises, that another thread interrupts once it has begun."""
-    begun, found = threading.Event(), []
+    begun, ended, found = threading.Event(), threading.Event(), []
 
     def call():
         try:
             found.append(expressions.call(lambda: function(begun)))
         except EvaluationError as error:
             found.append(error)
+        ended.set()
 
     def interrupt():
         begun.wait(60)
-        assert expressions.interrupt()
+        expressions.interrupt()
+        while not ended.wait(0.2):  # it was not asleep yet, and is now
+            expressions.interrupt()
 
     first, second = (interrupt, call) if in_main else (call, interrupt)
     other = threading.Thread(target=first)
@@ -135,14 +138,16 @@ def test_what_ends_the_script_passes(expressions, error):
 
 
 def test_ctrl_c_is_an_interrupt_within_and_as_before_in_what_is_outside(expressions):
+    def press():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+
     def within():
         with expressions.outside():
             assert not expressions.interrupt()
             with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(60)
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(60)
+                press()
+        press()
 
     with pytest.raises(InterruptedEvaluation):
         expressions.call(within)

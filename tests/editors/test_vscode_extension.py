@@ -15,16 +15,16 @@ import pytest
 
 from tkdebug.cli.dap import _Launch
 from tkdebug.debugger.dap.adapter import Adapter
-from tkdebug.debugger.dap.listener import Listening, _Attached
+from tkdebug.debugger.dap.listener import _Attached
 from tkdebug.debugger.dap.wire import Connection, Request
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "editors" / "vscode"
 PACKAGE = json.loads((FOLDER / "package.json").read_text())
 (DEBUGGER,) = PACKAGE["contributes"]["debuggers"]
-TOKEN = "token"
-# What the extension itself uses, and what means nothing to a process that runs already.
-OF_EXTENSION = {"launch": {"python"}, "attach": {"port"}}
+# What the extension itself uses, or the door of a port (tests/dap/test_listener.py), and what means
+# nothing to a process that runs already.
+OF_EXTENSION = {"launch": {"python", "token"}, "attach": {"port", "token"}}
 NOT_OFFERED = {"launch": set(), "attach": {"noDebug"}}
 # What VS Code gives to every configuration.
 OF_EVERY = {"name", "type", "request"}
@@ -56,7 +56,7 @@ class Read(Mapping):
 def answer(command, fields):
     """What the adapter says to a `launch` or `attach`, and the arguments that it asked for."""
     out = io.BytesIO()
-    attached = _Attached(Listening(0, TOKEN, threading.Event()))
+    attached = _Attached(threading.Event())
     adapter = Adapter(Connection(io.BytesIO(), out), _Launch() if command == "launch" else attached)
     adapter._answer(Request(1, "initialize", {}))
     arguments = Read(fields)
@@ -66,7 +66,7 @@ def answer(command, fields):
 
 
 def good(command):
-    return {"program": __file__} if command == "launch" else {"token": TOKEN}
+    return {"program": __file__} if command == "launch" else {}
 
 
 def properties(command):

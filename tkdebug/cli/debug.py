@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.command_line.mistakes import check_variables
+from tkdebug.cli.runs.checks import program_of, reads_stdin
 from tkdebug.cli.runs.native_target import check_known
-from tkdebug.cli.script.execution import Program, find_program, run_program
+from tkdebug.cli.script.execution import Program, quotable, run_program
 from tkdebug.cli.script.run_again import run_debugged_program
 from tkdebug.cli.script.torch_import import import_torch
+from tkdebug.cli.statuses import USAGE_STATUS
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.hook_chain import HOOKS
@@ -36,7 +39,8 @@ def debug_command(arguments: Arguments) -> int:
     Raises:
         TkError: something about the command line is wrong; the script has not run.
     """
-    program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    if not reads_stdin(arguments):
+        program_of(arguments)
     check_variables()
     check_installed()
     commands = _commands(arguments)
@@ -51,6 +55,8 @@ def debug_command(arguments: Arguments) -> int:
 
     if arguments.native_target is not None:
         check_known("--target", arguments.native_target)
+    _check_asked(arguments, commands)
+    program = program_of(arguments)
     console = _console(arguments, program, commands)
     recorded = None if arguments.against is None else _recorded(arguments.against)
     debugger = Debugger(console, target=arguments.native_target, recorded=recorded)
@@ -62,6 +68,7 @@ def debug_command(arguments: Arguments) -> int:
         printing_faults(),
         interrupts(debugger, console),
         _script_output(console.is_json),
+        quotable(program),
     ):
         debugger.attach()
         HOOKS.break_into = lambda: debugger  # after `detach`, too
@@ -71,6 +78,7 @@ def debug_command(arguments: Arguments) -> int:
             debugger.detach()
             for line in () if console.is_over else debugger.unmet():
                 tell(line)
+        status = USAGE_STATUS if console.gave_up else status
         console.script_ended(status)
         return status
 
@@ -114,8 +122,7 @@ def _run(program: Program, console: Console) -> int:
         if runs:
             console.debugger.begin_again()
         runs += 1
-        # Which file a module is in is found when it is run, as its packages are imported then.
-        host.begin("" if program.is_module else os.path.abspath(program.name))
+        host.begin(program.file)
 
     return run_debugged_program(program, begin).exit_status
 
@@ -123,36 +130,78 @@ def _run(program: Program, console: Console) -> int:
 def _console(arguments: Arguments, program: Program, commands: list[str]) -> Console:
     from tkdebug.debugger.console.terminal import terminal_console
 
-    script = "" if program.is_module else os.path.abspath(program.name)
-    console = terminal_console(script, arguments.format == "json", commands)
-    if sys.stdin is None and not commands:
-        raise UsageError(
-            "debug: stdin is closed, so nobody can be asked; give commands by -c, or by -x FILE"
-        )
-    if sys.stdin is None or (commands and not sys.stdin.isatty()):
+    console = terminal_console(program.file, arguments.format == "json", commands)
+    is_asked = sys.stdin is not None and not reads_stdin(arguments)
+    if not is_asked or (commands and not sys.stdin.isatty()):
         console.read_line = None  # once the commands have run out the script goes on
     return console
 
 
+def _check_asked(arguments: Arguments, commands: list[str]) -> None:
+    """Look whether anybody says what is to be done.
+
+    Raises:
+        UsageError: nobody does.
+    """
+    if commands or (sys.stdin is not None and not reads_stdin(arguments)):
+        return
+    stdin = "is closed" if sys.stdin is None else "is the script"
+    raise UsageError(
+        f"debug: stdin {stdin}, so nobody can be asked; give commands by -c, or by -x FILE"
+    )
+
+
 def _commands(arguments: Arguments) -> list[str]:
     """What to do first, of the user's own file, of `-x` and of `-c`."""
-    commands: list[str] = []
-    own = Path(RC_FILE).expanduser()
-    # Never one of the current folder: it may come from somebody else.
-    if own.is_file():
-        commands += _lines_of(own, RC_FILE)
+    commands = _own_commands()
     if arguments.commands_file is not None:
-        commands += _lines_of(arguments.commands_file, f"-x {arguments.commands_file}")
+        shown = f"-x {arguments.commands_file}"
+        with _reading(shown), arguments.commands_file.open(encoding="utf-8") as file:
+            commands += _lines_of(file, shown)
     return [*commands, *arguments.commands]
 
 
-def _lines_of(path: Path, shown: str) -> list[str]:
+def _own_commands() -> list[str]:
+    """The commands of the user's own file; never of one that somebody else may have written."""
+    path = Path(RC_FILE).expanduser()
+    with _reading(RC_FILE):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if problem := _distrust(os.fstat(descriptor)):
+            os.close(descriptor)
+            tell(f"{RC_FILE}: {problem}: its commands are not run")
+            return []
+        with open(descriptor, encoding="utf-8") as file:
+            return _lines_of(file, RC_FILE)
+
+
+def _distrust(status: os.stat_result) -> str:
+    """Why a file of commands is not to be trusted; "" where it is."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file"
+    if not hasattr(os, "geteuid"):  # Windows
+        return ""
+    if status.st_uid != os.geteuid():
+        return "belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "may be written by others (chmod go-w takes that away)"
+    return ""
+
+
+@contextlib.contextmanager
+def _reading(shown: str) -> Iterator[None]:
+    """Say in one line where a file of commands cannot be read."""
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_MAX_COMMANDS_CHARS + 1)
+        yield
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{shown}: cannot be read ({reason})") from None
+
+
+def _lines_of(file: TextIO, shown: str) -> list[str]:
+    text = file.read(_MAX_COMMANDS_CHARS + 1)
     if len(text) > _MAX_COMMANDS_CHARS:
         raise UsageError(
             f"{shown}: has more than {_MAX_COMMANDS_CHARS:,} characters, expected commands"

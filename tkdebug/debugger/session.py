@@ -151,10 +151,10 @@ class LaunchSession:
         self._has_stopped = True
         resume = self._debugger.ask(self, here, stop)
         self.finder.look_up()
-        self.finder.see_watched(here)
         self.execution.follow(here.run)
         if self._resumes(resume, here.moment, here.mark or here.context):
             raise Rewind
+        self.finder.see_watched(here)
 
     def _at_end(self) -> bool:
         """An execution has come to its end; whether the launch is over."""

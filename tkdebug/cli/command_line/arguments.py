@@ -59,7 +59,7 @@ class Arguments:
     """A parsed command line; what does not belong to the command is left at its default.
 
     Attributes:
-        target: the script or module to run, as typed; the code after `-c`; "-" for stdin.
+        target: the script or module to run, as typed; the code itself; "-" for stdin.
         target_argv: the arguments after it.
         session: the session file to write (`run -o`) or to read (`view`, `report`).
         earlier: the session that `compare` compares with.
@@ -285,7 +285,7 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     words = list(argv)
     if words[:1] == ["debug"]:
         at = 1
-        while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--"):
+        while at < len(words) and words[at].startswith("-") and not _begins_debugged(words[at]):
             at += 2 if words[at] in _DEBUG_OPTIONS_WITH_VALUE else 1
         return words[:at], words[at:]
     if words[:1] != ["run"]:
@@ -295,6 +295,11 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     while at < len(words) and words[at].startswith("-") and not _begins_program(words[at]):
         at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
     return words[:at], words[at:]
+
+
+def _begins_debugged(word: str) -> bool:
+    """Whether the script begins there: `-c` is a command, so that code has an option of its own."""
+    return word in ("-m", "--", "-", "--code") or word.startswith("--code=")
 
 
 def _begins_program(word: str) -> bool:
@@ -352,10 +357,13 @@ def _run_arguments(
 def _debug_arguments(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
 ) -> Arguments:
-    is_module = program[:1] == ["-m"]
-    words = program[1:] if program[:1] in (["-m"], ["--"]) else program
+    option, equals, code = program[0].partition("=") if program else ("", "", "")
+    is_module, is_code = option == "-m", option == "--code"
+    words = program[1:] if option in ("-m", "--", "--code") else program
+    if is_code and equals:
+        words = [code, *words]
     if not words:
-        parser.error("give a script.py or -m module to debug")
+        parser.error("give a script.py, -m module, --code code, or - for stdin, to debug")
     if parsed.json and parsed.tui:
         parser.error("--json: the TUI answers on the screen; leave --tui out")
     if parsed.native_target is not None and parsed.tui:
@@ -365,6 +373,7 @@ def _debug_arguments(
         target=words[0],
         target_argv=tuple(words[1:]),
         is_module=is_module,
+        is_code=is_code,
         commands=tuple(parsed.commands),
         commands_file=parsed.commands_file,
         stage=parsed.stage,

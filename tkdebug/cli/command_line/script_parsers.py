@@ -205,11 +205,12 @@ def add_debug(add: AddCommand) -> None:
     debug = add(
         "debug",
         help="stop in kernels, look at every program, go backwards",
-        usage="tkdebug debug [options] (script.py | -m module) [arguments]",
+        usage="tkdebug debug [options] (script.py | -m module | --code code | -) [arguments]",
         description="Run a script under a debugger: pdb at the script's own lines, and the same "
         "commands at the lines of its kernels, which are interpreted. `help` lists them.",
         epilog="Before anything else come the commands in ~/.tkdebugrc, then those of -x, then "
-        "those of -c.",
+        "those of -c; where one fails, the rest are not run. Everything after the script (or after "
+        "-m module, --code code, - for stdin) belongs to the script.",
         allow_abbrev=False,
     )
     debug.add_argument(
@@ -259,6 +260,8 @@ def add_debug(add: AddCommand) -> None:
         action=argparse.BooleanOptionalAction,
         help="in the Debug pane of the TUI, which stops in kernels only; by default at a console",
     )
+    debug.add_argument("-m", metavar="module", help="debug a module, as python -m runs one")
+    debug.add_argument("--code", metavar="code", help="debug that code, as python -c runs it")
 
 
 def add_dap(add: AddCommand) -> None:
@@ -267,8 +270,9 @@ def add_dap(add: AddCommand) -> None:
         "dap",
         help="serve an editor that speaks the Debug Adapter Protocol",
         description="Debug a script from an editor, by the Debug Adapter Protocol: on stdin and "
-        "stdout, or for one client at a port of this machine. Its `launch` request names the "
-        "script. To attach to a process that runs, it calls tkdebug.debugger.listen().",
+        "stdout, or for one client at a port of this machine, which has to show the token that is "
+        "printed on stderr. Its `launch` request names the script. To attach to a process that "
+        "runs, it calls tkdebug.debugger.listen().",
         allow_abbrev=False,
     )
     dap.add_argument(

@@ -21,6 +21,9 @@ from tkdebug.instrument.session_file.creation import check_free, check_replaceab
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import ModeName
 
+# No code but the script's has it: Python's `<string>` is also that of what dataclasses generate.
+_DEBUGGED_CODE = "<code>"
+
 
 def program_of(arguments: Arguments) -> Program:
     """What to run; a script on stdin is read.
@@ -28,6 +31,8 @@ def program_of(arguments: Arguments) -> Program:
     Raises:
         NoProgramError: there is nothing that could be.
     """
+    if arguments.is_code and (arguments.command == "debug" or arguments.waits_for_pane):
+        return command_program(arguments.target, arguments.target_argv, _DEBUGGED_CODE)
     if arguments.is_code:
         return command_program(arguments.target, arguments.target_argv)
     if reads_stdin(arguments):

@@ -83,8 +83,7 @@ def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) ->
     """Run it; its kernels stop in the Debug pane of the TUI, which has the terminal."""
     from tkdebug.debugger.remote.front import front_over
 
-    is_file = program.text is None and not program.is_module
-    front = front_over(descriptor, os.path.abspath(program.name) if is_file else "")
+    front = front_over(descriptor, program.file)
     HOOKS.break_into = front.break_into
     if arguments.waits_for_pane:
         with front.interrupts():

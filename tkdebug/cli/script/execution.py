@@ -49,6 +49,13 @@ class Program:
     text: bytes | None = None
     text_name: str = ""
 
+    @property
+    def file(self) -> str:
+        """The file that its code has; "" for a module, whose file is found when it runs."""
+        if self.text is not None:
+            return self.text_name
+        return "" if self.is_module else os.path.abspath(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -59,9 +66,15 @@ class Ending:
     signal: int | None = None
 
 
-def command_program(code: str, argv: tuple[str, ...]) -> Program:
-    """What `python -c code` would run."""
-    return Program("-c", ("-c", *argv), "", False, code.encode("utf-8", "surrogateescape"), COMMAND)
+def command_program(code: str, argv: tuple[str, ...], name: str = COMMAND) -> Program:
+    """What `python -c code` would run.
+
+    Args:
+        code: the script.
+        argv: its arguments.
+        name: of the file that it is said to be in.
+    """
+    return Program("-c", ("-c", *argv), "", False, code.encode("utf-8", "surrogateescape"), name)
 
 
 def stdin_program(argv: tuple[str, ...]) -> Program:
@@ -145,7 +158,9 @@ def _instead(target: str, argv: tuple[str, ...]) -> str:
     if name == "pytest":
         return "give -m pytest"
     if target == "-":
-        return "only `tkdebug run` reads a script from stdin; write it into a file"
+        return (
+            "only `tkdebug run` and `tkdebug debug` read a script from stdin; write it into a file"
+        )
     return "give the path of a Python script"
 
 
@@ -175,7 +190,7 @@ def _execute(program: Program, module: ModuleType) -> None:
 
 
 def _script_code(program: Program, module: ModuleType) -> CodeType:
-    path = os.path.abspath(program.name)
+    path = program.file
     loader = SourceFileLoader("__main__", path)
     vars(module).update(__file__=path, __loader__=loader, __cached__=None)
     return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)

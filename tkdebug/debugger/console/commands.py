@@ -108,6 +108,8 @@ _LOOKING = (
     *(irs.list_ir, irs.layout, irs.holder, irs.registers, irs.shared),
 )
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}
+# Python's would close stdin.
+_AS_IN_PYTHON = {"exit()": "exit", "quit()": "quit"}
 _EVALUATE = Command(("!",), "STATEMENT", "evaluate, or assign", looks.evaluate)
 
 
@@ -116,6 +118,7 @@ def find_command(line: str) -> tuple[Command, str]:
     if line.startswith("!"):
         return _EVALUATE, line[1:].strip()
     word, _, rest = line.partition(" ")
+    word = _AS_IN_PYTHON.get(word, word)
     rest = rest.strip()
     is_assignment = rest.startswith("=") and not rest.startswith("==")
     command = _BY_NAME.get(word)

@@ -244,3 +244,7 @@ class HostDebugger(HostBreakpoints):
         self._console.debugger.end_script(Ended(0))
 
     do_q = do_exit = do_EOF = do_quit
+
+    def parseline(self, line: str) -> tuple[str | None, str | None, str]:
+        """As of `cmd`, with Python's own way to leave, which would close stdin."""
+        return super().parseline("quit" if line.strip() in ("exit()", "quit()") else line)

@@ -8,6 +8,7 @@ from types import CodeType
 from typing import Any
 
 from tkdebug.debugger.value_text import found_text
+from tkdebug.errors import Terminated
 
 _GRID = (1, 1, 1)
 
@@ -24,7 +25,9 @@ class HostValues(pdb.Pdb):
         """P expression: its value; a tensor as a summary, `pp` shows its elements."""
         try:
             value = self._getval(arg)
-        except (Exception, KeyboardInterrupt, SystemExit):
+        except Terminated:
+            raise
+        except BaseException:
             return  # pdb has said what is wrong
         self.message(found_text(value, (), _GRID))
 

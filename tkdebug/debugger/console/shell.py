@@ -294,12 +294,12 @@ class Console:
         while True:
             try:
                 return self.read_line("" if self.is_json else PROMPT)
-            except EOFError:
-                return None
             except KeyboardInterrupt:
                 self.write("")  # as at a shell: the line is dropped
             except UnicodeDecodeError:
                 self.refuse("", NO_TEXT)
+            except (EOFError, OSError, ValueError, RuntimeError):
+                return None  # it has ended, or the script has closed it
 
     def run_line(self, line: str) -> Resume | None:
         """Run the commands of a line, which `;;` separates; given ones up to a failure."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError, wait
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _MOST_AHEAD = 20
 _INTERRUPTED = "interrupted"
 # For what was interrupted to end.
 _LONGEST_STUCK_S = 1.0
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Debuggee:
         Raises:
             UsageError: nothing is stopped, or it was interrupted.
         """
-        if self._stuck is not None and wait([self._stuck], _LONGEST_STUCK_S).not_done:
+        if not self._ends(self._stuck, _LONGEST_STUCK_S):
             raise UsageError("an expression that was interrupted runs still, in C code")
         with self._asking:
             if self._is_cut or self._is_gone:
@@ -175,9 +177,17 @@ class Debuggee:
                 _fail(self._answer, UsageError(_INTERRUPTED))
 
     def is_answered(self, timeout_s: float) -> bool:
-        """Wait until nothing that was asked runs; False where it goes on."""
-        asked = self._asked
-        return asked is None or not wait([asked], timeout_s).not_done
+        """Wait until nothing that was asked runs, which was interrupted; False where it goes on."""
+        return self._ends(self._asked, timeout_s)
+
+    def _ends(self, asked: Future[Any] | None, timeout_s: float) -> bool:
+        """Interrupt what was asked until it ends: it may have been about to wait in the system."""
+        until = time.monotonic() + timeout_s
+        while asked is not None and wait([asked], _PAUSE_S).not_done:
+            if time.monotonic() > until:
+                return False
+            self.debugger.expressions.interrupt()
+        return True
 
     def go_on(self, going: Going) -> None:
         """Let the launch go on once the request is answered; while it runs, at its next stop.

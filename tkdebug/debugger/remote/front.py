@@ -423,7 +423,7 @@ def front_over(descriptor: int, script: str) -> RemoteFront:
 
     Args:
         descriptor: of the socket; ours from now on, and of no process that the script starts.
-        script: the path of the script, "" where it is in no file.
+        script: the file that the script's code has; "" for a module.
     """
     import socket
 
