@@ -127,6 +127,37 @@ def test_sessions_that_cannot_be_read(run_main, tmp_path, command):
     assert "is not a tkdebug session" in error_line(run_main, command, other)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("view", "RUN"),
+        ("report", "RUN"),
+        ("report", "FOLDER"),
+        ("compare", "RUN", "RUN"),
+        ("passes", "RUN"),
+        ("lines", "RUN"),
+        ("advise", "RUN"),
+        ("advise", "--times", "RUN", "SCRIPT"),
+        ("debug", "--against", "RUN", "-c", "c", "SCRIPT"),
+    ],
+    ids=" ".join,
+)
+def test_session_whose_text_is_no_utf8_is_one_line_in_every_command(
+    run_main, write_script, tmp_path, words
+):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    run = folder / "run.tkd"
+    with Recorder(run, output=False):
+        pass
+    # SQLite names the index in its message, which Python cannot decode.
+    content = run.read_bytes()
+    run.write_bytes(content.replace(b"launches_by_revision", b"launches\xdfby_revision", 1))
+    places = {"RUN": run, "FOLDER": folder, "SCRIPT": write_script("print('ran')")}
+    line = error_line(run_main, *(places.get(word, word) for word in words))
+    assert "run.tkd: truncated or damaged session (its text is not UTF-8)" in line
+
+
 def test_view_without_a_terminal_names_the_report(run_main, tmp_path):
     path = tmp_path / "run.tkd"
     with Recorder(path, output=False):

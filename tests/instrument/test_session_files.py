@@ -111,6 +111,29 @@ def test_session_truncated(recorded, keep):
     assert "truncated" in error_of(recorded)
 
 
+def test_session_whose_schema_is_not_utf8_is_one_clear_line(recorded):
+    # SQLite's message quotes the name of the index.
+    content = recorded.read_bytes()
+    damaged = content.replace(b"launches_by_revision", b"launches\xdfby_revision", 1)
+    assert damaged != content
+    recorded.write_bytes(damaged)
+    assert "damaged session (its text is not UTF-8)" in error_of(recorded)
+
+
+def test_session_with_a_changed_byte_in_its_schema_is_read_or_is_one_line(recorded):
+    content = recorded.read_bytes()
+    first, last = content.index(b"CREATE"), content.rindex(b"CREATE")
+    refused = 0
+    for at in range(first - 100, last, 67):
+        recorded.write_bytes(content[:at] + b"\xdf" + content[at + 1 :])
+        try:
+            read_all(recorded)
+        except SessionError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 20
+
+
 def test_session_with_garbled_pages_is_one_clear_line(recorded):
     content = bytearray(recorded.read_bytes())
     content[4096:] = b"\xa5" * (len(content) - 4096)

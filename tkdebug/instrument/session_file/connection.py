@@ -22,7 +22,12 @@ from typing import TypeVar
 
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session_file.columns import MAX_TEXT_CHARS
-from tkdebug.instrument.session_file.tables import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA_VERSION
+from tkdebug.instrument.session_file.tables import (
+    APPLICATION_ID,
+    BUSY_TIMEOUT_S,
+    SCHEMA_VERSION,
+    SQLITE_ERRORS,
+)
 
 # Twice what the longest text takes that is ever written: a row of `kernels` has two of those.
 MAX_VALUE_BYTES = 2 * 4 * MAX_TEXT_CHARS + (1 << 20)
@@ -83,10 +88,8 @@ class SessionConnection:
                 raise SessionError(f"{self.path}: this session was closed; open it again") from (
                     error
                 )
-            except (sqlite3.Error, ValueError, OverflowError) as error:
-                raise SessionError(
-                    f"{self.path}: truncated or damaged session ({error}); record the run again"
-                ) from error
+            except (*SQLITE_ERRORS, ValueError, OverflowError) as error:
+                raise self._damaged(error) from error
 
     def copy_to(self, path: Path) -> None:
         """Write the session as it is now into a file of its own; one that is there is kept.
@@ -99,7 +102,7 @@ class SessionConnection:
             with contextlib.closing(sqlite3.connect(draft)) as target:
                 self.query(lambda: self._connection.backup(target))
             os.link(draft, path)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *SQLITE_ERRORS) as error:
             raise SessionError(f"{path}: cannot be written ({error})") from error
         finally:
             draft.unlink(missing_ok=True)
@@ -111,7 +114,7 @@ class SessionConnection:
     def _connect(self) -> sqlite3.Connection:
         try:
             return self._open_in_place()
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             # Its log cannot be followed where it lies (a read-only place): read a copy of both,
             # or the file alone when nothing is in the log.
             size_bytes = log_size_bytes(self.path)
@@ -120,9 +123,17 @@ class SessionConnection:
             if size_bytes == 0:
                 return open_read_only(self.path, "immutable=1")
             # What is no OperationalError is about what lies in the file.
-            readable = isinstance(error, sqlite3.OperationalError)
-            what = "cannot be opened as a session" if readable else "truncated or damaged session"
-            raise SessionError(f"{self.path}: {what} ({error}); record the run again") from error
+            if not isinstance(error, sqlite3.OperationalError):
+                raise self._damaged(error) from error
+            raise SessionError(
+                f"{self.path}: cannot be opened as a session ({error}); record the run again"
+            ) from error
+
+    def _damaged(self, error: Exception) -> SessionError:
+        why = "its text is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        return SessionError(
+            f"{self.path}: truncated or damaged session ({why}); record the run again"
+        )
 
     def _open_in_place(self) -> sqlite3.Connection:
         # A log-mode file with no log beside it has no writer: reading it as immutable needs no
@@ -146,7 +157,7 @@ class SessionConnection:
             shutil.copyfile(log_path(self.path), log_path(copy))
             connection = open_read_only(copy, "mode=rw")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *SQLITE_ERRORS) as error:
             raise SessionError(
                 f"{self.path}: cannot be opened as a session ({cause}; and a copy: {error}); "
                 "record the run again"

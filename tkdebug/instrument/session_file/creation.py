@@ -25,6 +25,7 @@ from tkdebug.instrument.session_file.tables import (
     APPLICATION_ID,
     BUSY_TIMEOUT_S,
     SCHEMA_VERSION,
+    SQLITE_ERRORS,
     table_of,
 )
 
@@ -141,7 +142,7 @@ def _replace(path: Path, start: RunStart, group: str | None) -> None:
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         os.replace(draft, path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *SQLITE_ERRORS) as error:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise SessionError(f"{path}: session cannot be created: {error}") from error
@@ -219,6 +220,6 @@ def _stored_group(path: Path) -> str | None:
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
             row = connection.execute("SELECT rank_group FROM run").fetchone()
-    except sqlite3.Error:
+    except SQLITE_ERRORS:
         return None  # whatever lies there is not this run's; `_replace` deals with it
     return str(row[0]) if row and row[0] is not None else None

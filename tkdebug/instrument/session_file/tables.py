@@ -6,6 +6,7 @@ Responsible for the statements of a table, and for the way from a record to its 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,8 @@ from tkdebug.storage import Storage, storage_of
 APPLICATION_ID = 0x746B6462  # "tkdb"
 SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 10.0
+# The errors of `sqlite3`: its messages quote the file, and Python may not be able to decode them.
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
 _T = TypeVar("_T")
 

@@ -16,7 +16,6 @@ import contextlib
 import itertools
 import os
 import queue
-import sqlite3
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from typing import Protocol
 from tkdebug.instrument.recording.child_ends import store_before_ending
 from tkdebug.instrument.session_file.queued_events import Event
 from tkdebug.instrument.session_file.store import SessionStore
+from tkdebug.instrument.session_file.tables import SQLITE_ERRORS
 from tkdebug.terminal_text import tell
 
 # Half of what may be lost, so that the commit itself is within the promise.
@@ -174,7 +174,7 @@ class SessionWriter:
         try:
             if self.error is None:
                 store = SessionStore(self.path)
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             self._fail(error)
         checkpoint_due_s: float | None = None
         while True:
@@ -232,7 +232,7 @@ class SessionWriter:
         except Exception as error:
             # Whatever goes wrong here must not leave a `flush` waiting for a dead thread.
             self._fail(error)
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(*SQLITE_ERRORS):
                 store.close()
         return checkpoint_due_s
 
