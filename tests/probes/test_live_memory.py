@@ -145,6 +145,14 @@ def test_blocks_of_torchs_allocator() -> None:
     assert found.gone == [(4496, 4608), (5120, 6144)]
 
 
+def test_address_of_a_nested_tensor_stands_for_all_its_values():
+    registry = AddressRegistry()
+    nested = torch.nested.nested_tensor([torch.ones(4), torch.zeros(3)])
+    registry.note(nested, nested.data_ptr())
+    (values,) = registry.known().tensors
+    assert values.tolist() == [1, 1, 1, 1, 0, 0, 0]
+
+
 def test_address_that_is_read_again_is_of_the_latest_view() -> None:
     registry = AddressRegistry()
     x, y = torch.zeros(4), torch.zeros(4)

@@ -323,6 +323,21 @@ def freed():
     return x
 
 
+class Wrapper(torch.Tensor):
+    """A tensor that stands for another and has no memory itself."""
+
+    @staticmethod
+    def __new__(cls, wrapped):
+        return torch.Tensor._make_wrapper_subclass(cls, wrapped.shape, dtype=wrapped.dtype)
+
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError(func)
+
+
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -331,12 +346,23 @@ def freed():
         (lambda: nested_tensor([torch.ones(3), torch.ones(4)]), "a nested tensor"),
         (lambda: nested_tensor([torch.ones(3)], layout=torch.jagged), "a nested tensor"),
         (fake, "a FakeTensor, which has no memory"),
+        (lambda: Wrapper(torch.zeros(8)), "a tensor of class Wrapper without memory"),
+        (torch.nn.UninitializedParameter, "a tensor of class UninitializedParameter without"),
         (freed, "spans 32 bytes of a storage that was resized to 16: its memory has been freed"),
     ],
 )
 def test_tensors_without_memory_of_their_own_are_refused_by_name(make, problem):
-    with pytest.raises(LaunchError) as caught:
-        scale[(1,)](torch.zeros(8), make(), 8, BLOCK=32)
+    launches = []
+    # Hooks get the launch, too, with what can be said of the argument.
+    hook = Hook(enter=lambda kernel, record: launches.append(record.arguments))
+    HOOKS.add(hook)
+    try:
+        with pytest.raises(LaunchError) as caught:
+            scale[(1,)](torch.zeros(8), make(), 8, BLOCK=32)
+    finally:
+        HOOKS.remove(hook)
+    ((_, refused, *_),) = launches
+    assert (refused.name, refused.value) == ("out_ptr", "a tensor of torch.float32")
     assert "kernel scale: argument `out_ptr` is " in str(caught.value)
     assert problem in str(caught.value)
 

@@ -97,6 +97,13 @@ def _view_of(tensor: Tensor, key: _Key, storage: torch.UntypedStorage) -> _View:
     return _View(weakref.ref(storage), tensor.dtype, shape, strides, offset, span)
 
 
+def _extent(tensor: Tensor, storage: torch.UntypedStorage) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides; of a nested tensor, which has none, those of all its values in a row."""
+    if not tensor.is_nested:
+        return tuple(tensor.shape), tensor.stride()
+    return (storage.nbytes() // tensor.element_size() - tensor.storage_offset(),), (1,)
+
+
 class AddressRegistry:
     """Views by address, shape and strides; one address may stand for several views.
 
@@ -120,7 +127,7 @@ class AddressRegistry:
         if address == 0:
             return
         storage = tensor.untyped_storage()
-        key = address, tuple(tensor.shape), tensor.stride()
+        key = address, *_extent(tensor, storage)
         view = self._views.get(key)
         if view is None or not view.is_of(storage, tensor.dtype):
             view = _view_of(tensor, key, storage)

@@ -68,8 +68,11 @@ def _look(value: Any) -> Hashable:
     """A key of `value`; it differs where values are described differently."""
     if value.__class__ in _SCALARS:
         return constant_key(value)
-    if hasattr(value, "untyped_storage"):
-        return value.dtype, value.shape, value.stride()
+    try:
+        if hasattr(value, "untyped_storage"):
+            return value.dtype, value.shape, value.stride()
+    except Exception as error:  # of a tensor without strides, or a subclass of the user's
+        raise _UnlikeOthers from error
     raise _UnlikeOthers
 
 
@@ -79,19 +82,28 @@ def _describe(name: str, kind: str, value: Any) -> ArgumentInfo:
     described = value if is_tensor_like(value) else getattr(value, "base", None)
     if described is not value and not is_tensor_like(described):
         return ArgumentInfo(name, kind, shown_value(value))
-    shape = tuple([int(size) for size in value.shape])
-    strides = value.strides if hasattr(value, "strides") else value.stride()
-    return ArgumentInfo(
-        name, kind, _tensor_text(described), shape, tuple([int(stride) for stride in strides])
-    )
+    text = _tensor_text(described)
+    try:
+        shape = tuple([int(size) for size in value.shape])
+        strides = value.strides if hasattr(value, "strides") else value.stride()
+        return ArgumentInfo(name, kind, text, shape, tuple([int(stride) for stride in strides]))
+    except Exception:  # it has none, as a sparse tensor, or is of a class of the user's
+        return ArgumentInfo(name, kind, text)
 
 
 def shown_value(value: Any) -> str:
     """`value` in at most 80 characters."""
     if value.__class__ not in _SCALARS and is_tensor_like(value):
         return _tensor_text(value)
-    text = f"({', '.join(map(shown_value, value))})" if isinstance(value, tuple) else repr(value)
+    text = f"({', '.join(map(shown_value, value))})" if isinstance(value, tuple) else _repr(value)
     return text if len(text) <= SHOWN_VALUE_CHARS else text[: SHOWN_VALUE_CHARS - 1] + "…"
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # of a class of the user's
+        return object.__repr__(value)
 
 
 def _tensor_text(tensor: Any) -> str:

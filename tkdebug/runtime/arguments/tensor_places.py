@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tkdebug.compiler.targets.machine_parts import first_sentence
 from tkdebug.runtime.errors import PointerError
 
 # On the storage of a tensor that counts as a CUDA tensor: the stand-in's mark. It may stay there
@@ -59,7 +60,8 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
         for name, value in _tensors(names, values):
             try:
                 storage = _storage(torch, value)
-            except _MemoryProblem as problem:
+            except (_MemoryProblem, RuntimeError, ValueError) as error:
+                problem = error if isinstance(error, _MemoryProblem) else _without(value, error)
                 raise PointerError(f"kernel {kernel}: argument `{name}` is {problem}") from None
             is_marked = getattr(storage, CUDA_MARK, None)
             places.add("cuda" if is_marked else storage.device.type)
@@ -70,11 +72,18 @@ class _MemoryProblem(Exception):
     """Why a kernel cannot access a tensor, in words that follow "is"."""
 
 
+def _without(value: Any, error: Exception) -> str:
+    kind = type(value).__name__
+    named = "tensor" if kind == "Tensor" else f"tensor of class {kind}"
+    return f"a {named} without memory ({first_sentence(error)})"
+
+
 def _storage(torch: Any, value: Any) -> Any:
     """A tensor's memory, all of which is there.
 
     Raises:
         _MemoryProblem: it has none, or none that an address and strides describe.
+        RuntimeError, ValueError: torch says that it has none.
     """
     if value.is_nested:
         raise _MemoryProblem(
@@ -84,11 +93,7 @@ def _storage(torch: Any, value: Any) -> Any:
         raise _MemoryProblem(
             f"a tensor of layout {value.layout}; pass .to_dense(), or its values and indices"
         )
-    try:
-        storage = value.untyped_storage()
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise _MemoryProblem(f"a tensor without memory ({reason})") from None
+    storage = value.untyped_storage()
     if storage.device.type == "meta":
         kind = "meta tensor" if value.is_meta else type(value).__name__
         raise _MemoryProblem(f"a {kind}, which has no memory; pass one of a device")
@@ -98,6 +103,7 @@ def _storage(torch: Any, value: Any) -> Any:
             f"a tensor that spans {needed_bytes} bytes of a storage that was resized to "
             f"{storage.nbytes()}: its memory has been freed"
         )
+    storage.data_ptr()  # raises for a subclass that only wraps another tensor
     return storage
 
 
