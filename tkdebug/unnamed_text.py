@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
+from tkdebug.named_files import source_lines
+
 COMMAND, STDIN = "<string>", "<stdin>"
 _MAX_STDIN_BYTES = 16 << 20
 
@@ -31,7 +33,7 @@ def unnamed_lines(code: CodeType) -> list[str]:
     What is found is put into `linecache`, from where faults and tracebacks quote.
     """
     file = code.co_filename
-    known = "".join(linecache.getlines(file))
+    known = "".join(source_lines(file))
     texts = (known, *_command_texts()) if file == COMMAND else (known, *_stdin_texts())
     for text in texts:
         if text and code in _codes_in(text, file):

@@ -5,6 +5,7 @@ import pytest
 from cli_scripts import python, tkdebug
 from native_support import needs_codegen
 
+from tkdebug.advice.ceilings import newest
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.knobs import KNOBS
@@ -29,11 +30,69 @@ def test_script_that_is_a_directory(run_main, tmp_path):
     assert "is a directory; give a script in it" in error_line(run_main, "run", tmp_path)
 
 
-@pytest.mark.parametrize("command", ["lines", "crash"])
-def test_pipe_is_refused_and_not_waited_for(run_main, tmp_path, command):
-    os.mkfifo(tmp_path / "pipe")
-    line = error_line(run_main, command, tmp_path / "pipe")
-    assert line.endswith("pipe: is a pipe or a device, expected a file")
+def make_pipe(folder):
+    os.mkfifo(folder / "pipe.py")
+    return folder / "pipe.py"
+
+
+def make_endless(folder):
+    os.symlink("/dev/zero", folder / "zero.py")
+    return folder / "zero.py"
+
+
+def make_huge(folder):
+    path = folder / "huge.py"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    return path
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_endless, make_huge])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run FILE",
+        "run --baseline FILE SCRIPT",
+        "run --watch FILE:6:w SCRIPT",
+        "debug FILE",
+        "debug -x FILE SCRIPT",
+        "debug --against FILE -c c SCRIPT",
+        "view FILE",
+        "report FILE",
+        "compare FILE FILE",
+        "passes FILE",
+        "lines FILE",
+        "advise FILE",
+        "advise --times FILE SCRIPT",
+        "crash FILE",
+    ],
+)
+def test_files_are_regular_and_bounded_in_every_command(
+    run_main, write_script, tmp_path, make, words
+):
+    places = {"FILE": str(make(tmp_path)), "SCRIPT": str(write_script("print('ran')"))}
+    for name, place in places.items():
+        words = words.replace(name, place)
+    line = error_line(run_main, *words.split())
+    assert os.path.realpath(places["FILE"]) in line or places["FILE"] in line
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_endless, make_huge])
+def test_breakpoints_are_in_files_that_are_regular_and_bounded(tmp_path, write_script, make):
+    file, script = make(tmp_path), write_script("print('ran')")
+    done = tkdebug("debug", "-c", f"b {file}:6", "-c", "c", script)
+    assert f"*** {file}" in done.stdout
+    assert "ran" in done.stdout
+
+
+def test_ceilings_are_read_of_files_that_are_regular_and_bounded(tmp_path, capsys):
+    kept = tmp_path / "ceilings"
+    kept.mkdir()
+    for number, make in enumerate((make_pipe, make_endless, make_huge)):
+        make(kept).rename(kept / f"{number}.json")
+    with KNOBS.scope(cache_dir=tmp_path):
+        assert newest("sm_90a") is None
+    assert capsys.readouterr().err.count("; measure again with tkdebug ceilings") == 3
 
 
 def test_script_that_is_binary(run_main, tmp_path):

@@ -81,7 +81,7 @@ def test_mistakes_are_reported_before_the_script_runs(run, tmp_path):
         ((), "give a script.py or -m module"),
         ((tmp_path / "nope.py",), "no such file"),
         (("-x", tmp_path / "nope", TWICE), "nope: cannot be read"),
-        (("-x", "/dev/zero", TWICE), "/dev/zero: has more than 1,048,576 characters, expected"),
+        (("-x", "/dev/zero", TWICE), "/dev/zero: cannot be read (is a pipe or a device"),
         (("--frobnicate", TWICE), "not understood"),
         ((TWICE,), "debug: stdin is closed, so nobody can be asked; give commands by -c"),
     ):

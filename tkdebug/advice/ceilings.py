@@ -17,9 +17,11 @@ from pathlib import Path
 from tkdebug.advice.machines import MEMORY_SHARE, TENSOR_SHARE, TF32_BITS, Machine
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.named_files import read_text
 from tkdebug.terminal_text import tell
 
 FORMAT = 1
+_MAX_BYTES = 1 << 20
 # What is measured, and its unit.
 UNITS: Mapping[str, str] = {
     "memory": "B/s",
@@ -116,8 +118,9 @@ def read(path: Path) -> Ceilings:
 
     Raises:
         ValueError: it is none of these files.
+        OSError: it cannot be read.
     """
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(read_text(path, _MAX_BYTES))
     if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
         raise ValueError(f"expected a file of format {FORMAT}")
     try:

@@ -6,13 +6,13 @@ process is known but the dump: the line comes from the line table in the code th
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator
 
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.errors import UnsupportedError, shown_path
 from tkdebug.instrument.json_text import json_text
+from tkdebug.named_files import source_line
 from tkdebug.runtime.device.crash_dumps import CrashReport
 from tkdebug.runtime.device.platform import platform_in_force
 
@@ -48,7 +48,7 @@ def _as_text(dump: CrashReport) -> Iterator[str]:
         yield f"{where}{fault.kind} in {fault.kernel}: {fault.message}"
         # A dump may name any file there is.
         if fault.file is not None and fault.line is not None and fault.file.endswith(".py"):
-            source = linecache.getline(fault.file, fault.line).strip()
+            source = source_line(fault.file, fault.line).strip()
             if source:
                 yield f"    {source}"
         for frame in reversed(fault.frames[:-1]):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.command_line.mistakes import check_variables
@@ -22,6 +22,7 @@ from tkdebug.cli.statuses import USAGE_STATUS
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.hook_chain import HOOKS
+from tkdebug.named_files import open_regular, read_bounded
 from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tkdebug.debugger.recorded_values import RecordedValues
 
 RC_FILE = "~/.tkdebugrc"
-_MAX_COMMANDS_CHARS = 1 << 20
+_MAX_COMMANDS_BYTES = 1 << 20
 
 
 def debug_command(arguments: Arguments) -> int:
@@ -156,8 +157,8 @@ def _commands(arguments: Arguments) -> list[str]:
     commands = _own_commands()
     if arguments.commands_file is not None:
         shown = f"-x {arguments.commands_file}"
-        with _reading(shown), arguments.commands_file.open(encoding="utf-8") as file:
-            commands += _lines_of(file, shown)
+        with _reading(shown), open_regular(arguments.commands_file) as file:
+            commands += _lines_of(read_bounded(file, _MAX_COMMANDS_BYTES))
     return [*commands, *arguments.commands]
 
 
@@ -166,21 +167,18 @@ def _own_commands() -> list[str]:
     path = Path(RC_FILE).expanduser()
     with _reading(RC_FILE):
         try:
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            file = open_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        if problem := _distrust(os.fstat(descriptor)):
-            os.close(descriptor)
-            tell(f"{RC_FILE}: {problem}: its commands are not run")
-            return []
-        with open(descriptor, encoding="utf-8") as file:
-            return _lines_of(file, RC_FILE)
+        with file:
+            if problem := _distrust(os.fstat(file.fileno())):
+                tell(f"{RC_FILE}: {problem}: its commands are not run")
+                return []
+            return _lines_of(read_bounded(file, _MAX_COMMANDS_BYTES))
 
 
 def _distrust(status: os.stat_result) -> str:
     """Why a file of commands is not to be trusted; "" where it is."""
-    if not stat.S_ISREG(status.st_mode):
-        return "is no regular file"
     if not hasattr(os, "geteuid"):  # Windows
         return ""
     if status.st_uid != os.geteuid():
@@ -200,12 +198,8 @@ def _reading(shown: str) -> Iterator[None]:
         raise UsageError(f"{shown}: cannot be read ({reason})") from None
 
 
-def _lines_of(file: TextIO, shown: str) -> list[str]:
-    text = file.read(_MAX_COMMANDS_CHARS + 1)
-    if len(text) > _MAX_COMMANDS_CHARS:
-        raise UsageError(
-            f"{shown}: has more than {_MAX_COMMANDS_CHARS:,} characters, expected commands"
-        )
+def _lines_of(data: bytes) -> list[str]:
+    text = data.decode()
     lines = map(str.strip, text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 

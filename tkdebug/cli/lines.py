@@ -24,6 +24,7 @@ from tkdebug.cli.statuses import ScriptEndedError
 from tkdebug.compiler.targets.backend import Backend
 from tkdebug.compiler.targets.registered_backends import backends
 from tkdebug.errors import UsageError, instead_of
+from tkdebug.named_files import open_regular
 
 _HEAD_BYTES = 64
 
@@ -69,7 +70,7 @@ def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
 def _loads(path: Path) -> Backend | None:
     """The backend whose kernels such a file has; None for a script."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         head = b""  # running it reports what is wrong

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import os
-import stat
 import sys
 from functools import lru_cache
 
 from tkdebug.errors import UsageError
-
-_MAX_SOURCE_BYTES = 16 << 20
+from tkdebug.named_files import UnfitFileError, fresh_source, source_lines
 
 
 def statement_lines(file: str) -> dict[int, str]:
@@ -20,31 +17,13 @@ def statement_lines(file: str) -> dict[int, str]:
     Raises:
         UsageError: it cannot be read, or is no Python source.
     """
-    linecache.checkcache(file)
-    if file not in linecache.cache:
-        _check_bounded(file)
-    text = "".join(linecache.getlines(file))
+    try:
+        text = fresh_source(file)
+    except UnfitFileError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
     if not text:
         raise UsageError(f"{file}: cannot be read, or is empty")
     return _lines_of(file, text)
-
-
-def _check_bounded(file: str) -> None:
-    """Look whether a file is one to read whole; one that is not there is said to be so later.
-
-    Raises:
-        UsageError: it is a device, a pipe or a folder, or no source can be of its size.
-    """
-    try:
-        status = os.stat(file)
-    except (OSError, ValueError):
-        return
-    if not stat.S_ISREG(status.st_mode):
-        raise UsageError(f"{file}: is no regular file")
-    if status.st_size > _MAX_SOURCE_BYTES:
-        raise UsageError(
-            f"{file}: has {status.st_size:,} bytes, expected at most {_MAX_SOURCE_BYTES:,}"
-        )
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +49,7 @@ def code_lines(file: str) -> frozenset[int]:
         UsageError: the file cannot be read, or is no Python source.
     """
     statement_lines(file)  # says what is wrong with it
-    tree = ast.parse("".join(linecache.getlines(file)))
+    tree = ast.parse("".join(source_lines(file)))
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.stmt))
     return frozenset(
         node.lineno
@@ -109,7 +88,7 @@ def _kernels(file: str) -> list[ast.FunctionDef]:
     statement_lines(file)  # says what is wrong with it
     return [
         node
-        for node in ast.walk(ast.parse("".join(linecache.getlines(file))))
+        for node in ast.walk(ast.parse("".join(source_lines(file))))
         if isinstance(node, ast.FunctionDef) and any(map(_makes_kernel, node.decorator_list))
     ]
 
@@ -148,7 +127,7 @@ def checked_line(file: str, line: int) -> int:
     known = statement_lines(file)
     if line in known:
         return line
-    count = len(linecache.getlines(file))
+    count = len(source_lines(file))
     if line > count:
         raise UsageError(f"{file}:{line}: the file has {count} lines")
     near = min(known, key=lambda each: (abs(each - line), each < line), default=None)

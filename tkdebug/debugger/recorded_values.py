@@ -8,7 +8,6 @@ with its chain of calls, a program, and how often that program came by there bef
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -25,6 +24,7 @@ from tkdebug.debugger.programs import Selection, program_id
 from tkdebug.debugger.values import Tile
 from tkdebug.errors import Frame
 from tkdebug.interpreter.watching.summaries import Summaries, as_numbers, bins_of, packed_tiles
+from tkdebug.named_files import source_lines
 from tkdebug.watches.differences import difference, is_rounding, same_value
 from tkdebug.watches.places import real_file
 from tkdebug.watches.records import WatchedValue, summary_text
@@ -162,7 +162,7 @@ def _is_over_when_seen(file: str, line: int, name: str) -> bool | None:
 
     None for loops: their header is a line in each round, and is watched by other counts.
     """
-    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+    for node in ast.walk(ast.parse("".join(source_lines(file)))):
         if isinstance(node, ast.stmt) and node.lineno == line:
             is_loop = isinstance(node, ast.For | ast.While)
             return None if is_loop else name in bound_names(node)

@@ -6,7 +6,6 @@ source line as it was then.
 
 from __future__ import annotations
 
-import linecache
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import shown_path
+from tkdebug.named_files import source_line
 from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View
 from tkdebug.terminal_text import visible, visible_line
 
@@ -32,7 +32,7 @@ def describe(fault: Fault, view: View = PLAIN_VIEW) -> str:
     """`fault` as text: place, what happened, source line, call chain, fix; `visible`."""
     source = None
     if fault.file is not None and fault.line is not None:
-        source = linecache.getline(fault.file, fault.line) or None
+        source = source_line(fault.file, fault.line) or None
     return "\n".join(fault_lines(fault, source, counted(fault.count, "time"), view))
 
 

@@ -19,9 +19,11 @@ from typing import get_type_hints
 from tkdebug.errors import Frame, UsageError
 from tkdebug.events import Fault
 from tkdebug.findings.source import parsed, text_of_file
+from tkdebug.named_files import read_text
 from tkdebug.storage import stored
 
 SCHEMA = 1
+_MAX_BYTES = 64 << 20
 # Names the schema, and what no other JSON of ours has.
 _MARK = "tkdebug_baseline"
 _PACKAGES = ("site-packages", "dist-packages")
@@ -120,7 +122,7 @@ def load(path: Path, option: str = "--update-baseline") -> frozenset[KnownFault]
     """
     remedy = f"{option} writes one"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, _MAX_BYTES)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such baseline; {remedy}") from None
     except OSError as error:

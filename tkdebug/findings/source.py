@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import io
-import linecache
 import tokenize
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+
+from tkdebug.named_files import source_lines
 
 _NO_CODE = (
     tokenize.COMMENT,
@@ -83,7 +84,7 @@ def parsed(text: str) -> Source:
 
 def text_of_file(file: str) -> str:
     """The text of a file, or of what Python calls so (a notebook cell); "" where there is none."""
-    return "".join(linecache.getlines(file))
+    return "".join(source_lines(file))
 
 
 def _code(tokens: list[tokenize.TokenInfo]) -> dict[int, str]:

@@ -22,8 +22,10 @@ def write_whole(path: Path, pieces: Iterable[str]) -> None:
             file.writelines(pieces)
         return
     draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)  # of a process that was killed
     try:
-        with draft.open("w", encoding="utf-8") as file:
+        # Made here: a link of that name could lead to a file of the user's.
+        with draft.open("x", encoding="utf-8") as file:
             file.writelines(pieces)
         if path.exists():
             shutil.copymode(path, draft)

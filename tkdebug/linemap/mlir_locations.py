@@ -8,12 +8,12 @@ Neither names functions: those that `def` names are looked up in the source file
 from __future__ import annotations
 
 import ast
-import linecache
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 
 from tkdebug.errors import Frame
+from tkdebug.named_files import source_lines
 
 Frames = tuple[Frame, ...]
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.M)
@@ -128,7 +128,7 @@ def _function_at(file: str, line: int) -> str:
 def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
     """First line with its decorators, last line and name of each function of a file."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse("".join(source_lines(file)))
     except (SyntaxError, ValueError):
         return ()
     found = []

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from tkdebug.errors import UsageError, shown_path
+from tkdebug.named_files import UnfitFileError, fresh_source
 from tkdebug.watches.condition_reader import read_condition
 from tkdebug.watches.conditions import Node
 
@@ -166,8 +166,10 @@ def _check_line(watch: Watch, functions: Mapping[int, _Function]) -> None:
 def _functions(file: str) -> dict[int, _Function]:
     """By the line of each statement, the function that it is in."""
     # Where cells of notebooks are, too.
-    linecache.checkcache(file)
-    text = "".join(linecache.getlines(file))
+    try:
+        text = fresh_source(file)
+    except UnfitFileError as error:
+        raise UsageError(f"{shown_path(file)}: {error.strerror}") from None
     if not text:
         raise UsageError(f"{shown_path(file)}: cannot be read, or is empty")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import LineTable, Trace
 from tkdebug.linemap.line_table_data import from_data
+from tkdebug.named_files import read_bytes, source_line
 
 FRONT_END_STAGE = "tile-ir"
 _IR_STAGES = (FRONT_END_STAGE, "gpu-ir")
@@ -160,13 +160,7 @@ def of_image(path: Path, backend: Backend) -> list[KernelLines]:
         TkError: no such image, damaged, or without line information.
     """
     try:
-        size_bytes = path.stat().st_size
-        if size_bytes > _MAX_IMAGE_BYTES:
-            raise UsageError(
-                f"{path}: {size_bytes >> 20} MiB, more than the {_MAX_IMAGE_BYTES >> 20} MiB "
-                f"of a {backend.image_name} that is read"
-            )
-        image = path.read_bytes()
+        image = read_bytes(path, _MAX_IMAGE_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     try:
@@ -184,7 +178,7 @@ def of_image(path: Path, backend: Backend) -> list[KernelLines]:
             source="",
             table=table,
             stages=(),
-            source_line=lambda file, line: linecache.getline(file, line).rstrip("\n") or None,
+            source_line=lambda file, line: source_line(file, line).rstrip("\n") or None,
         )
         for table in tables
     ]

@@ -30,6 +30,7 @@ from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.named_files import open_regular
 from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
@@ -156,9 +157,7 @@ def is_session(path: Path) -> bool:
     """Whether `path` is, or by its name should be, a recorded run."""
     if path.suffix == ".tkd":
         return True
-    if not os.path.isfile(path):
-        return False
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError, ValueError), open_regular(path) as file:
         return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     return False
 

@@ -23,6 +23,7 @@ from tkdebug.cli.script.endings import ending_signals
 from tkdebug.cli.script.exit import ExitHandlers, join_processes, join_threads
 from tkdebug.cli.script.streams import kept_streams
 from tkdebug.errors import Terminated, UsageError
+from tkdebug.named_files import open_regular
 from tkdebug.tracebacks import show_exception
 from tkdebug.unnamed_text import COMMAND, STDIN
 
@@ -138,7 +139,7 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
     if not os.path.isfile(path):
         raise NoProgramError(f"{target}: is not a regular file; write the script into one")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(1 << 16)
     except OSError as error:
         raise NoProgramError(f"{target}: cannot be read ({error.strerror})") from error

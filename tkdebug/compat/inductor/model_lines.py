@@ -7,7 +7,6 @@ there, however the code came to be: compiled now, or read from a cache.
 
 from __future__ import annotations
 
-import linecache
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from tkdebug.errors import Frame
 from tkdebug.events import Fault
+from tkdebug.named_files import source_line, source_lines
 
 _COMMENT = re.compile(r"^\s*# of (?P<file>.+):(?P<line>\d+) in (?P<function>\S+) \((?P<op>\S+)\)$")
 _TRACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.M)
@@ -86,7 +86,7 @@ def launched_from(frame: Any) -> Iterator[None]:
 @lru_cache(maxsize=1024)
 def _line_above(file: str, line: int) -> Frame | None:
     for number in range(line, max(0, line - _LINES_ABOVE), -1):
-        text = linecache.getline(file, number)
+        text = source_line(file, number)
         if number != line and ".run(" in text:
             return None
         found = _COMMENT.match(text.rstrip("\n"))
@@ -105,7 +105,7 @@ def at_model_line(fault: Fault) -> Fault:
     origins = origins_in(here.file)
     if not origins:
         return fault
-    chosen = _of_line(origins, linecache.getline(here.file, here.line)) or origins
+    chosen = _of_line(origins, source_line(here.file, here.line)) or origins
     places = {origin.frame for origin in chosen}
     shown = [f"{Path(o.frame.file).name}:{o.frame.line} ({o.op})" for o in chosen[:_MOST_SHOWN]]
     more = f", and {len(chosen) - _MOST_SHOWN} more" if len(chosen) > _MOST_SHOWN else ""
@@ -118,7 +118,7 @@ def at_model_line(fault: Fault) -> Fault:
 
 def origins_in(file: str) -> tuple[Origin, ...]:
     """The ops and lines that a generated file names."""
-    lines = linecache.getlines(file)
+    lines = source_lines(file)
     found = (_COMMENT.match(line.rstrip("\n")) for line in lines)
     return tuple(
         Origin(m["op"], Frame(m["file"], int(m["line"]), m["function"])) for m in found if m

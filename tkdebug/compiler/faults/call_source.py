@@ -6,7 +6,6 @@ Reads the kernel's source lines; says None when they cannot be had.
 from __future__ import annotations
 
 import ast
-import linecache
 import textwrap
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.named_files import source_line
 
 # How far around an op's line its statement is looked for.
 _STATEMENT_LINES = 12
@@ -83,7 +83,7 @@ def _statements(file: str, line: int) -> Iterator[tuple[ast.stmt, str, int, int]
     for first in range(line, max(0, line - _STATEMENT_LINES), -1):
         text = ""
         for last in range(first, first + _STATEMENT_LINES):
-            text += linecache.getline(file, last)
+            text += source_line(file, last)
             if last < line:
                 continue
             dedented = textwrap.dedent(text)
@@ -92,6 +92,6 @@ def _statements(file: str, line: int) -> Iterator[tuple[ast.stmt, str, int, int]
             except SyntaxError:
                 continue
             if parsed.body:
-                begin = linecache.getline(file, first)
+                begin = source_line(file, first)
                 yield parsed.body[-1], dedented, first, len(begin) - len(begin.lstrip())
                 return

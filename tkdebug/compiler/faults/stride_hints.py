@@ -7,12 +7,12 @@ source cannot be had, or where the strides are used in the tensor's own order.
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator, Mapping, Sequence
 
 from tkdebug.compiler.faults.facts import AccessedTensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.errors import Frame
+from tkdebug.named_files import source_lines
 
 
 def stride_hint(
@@ -50,7 +50,7 @@ def stride_hint(
 def _kernel(place: Frame) -> ast.FunctionDef | None:
     """The function around a place; the innermost of its name."""
     try:
-        tree = ast.parse("".join(linecache.getlines(place.file)))
+        tree = ast.parse("".join(source_lines(place.file)))
     except SyntaxError:
         return None
     found = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from functools import lru_cache
 from types import FunctionType
 
 from tkdebug.errors import CompileError, Frame
+from tkdebug.named_files import source_lines
 from tkdebug.unnamed_text import STDIN, is_unnamed, unnamed_lines
 
 
@@ -99,7 +99,7 @@ def _source_of(key: _SameCode) -> KernelSource:
     if is_unnamed(file):
         file_lines = unnamed_lines(code)
     else:
-        file_lines = linecache.getlines(file, fn.__globals__)
+        file_lines = source_lines(file, fn.__globals__)
     if not file_lines or first_line > len(file_lines):
         raise CompileError(
             f"kernel source not available for `{fn.__name__}` (defined in a REPL or by exec?), "

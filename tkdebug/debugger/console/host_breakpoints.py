@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bdb
-import linecache
 import sys
 from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ from tkdebug.debugger.console.host_values import HostValues
 from tkdebug.debugger.console.moving_commands import resolved_file
 from tkdebug.debugger.lines import function_line, kernel_heads, kernel_lines, nearest_code
 from tkdebug.errors import UsageError
+from tkdebug.named_files import source_lines
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
@@ -44,7 +44,7 @@ class HostBreakpoints(HostValues):
 
     def checkline(self, filename: str, lineno: int) -> int:
         """As pdb's, which says no more than that a line is blank, or that the file ends."""
-        lines = linecache.getlines(filename)
+        lines = source_lines(filename)
         if lineno > len(lines):
             self.error(f"{filename}:{lineno}: the file has {len(lines)} lines")
             return 0

@@ -25,6 +25,7 @@ from tkdebug.debugger.remote.wire import Wire
 from tkdebug.debugger.stops import Reason
 from tkdebug.errors import UsageError
 from tkdebug.forks import renew_after_forks
+from tkdebug.named_files import source_lines
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
@@ -294,7 +295,7 @@ class RemoteFront:
 
     def _send_source(self, file: str) -> None:
         linecache.checkcache(file)
-        text = "".join(linecache.getlines(file))
+        text = "".join(source_lines(file))
         self._send({"event": "source", "file": file, "text": text[:_MAX_SOURCE_CHARS]})
 
     def _send_view(self, make: Callable[[], View]) -> None:

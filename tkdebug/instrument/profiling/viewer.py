@@ -12,14 +12,15 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tkdebug.instrument.profiling.device_peaks import WIDTHS, max_bps, max_flops
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.profiler import METADATA_STATE
+from tkdebug.named_files import read_text
 
 Devices = dict[str, dict[str, dict[str, Any]]]
+_MAX_BYTES = 1 << 30
 INCLUSIVE = " (inc)"
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _RATE = re.compile(r"([gt]?)(flop(?:8|16|32|64)?|byte)/s")
@@ -107,7 +108,7 @@ def read_places(path: str) -> tuple[ViewedPlace, Devices]:
         ProfileError: it cannot be read, or is not a profile.
     """
     try:
-        database = json.loads(Path(path).read_text(encoding="utf-8"))
+        database = json.loads(read_text(path, _MAX_BYTES))
         root = _place(database[0])
         devices = database[1] if len(database) > 1 else {}
     except OSError as error:

@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import stat
 import sys
 import tempfile
 import threading
@@ -28,6 +27,7 @@ from tkdebug.instrument.session_file.tables import (
     SCHEMA_VERSION,
     SQLITE_ERRORS,
 )
+from tkdebug.named_files import UnfitFileError, open_regular
 
 # Twice what the longest text takes that is ever written: a row of `kernels` has two of those.
 MAX_VALUE_BYTES = 2 * 4 * MAX_TEXT_CHARS + (1 << 20)
@@ -148,7 +148,7 @@ class SessionConnection:
             raise
         return connection
 
-    def _open_copy(self, cause: sqlite3.Error) -> sqlite3.Connection:
+    def _open_copy(self, cause: Exception) -> sqlite3.Connection:
         try:
             if self._copy is None:
                 self._copy = tempfile.TemporaryDirectory(prefix="tkdebug-")
@@ -205,10 +205,7 @@ def log_size_bytes(path: Path) -> int | None:
 def check_file(path: Path) -> None:
     """Raise the clearest `SessionError` that the first bytes of the file allow."""
     try:
-        # A FIFO would be waited for.
-        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
-            raise SessionError(f"{path}: is not a regular file, expected a session file")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = file.read(100)
             size_bytes = file.seek(0, os.SEEK_END)
     except FileNotFoundError:
@@ -217,6 +214,8 @@ def check_file(path: Path) -> None:
         ) from None
     except IsADirectoryError:
         raise SessionError(f"{path}: is a directory, expected a session file") from None
+    except UnfitFileError:
+        raise SessionError(f"{path}: is not a regular file, expected a session file") from None
     except OSError as error:
         raise SessionError(f"{path}: cannot be read ({error.strerror})") from error
     if size_bytes == 0:

@@ -28,6 +28,7 @@ from tkdebug.instrument.session_file.tables import (
     SQLITE_ERRORS,
     table_of,
 )
+from tkdebug.named_files import open_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def check_replaceable(path: Path) -> None:
 
 def _is_session(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = file.read(100)
     except OSError as error:
         raise SessionError(f"{path}: cannot be read ({error.strerror}); choose another") from error

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tkdebug.errors import SessionError
 from tkdebug.forks import renew_after_forks
+from tkdebug.named_files import read_bytes
 
 try:
     import fcntl
@@ -56,7 +57,7 @@ class SessionLock:
         """What to raise where it is held."""
         pid = ""
         with contextlib.suppress(OSError, ValueError):
-            pid = f" of process {int(self._path.read_text())}"
+            pid = f" of process {int(read_bytes(self._path, 32))}"
         return SessionError(
             f"{self._session}: is in use, a run{pid} that has not ended records into it; choose "
             "another name or wait for its end"
@@ -86,7 +87,8 @@ class SessionLock:
         try:
             while True:
                 if self._handle is None:
-                    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                    # A link that somebody put there must not lead to a file of the user's.
+                    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
                     self._handle = os.open(self._path, flags, 0o666)
                 if not self._flock(kind):
                     self._close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import sqlite3
@@ -48,6 +49,7 @@ from tkdebug.instrument.session_file.queued_events import (
 )
 from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S, table_of
+from tkdebug.named_files import open_regular
 from tkdebug.storage import storage_of
 from tkdebug.terminal_text import tell
 
@@ -329,8 +331,8 @@ class SessionStore:
         for file in sorted(files - self._stored_sources):
             self._stored_sources.add(file)
             try:
-                with open(file, encoding="utf-8", errors="replace") as source:
-                    text = source.read(MAX_TEXT_CHARS)
+                with open_regular(file) as data:
+                    text = io.TextIOWrapper(data, "utf-8", "replace").read(MAX_TEXT_CHARS)
             except (OSError, ValueError):
                 continue  # no file behind the code (a notebook cell, exec): the kernel has its text
             self._add_new(SourceFile(file, self._store_blob(text)))

@@ -97,11 +97,14 @@ def _view_of(tensor: Tensor, key: _Key, storage: torch.UntypedStorage) -> _View:
     return _View(weakref.ref(storage), tensor.dtype, shape, strides, offset, span)
 
 
-def _extent(tensor: Tensor, storage: torch.UntypedStorage) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _extent(
+    tensor: Tensor, storage: torch.UntypedStorage
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides; of a nested tensor, which has none, those of all its values in a row."""
     if not tensor.is_nested:
         return tuple(tensor.shape), tensor.stride()
-    return (storage.nbytes() // tensor.element_size() - tensor.storage_offset(),), (1,)
+    elements = storage.nbytes() // tensor.element_size() - int(tensor.storage_offset())
+    return (elements,), (1,)
 
 
 class AddressRegistry:

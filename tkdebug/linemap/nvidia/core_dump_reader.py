@@ -49,6 +49,7 @@ from tkdebug.linemap.nvidia.elf_sections import (
     chosen_sections,
 )
 from tkdebug.linemap.nvidia.loaded_images import Image, is_trap
+from tkdebug.named_files import open_regular
 
 _Row = TypeVar("_Row")
 _RELOCATED_IMAGE, _DEVICES, _CONTEXTS, _SMS, _GRIDS, _BLOCKS, _WARPS, _THREADS, _MODULES = (
@@ -87,10 +88,8 @@ def read_core_dump(path: Path) -> CoreDump:
     Raises:
         CoreDumpError: no GPU core dump, cut short, of an unknown layout, or unreadable.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise CoreDumpError(f"{path}: is a pipe or a device, expected a file")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if not file.seek(0, 2):
                 raise CoreDumpError("is empty, expected a GPU core dump")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -13,6 +13,7 @@ from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import tt
 from tkdebug.errors import IRError, UsageError
 from tkdebug.knobs import KNOBS
+from tkdebug.named_files import read_bytes
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.terminal_text import tell
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TILE_IR_FILE = "tile-ir.mlir"
 _HASH_CHARS = 16
+_MAX_BYTES = 1 << 30
 
 
 def _folder(directory: Path, src: Specialization) -> Path:
@@ -118,7 +120,7 @@ class StageOverride:
         if path is None:
             return None
         try:
-            content = path.read_bytes()
+            content = read_bytes(path, _MAX_BYTES)
         except OSError as error:
             raise UsageError(f"TKDEBUG_OVERRIDE: cannot read {path} ({error.strerror})") from error
         tell(f"{self._kernel}: {path} takes the place of its stage")

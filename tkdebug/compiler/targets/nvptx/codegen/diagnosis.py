@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from tkdebug.errors import CompileError, Frame
+from tkdebug.named_files import source_line
 
 Locations = Mapping[int, tuple[Frame, ...]]
 
@@ -62,9 +63,8 @@ class CodegenError(CompileError):
 def _source_line(frames: tuple[Frame, ...]) -> str | None:
     if not frames:
         return None
-    import linecache
 
-    return linecache.getline(frames[-1].file, frames[-1].line).rstrip() or None
+    return source_line(frames[-1].file, frames[-1].line).rstrip() or None
 
 
 def op_at_llvm_line(llvm_ir: str, line: int) -> int | None:

@@ -1,0 +1,133 @@
+"""Files that a user, a session or a core dump names, read only where they are regular and bounded.
+
+Opening a pipe would wait for its writer, a device has no end, and a file may be larger than memory.
+Invariant: nothing here waits, and nothing reads more than its limit. Of sources, what `linecache`
+has is taken as it is: cells of notebooks and texts of `exec` are in no file.
+"""
+
+from __future__ import annotations
+
+import errno
+import linecache
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+MAX_SOURCE_BYTES = 16 << 20
+
+
+class UnfitFileError(OSError):
+    """A file is not regular, or too large; `strerror` says which."""
+
+    def __init__(self, path: str | os.PathLike[str], problem: str) -> None:
+        super().__init__(errno.EINVAL, problem, os.fspath(path))
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading its bytes.
+
+    Raises:
+        OSError: it cannot be opened; an `UnfitFileError` where it is a pipe or a device.
+    """
+    _check_regular(path, os.stat(path))  # a device may act on being opened
+    file = open(path, "rb", opener=_opened_without_waiting)
+    try:
+        _check_regular(path, os.fstat(file.fileno()))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_bounded(file: BinaryIO, limit_bytes: int) -> bytes:
+    """Read all of a file that is open.
+
+    Raises:
+        OSError: it cannot be read; an `UnfitFileError` where it is larger than `limit_bytes`.
+    """
+    size_bytes = os.fstat(file.fileno()).st_size
+    data = b""
+    if size_bytes <= limit_bytes:
+        data = file.read(limit_bytes + 1) or b""  # None of a file of /proc that would block
+        size_bytes = max(size_bytes, len(data))
+    if size_bytes > limit_bytes:
+        limit = _size_text(limit_bytes)
+        raise UnfitFileError(file.name, f"has more than the {limit} that are read")
+    return data
+
+
+def read_bytes(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        OSError: it cannot be read; an `UnfitFileError` where it is a pipe or a device, or larger
+            than `limit_bytes`.
+    """
+    with open_regular(path) as file:
+        return read_bounded(file, limit_bytes)
+
+
+def read_text(path: str | os.PathLike[str], limit_bytes: int) -> str:
+    """Read a whole file of UTF-8 text.
+
+    Raises:
+        OSError: as of `read_bytes`.
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    return read_bytes(path, limit_bytes).decode()
+
+
+def source_lines(file: str, module_globals: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the lines of a source file as `linecache` does, [] where they cannot be had."""
+    try:
+        _check_source(file)
+    except UnfitFileError:
+        return []
+    return linecache.getlines(file, None if module_globals is None else dict(module_globals))
+
+
+def source_line(file: str, line: int) -> str:
+    """Return one line (1-based) of a source file with its newline, "" where it cannot be had."""
+    lines = source_lines(file)
+    return lines[line - 1] if 1 <= line <= len(lines) else ""
+
+
+def fresh_source(file: str) -> str:
+    """Return the text of a source file as it is now, "" where there is none.
+
+    Raises:
+        UnfitFileError: it is a pipe or a device, or larger than sources are.
+    """
+    linecache.checkcache(file)
+    _check_source(file)
+    return "".join(linecache.getlines(file))
+
+
+def _check_source(file: str) -> None:
+    if file in linecache.cache:
+        return
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return  # `linecache` looks for it along `sys.path`, and asks its loader
+    if not stat.S_ISDIR(status.st_mode):
+        _check_regular(file, status)
+    if status.st_size > MAX_SOURCE_BYTES:
+        limit = _size_text(MAX_SOURCE_BYTES)
+        raise UnfitFileError(file, f"has more than the {limit} that are read of a source")
+
+
+def _opened_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_regular(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise UnfitFileError(path, "is a pipe or a device, expected a file")
+
+
+def _size_text(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB" if size_bytes >= 1 << 20 else f"{size_bytes:,} bytes"
