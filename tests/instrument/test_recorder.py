@@ -2,6 +2,7 @@ import gc
 import io
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -14,8 +15,10 @@ from tkdebug.errors import Frame, SessionError
 from tkdebug.events import AutotuneChoice, Fault, LaunchProgress
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
+from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_file import writer
 from tkdebug.instrument.session_file.store import SessionStore
 from tkdebug.knobs import KNOBS
 
@@ -194,7 +197,7 @@ def test_recorder_does_not_touch_the_disk_in_the_launch(path, monkeypatch):
         threads = []
         monkeypatch.setattr(
             "tkdebug.instrument.session_file.store.SessionStore.write",
-            lambda tables, rows: threads.append(threading.current_thread()),
+            lambda tables, rows: not threads.append(threading.current_thread()),
         )
         launch()
         recorder.flush()
@@ -226,6 +229,77 @@ def test_recorder_whose_file_vanishes_says_so_once_and_launches_go_on(path, capf
         assert recorder.error
     shown = capfd.readouterr().err
     assert shown.count("recording stopped") == 1
+
+
+@pytest.fixture
+def locked(path):
+    """Lock the session as a script can that opens it; the connection lets go of it."""
+    connections = []
+
+    def lock():
+        connections.append(sqlite3.connect(path, isolation_level=None))
+        connections[0].execute("BEGIN IMMEDIATE")
+        return connections[0]
+
+    yield lock
+    for connection in connections:
+        connection.close()
+
+
+def test_recorder_waits_for_a_script_that_locks_its_own_session(path, locked, monkeypatch, capfd):
+    monkeypatch.setattr(writer, "LOCK_TOLD_S", 0.0)
+    with Recorder(path, output=False) as recorder:
+        launch()
+        recorder.flush()
+        connection = locked()
+        for _ in range(event_sink.MOVED_AFTER):  # no more than 500 rows would wait otherwise
+            launch()
+        HOOKS.fault(fault())
+        recorder.flush()
+        connection.rollback()
+        launch()
+        recorder.flush()
+        assert recorder.error is None
+        with Session.open(path) as session:
+            assert session.launch_count() == event_sink.MOVED_AFTER + 2
+            assert len(session.fault_groups()) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"tkdebug: {path}: another connection has it locked")
+
+
+def test_recorder_keeps_what_waits_over_a_fork(path, locked):
+    with Recorder(path, output=False) as recorder:
+        connection = locked()
+        launch()
+        recorder.flush()
+        pid = os.fork()
+        if not pid:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        connection.rollback()
+    with Session.open(path) as session:
+        assert session.launch_count() == 1
+
+
+def test_recorder_says_that_the_session_was_locked_to_the_end(path, locked, monkeypatch, capfd):
+    monkeypatch.setattr(writer, "BUSY_TIMEOUT_S", 0.1)
+    with Recorder(path, output=False) as recorder:
+        locked()
+        launch()
+    assert recorder.error.startswith("another connection has it locked")
+    shown = capfd.readouterr().err
+    assert "for 0.1 s at the end; end transactions there, and close what is not used" in shown
+    assert "disk" not in shown
+
+
+def test_recorder_keeps_only_so_much_while_the_session_is_locked(path, locked, monkeypatch, capfd):
+    monkeypatch.setattr(writer, "MAX_WAITING_EVENTS", 600)
+    with Recorder(path, output=False) as recorder:
+        locked()
+        while recorder.error is None:
+            launch()
+    assert "while 600 events came" in recorder.error
+    assert capfd.readouterr().err.count("recording stopped") == 1
 
 
 def test_recorder_replaces_an_older_session_and_its_log(path):
@@ -332,7 +406,7 @@ def test_recorder_never_lets_more_than_a_batch_wait(path, monkeypatch):
     def slow_write(tables, rows):
         batches.append(len(rows))
         threading.Event().wait(0.01)
-        write(tables, rows)
+        return write(tables, rows)
 
     monkeypatch.setattr(SessionStore, "write", slow_write)
     with KNOBS.scope(recording_process=False), Recorder(path, output=False):
@@ -380,18 +454,18 @@ def test_run_says_how_its_kernels_ran(tmp_path):
 def test_what_is_put_while_the_thread_ends_is_stored_when_it_rests_again(path, monkeypatch):
     with Recorder(path) as recorder:
         launch()
-        writer = recorder._sink._writer
-        wake = writer._wake_writer
+        ours = recorder._sink._writer
+        wake = ours._wake_writer
 
         def another_thread_puts() -> None:
             # It sees a thread, which has been told to end.
-            monkeypatch.setattr(writer, "_wake_writer", wake)
+            monkeypatch.setattr(ours, "_wake_writer", wake)
             launch()
             wake()
 
-        monkeypatch.setattr(writer, "_wake_writer", another_thread_puts)
-        writer.rest()
-        assert writer._thread is None
-        writer.rest()
+        monkeypatch.setattr(ours, "_wake_writer", another_thread_puts)
+        ours.rest()
+        assert ours._thread is None
+        ours.rest()
         with Session.open(path) as session:
             assert session.launch_count() == 2

@@ -1,5 +1,6 @@
 """Launches that a process of its own records."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -331,6 +332,24 @@ def test_killed_process_is_one_line_and_the_script_goes_on(path, capfd):
     assert found[0].kernel == "packed"
     with Session.open(path) as session:
         assert session.run().end_ns is None
+
+
+def test_process_waits_for_a_script_that_locks_its_own_session(path, capfd):
+    recorder = start(path)
+    note(recorder, KERNEL)
+    recorder.flush()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for _ in range(300):
+            note(recorder, KERNEL)
+            launch()
+        recorder.flush()
+        assert len(launches_of(path)) == 1
+        connection.execute("ROLLBACK")
+    recorder.stop(0)
+    assert recorder.error is None
+    assert len(launches_of(path)) == 601
+    assert capfd.readouterr().err.count("another connection has it locked") == 1
 
 
 def test_full_disk_is_one_line_and_the_script_goes_on(tmp_path):

@@ -63,7 +63,7 @@ class EventSink:
 
     def _put_here(self, event: Event) -> None:
         self._writer.put(event)
-        if self._may_move and next(self._count) >= MOVED_AFTER:
+        if self._may_move and next(self._count) >= MOVED_AFTER and not self._writer.is_locked:
             self.move()
 
     def move(self) -> RecordingProcess | None:
@@ -76,6 +76,9 @@ class EventSink:
             # What cannot be stored here cannot be there.
             self._writer.rest()
             if self._writer.error is not None:
+                return None
+            if self._writer.is_locked:
+                self._may_move = True  # what waits here is to be stored first
                 return None
             # Most runs without a GPU end before they need it.
             from tkdebug.instrument.recording_process.client import CannotStart, RecordingProcess

@@ -37,7 +37,12 @@ from tkdebug.instrument.session_file.queued_events import (
     MadeLineTable,
     Stamped,
 )
-from tkdebug.instrument.session_file.store import line_table_text, process_rank
+from tkdebug.instrument.session_file.store import (
+    LOCKED,
+    line_table_text,
+    process_rank,
+    remedy,
+)
 from tkdebug.running_faults import CheckedKernel, SharedTables
 from tkdebug.terminal_text import tell
 
@@ -48,7 +53,6 @@ DRAIN_S = 60.0
 _POLL_S = 0.05
 _WAS_KILLED = "the recording process was killed"
 _AFTER_KILL = "dmesg says whether it was for want of memory"
-_AFTER_FAILURE = "check that the file is there and the disk has room"
 _PROGRAM = (
     "import os, sys; os.fork() and os._exit(0); sys.path += {path}; "
     "from tkdebug.instrument.recording_process.process import main; main()"
@@ -82,6 +86,7 @@ class RecordingProcess:
         self._asked = 0
         self._is_ready = False
         self._is_done = False
+        self._has_told_lock = False
         self._closing = threading.RLock()
         self._numbers_shown = itertools.count(1)
         self._devices: set[int] = set()
@@ -205,7 +210,7 @@ class RecordingProcess:
         self.send(kind, number, *rest)
 
     def flush(self, timeout_s: float = 60.0) -> None:
-        """Wait until all events so far are in the file."""
+        """Wait until all events so far are in the file; hardly at all while it is locked."""
         if self.error is not None or self._is_done:
             return
         self._asked += 1
@@ -284,6 +289,11 @@ class RecordingProcess:
                 self.send("names", dict(self.names_at(parts[0])))
         elif kind == "refused":
             (self._refusal,) = parts
+        elif kind == "locked":
+            self._acknowledged = max(self._acknowledged, parts[0])
+            if not self._has_told_lock:
+                self._has_told_lock = True
+                tell(f"{self.path}: {LOCKED}; what is recorded waits in memory")
         elif kind == "failed":
             self._fail(parts[0])
         else:
@@ -297,7 +307,7 @@ class RecordingProcess:
         if self.failed is not None:
             self.failed()
         if self._is_ready:
-            then = _AFTER_KILL if reason == _WAS_KILLED else _AFTER_FAILURE
+            then = _AFTER_KILL if reason == _WAS_KILLED else remedy(reason)
             tell(f"{self.path}: recording stopped: {reason}; {then}")
         with contextlib.suppress(OSError):
             self._close()

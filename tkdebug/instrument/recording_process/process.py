@@ -19,6 +19,7 @@ import os
 import select
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -33,13 +34,15 @@ from tkdebug.instrument.recording_process.channel import (
 from tkdebug.instrument.recording_process.received import Received
 from tkdebug.instrument.recording_process.ring import RingReader
 from tkdebug.instrument.session_file.lock import SessionLock
-from tkdebug.instrument.session_file.store import SessionStore
+from tkdebug.instrument.session_file.queued_events import Event
+from tkdebug.instrument.session_file.store import LOCKED, MAX_WAITING_EVENTS, SessionStore
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S
 
 ROUND_S = 0.02
 IDLE_S = 0.05
 CHECKPOINT_S = 1.0
 NAMES_S = 5.0
+LOCKED_S = 0.3
 _BATCH = 20_000
 
 
@@ -59,6 +62,9 @@ class RecordingEnd:
         self._is_ended = False
         self._is_gone = False
         self._checkpoint_due_s: float | None = None
+        self._unstored: list[Event] = []
+        self._locked_since_s: float | None = None
+        self._has_told_lock = False
         if not self._lock.share(BUSY_TIMEOUT_S):
             raise self._lock.in_use()
         process, rank = int(str(settings["process"])), int(str(settings["rank"]))
@@ -82,7 +88,8 @@ class RecordingEnd:
         self._await_names()
         while self._round():
             pass
-        self._store.write(self._incoming.left(self._is_gone))
+        self._unstored += self._incoming.left(self._is_gone)
+        self._store_all()
         self._store.close()
 
     def _await_names(self) -> None:
@@ -106,15 +113,54 @@ class RecordingEnd:
         events += self._incoming.launches(launches, read)
         events += self._incoming.joined()
         events += self._incoming.seen()
-        for start in range(0, len(events), _BATCH):
-            self._store.write(events[start : start + _BATCH])
-        if not self._incoming.has_ends_in_slots:
+        self._unstored += events
+        self._store_some()
+        if self._is_locked():
+            if self._asked or not self._has_told_lock:
+                self._ask("locked", max(self._asked, default=0))
+                self._asked.clear()
+                self._has_told_lock = True
+        elif not (self._unstored or self._incoming.has_ends_in_slots):
             for number in self._asked:
                 self._ask("stored", number)
             self._asked.clear()
         if events and self._checkpoint_due_s is None:
             self._checkpoint_due_s = time.monotonic() + CHECKPOINT_S
         return bool(messages or launches)
+
+    def _store_some(self) -> None:
+        """Store what has come; while another connection has the file locked it waits here.
+
+        Raises:
+            sqlite3.OperationalError: too much waits.
+        """
+        while self._unstored:
+            if not self._store.write(self._unstored[:_BATCH]):
+                break
+            del self._unstored[:_BATCH]
+        since_s = self._locked_since_s
+        self._locked_since_s = (since_s or time.monotonic()) if self._unstored else None
+        if len(self._unstored) > MAX_WAITING_EVENTS:
+            raise sqlite3.OperationalError(f"{LOCKED}, while {MAX_WAITING_EVENTS:,} events came")
+
+    def _is_locked(self) -> bool:
+        """Whether who waits for a flush is not to wait any more."""
+        since_s = self._locked_since_s
+        return since_s is not None and time.monotonic() > since_s + LOCKED_S
+
+    def _store_all(self) -> None:
+        """At the end, wait for who has the file locked.
+
+        Raises:
+            sqlite3.OperationalError: it takes too long.
+        """
+        ends_s = time.monotonic() + BUSY_TIMEOUT_S
+        self._store_some()
+        while self._unstored:
+            if time.monotonic() > ends_s:
+                raise sqlite3.OperationalError(f"{LOCKED}, for {BUSY_TIMEOUT_S:g} s at the end")
+            time.sleep(ROUND_S)
+            self._store_some()
 
     def _shown_memory(self, number: int) -> mmap.mmap:
         """The memory of that number, whose descriptor was sent before the message about it."""

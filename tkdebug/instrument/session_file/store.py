@@ -48,13 +48,18 @@ from tkdebug.instrument.session_file.queued_events import (
     Stamped,
 )
 from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
-from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S, table_of
+from tkdebug.instrument.session_file.tables import table_of
 from tkdebug.named_files import open_regular
 from tkdebug.storage import storage_of
 from tkdebug.terminal_text import tell
 
 MAX_OUTPUT_CHARS = 64 << 20
 MAX_PASS_CHARS = 8 << 20
+# How long one try waits for a lock of another connection: who has events must not wait.
+LOCK_WAIT_S = 0.05
+# What waits in memory meanwhile.
+MAX_WAITING_EVENTS = 200_000
+LOCKED = "another connection has it locked, of the script's own or of another program"
 _T = TypeVar("_T")
 
 
@@ -90,6 +95,18 @@ def process_rank() -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def is_locked(error: BaseException) -> bool:
+    """Whether SQLite says that another connection has the file locked."""
+    return isinstance(error, sqlite3.OperationalError) and str(error).endswith("is locked")
+
+
+def remedy(reason: str) -> str:
+    """What to do about why recording stopped."""
+    if reason.startswith(LOCKED):
+        return "end transactions there, and close what is not used"
+    return "check that the file is there and the disk has room"
+
+
 class SessionStore:
     """The open session file of one process.
 
@@ -104,7 +121,7 @@ class SessionStore:
 
     def __init__(self, path: Path, process: int | None = None, rank: int | None = None) -> None:
         self._connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=LOCK_WAIT_S, isolation_level=None
         )
         # A dead process loses nothing that was written; only a dead machine would.
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -122,8 +139,19 @@ class SessionStore:
         self._output_chars = 0
         self._revision = 0
 
-    def write(self, events: Sequence[Event]) -> None:
-        """Commit `events` as one transaction."""
+    def write(self, events: Sequence[Event]) -> bool:
+        """Commit `events` as one transaction; False, and nothing is done, where it is locked."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_locked(error):
+                raise
+            return False
+        with self._transaction():
+            self._write(events)
+        return True
+
+    def _write(self, events: Sequence[Event]) -> None:
         by_type: dict[type, list[Event]] = defaultdict(list)
         for event in events:
             by_type[type(event)].append(event)
@@ -131,45 +159,51 @@ class SessionStore:
         for record in _of_type(by_type, Stamped):
             stamped[type(record.event)].append(record)
         execute = self._connection.execute
-        with self._transaction():
-            (self._revision,) = execute("SELECT revision FROM clock").fetchone()
-            self._write_kernels(stamped.pop(KernelCompiled, ()))
-            started: list[LaunchStarted | EncodedLaunch] = [
-                *_of_type(by_type, LaunchStarted),
-                *_of_type(by_type, EncodedLaunch),
-            ]
-            if len(by_type[LaunchStarted]) not in (0, len(started)):
-                # They came by two ways, and are numbered as they were made.
-                started.sort(key=attrgetter("id"))
-            self._write_launches(started, _of_type(by_type, LaunchEnded))
-            self._write_progress(stamped.pop(LaunchProgress, ()))
-            self._write_seen(_of_type(by_type, SeenFaults))
-            self._write_records(self._joined_output(stamped.pop(Output, ())))
-            for records in stamped.values():
-                self._write_records(records)
-            self._write_rows(_of_type(by_type, EncodedRow))
-            for made in _of_type(by_type, MadeLineTable):
-                self._write_line_table(made.kernel_hash, made.text)
-            self._write_end(_of_type(by_type, RunEnded))
-            execute("UPDATE clock SET revision = ?", (self._revision,))
+        (self._revision,) = execute("SELECT revision FROM clock").fetchone()
+        self._write_kernels(stamped.pop(KernelCompiled, ()))
+        started: list[LaunchStarted | EncodedLaunch] = [
+            *_of_type(by_type, LaunchStarted),
+            *_of_type(by_type, EncodedLaunch),
+        ]
+        if len(by_type[LaunchStarted]) not in (0, len(started)):
+            # They came by two ways, and are numbered as they were made.
+            started.sort(key=attrgetter("id"))
+        self._write_launches(started, _of_type(by_type, LaunchEnded))
+        self._write_progress(stamped.pop(LaunchProgress, ()))
+        self._write_seen(_of_type(by_type, SeenFaults))
+        self._write_records(self._joined_output(stamped.pop(Output, ())))
+        for records in stamped.values():
+            self._write_records(records)
+        self._write_rows(_of_type(by_type, EncodedRow))
+        for made in _of_type(by_type, MadeLineTable):
+            self._write_line_table(made.kernel_hash, made.text)
+        self._write_end(_of_type(by_type, RunEnded))
+        execute("UPDATE clock SET revision = ?", (self._revision,))
 
     def checkpoint(self) -> None:
         """Move what is committed into the main file, as far as readers allow."""
-        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._move_log("PASSIVE")
 
     def close(self) -> None:
         """Move all into the main file, if readers allow, and close the connection."""
         try:
             # A reader may be the last to close, and a reader moves nothing: so not left to SQLite.
             self._connection.execute("PRAGMA busy_timeout = 1000")
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._move_log("TRUNCATE")
         finally:
             self._connection.close()
 
+    def _move_log(self, how: str) -> None:
+        try:
+            self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
+        except sqlite3.OperationalError as error:
+            if not is_locked(error):
+                raise  # else the log stays, which readers know
+
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
+        """End the transaction that was begun."""
         execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
         try:
             yield
             execute("COMMIT")

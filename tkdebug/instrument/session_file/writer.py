@@ -5,7 +5,8 @@ is recorded (`recorder`) nor for how it is stored (`store`).
 
 Invariants: `put` never touches the disk; a kill loses at most what came in the last 100 ms or the
 last 500 rows, whichever is less (so `put` waits while 500 rows are not yet committed, which only a
-starved writer thread lets happen); nothing in `put` holds a lock that a signal handler which prints
+starved writer thread lets happen); while another connection has the file locked rows wait in memory
+and the script goes on; nothing in `put` holds a lock that a signal handler which prints
 or launches could wait for; no connection and no thread is open across a fork; what fails stops the
 recording with one line on stderr and never the script.
 """
@@ -26,8 +27,15 @@ from typing import Protocol
 
 from tkdebug.instrument.recording.child_ends import store_before_ending
 from tkdebug.instrument.session_file.queued_events import Event
-from tkdebug.instrument.session_file.store import SessionStore
-from tkdebug.instrument.session_file.tables import SQLITE_ERRORS
+from tkdebug.instrument.session_file.store import (
+    LOCK_WAIT_S,
+    LOCKED,
+    MAX_WAITING_EVENTS,
+    SessionStore,
+    is_locked,
+    remedy,
+)
+from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S, SQLITE_ERRORS
 from tkdebug.terminal_text import tell
 
 # Half of what may be lost, so that the commit itself is within the promise.
@@ -37,6 +45,8 @@ MAX_UNSTORED_ROWS = 500
 ROOM_POLL_S = 0.0005
 CHECKPOINT_S = 1.0
 LAST_STORE_S = 5.0
+LOCK_TOLD_S = 1.0
+FLUSH_TRIES = 4
 
 
 class _Stop:
@@ -55,6 +65,7 @@ class SessionWriter:
         self.path = path.absolute()
         self.error: str | None = None
         self._closed = False
+        self._has_told_lock = False
         self._is_child = is_child
         self._start_fresh()
         _follow_forks(self)
@@ -72,8 +83,8 @@ class SessionWriter:
             self._await_room(number)
 
     def flush(self, timeout_s: float = 60.0) -> None:
-        """Wait until all rows put so far are committed."""
-        if self._closed or (self._thread is None and self._queue.empty()):
+        """Wait until all rows put so far are committed; hardly at all while the file is locked."""
+        if self._closed or (self._thread is None and not self._has_rows()):
             return
         if threading.current_thread() is self._thread:
             return
@@ -82,7 +93,14 @@ class SessionWriter:
         if self._thread is None:
             self._start_thread()
         self._wake_writer()
-        stored.wait(timeout_s)
+        # Who has the file locked may be the script, which would wait for itself.
+        ends_s, tries = time.monotonic() + timeout_s, self._refused_tries + FLUSH_TRIES
+        while time.monotonic() < ends_s and self._refused_tries < tries:
+            if stored.wait(min(timeout_s, LOCK_WAIT_S)):
+                return
+
+    def _has_rows(self) -> bool:
+        return bool(self._waiting) or not self._queue.empty()
 
     def close(self) -> None:
         """Store what is queued and end the thread; later rows are dropped."""
@@ -109,6 +127,10 @@ class SessionWriter:
 
     def _start_fresh(self) -> None:
         self._queue: queue.SimpleQueue[Event | threading.Event | _Stop] = queue.SimpleQueue()
+        self._waiting: list[Event] = []
+        self._markers: list[threading.Event] = []
+        self._locked_since_s: float | None = None
+        self._refused_tries = 0
         # A queue, since `Event.set` is not safe against a signal handler that comes here too.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._woken = False
@@ -124,10 +146,16 @@ class SessionWriter:
             self._woken = True
             self._wake.put(None)
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether rows wait because another connection has the file locked."""
+        return self._locked_since_s is not None
+
     def _await_room(self, number: int) -> None:
         writer = self._thread
         while (
-            number - self._stored_count >= MAX_UNSTORED_ROWS
+            not self.is_locked
+            and number - self._stored_count >= MAX_UNSTORED_ROWS
             and writer is not None
             and writer is self._thread
             and writer is not threading.current_thread()
@@ -155,7 +183,7 @@ class SessionWriter:
 
     def _stop_thread(self) -> None:
         """Store what is queued, and end the thread."""
-        if self._thread is None and not self._queue.empty():
+        if self._thread is None and self._has_rows():
             # It was put behind what ended the thread before, by another thread, which saw it there.
             with contextlib.suppress(RuntimeError):
                 self._start_thread(is_last=True)
@@ -171,26 +199,28 @@ class SessionWriter:
 
     def _run(self) -> None:
         store: SessionStore | None = None
-        try:
-            if self.error is None:
-                store = SessionStore(self.path)
-        except SQLITE_ERRORS as error:
-            self._fail(error)
         checkpoint_due_s: float | None = None
-        while True:
+        stop = False
+        while not stop:
             rows = self._next_rows(checkpoint_due_s)
-            events = [row for row in rows if isinstance(row, threading.Event)]
             stop = any(isinstance(row, _Stop) for row in rows)
-            checkpoint_due_s = self._store(store, rows, checkpoint_due_s, stop)
+            self._markers += [row for row in rows if isinstance(row, threading.Event)]
+            self._waiting += [row for row in rows if isinstance(row, tuple)]
+            store = self._store_waiting(store)
             self._stored_count += sum(isinstance(row, tuple) for row in rows)
-            for event in events:
-                event.set()
             if stop:
-                return
+                store = self._outlast_lock(store)
+            if not self.is_locked:
+                for marker in self._markers:
+                    marker.set()
+                self._markers.clear()
+            checkpoint_due_s = self._end_round(store, rows, checkpoint_due_s, stop)
 
     def _next_rows(self, checkpoint_due_s: float | None) -> list[Event | threading.Event | _Stop]:
         try:
-            if checkpoint_due_s is None:
+            if self.is_locked:
+                rows = [self._queue.get(timeout=LOCK_WAIT_S)]
+            elif checkpoint_due_s is None:
                 rows = [self._queue.get()]
             else:
                 rows = [self._queue.get(timeout=max(0.0, checkpoint_due_s - time.monotonic()))]
@@ -204,44 +234,81 @@ class SessionWriter:
                 rows.append(self._queue.get_nowait())
         return rows
 
-    def _store(
+    def _store_waiting(self, store: SessionStore | None) -> SessionStore | None:
+        """Commit what waits, unless the file is locked; the result is the open file.
+
+        Once something has failed the store is closed and rows are dropped.
+        """
+        is_stored = True
+        try:
+            if self.error is None and self._waiting:
+                store = store or SessionStore(self.path)
+                is_stored = store.write(self._waiting)
+        except Exception as error:
+            # Whatever goes wrong here must not leave a `flush` waiting for a dead thread.
+            is_stored = not (store is None and is_locked(error))
+            if is_stored:
+                self._fail(str(error) or type(error).__name__, store)
+        if is_stored:
+            self._locked_since_s = None
+            self._waiting.clear()
+        else:
+            self._note_lock(store)
+        return store
+
+    def _note_lock(self, store: SessionStore | None) -> None:
+        """Remember since when the file is locked, and say so after a while."""
+        self._refused_tries += 1
+        if self._locked_since_s is None:
+            self._locked_since_s = time.monotonic()
+        elif time.monotonic() - self._locked_since_s > LOCK_TOLD_S and not self._has_told_lock:
+            self._has_told_lock = True
+            tell(f"{self.path}: {LOCKED}; what is recorded waits in memory")
+        if len(self._waiting) > MAX_WAITING_EVENTS:
+            self._fail(f"{LOCKED}, while {MAX_WAITING_EVENTS:,} events came", store)
+
+    def _outlast_lock(self, store: SessionStore | None) -> SessionStore | None:
+        """At the end, wait for who has the file locked; before, the next rows will try again."""
+        ends_s = time.monotonic() + BUSY_TIMEOUT_S
+        while self._closed and self.is_locked and self.error is None:
+            if time.monotonic() > ends_s:
+                self._fail(f"{LOCKED}, for {BUSY_TIMEOUT_S:g} s at the end", store)
+            time.sleep(LOCK_WAIT_S)
+            store = self._store_waiting(store)
+        return store
+
+    def _end_round(
         self,
         store: SessionStore | None,
         rows: list[Event | threading.Event | _Stop],
         checkpoint_due_s: float | None,
         stop: bool,
     ) -> float | None:
-        """Commit `rows`; the result is when the next checkpoint is due, None when nothing is.
-
-        Once something has failed the store is closed and rows are dropped.
-        """
+        """Close the file, or see to its log; the result is when the next checkpoint is due."""
         if store is None or self.error is not None:
             return None
-        batch = [row for row in rows if isinstance(row, tuple)]
         try:
-            if batch:
-                store.write(batch)
-                if checkpoint_due_s is None:
-                    checkpoint_due_s = time.monotonic() + CHECKPOINT_S
             if stop:
                 store.close()
                 return None
+            if any(isinstance(row, tuple) for row in rows) and checkpoint_due_s is None:
+                return time.monotonic() + CHECKPOINT_S
             if checkpoint_due_s is not None and time.monotonic() >= checkpoint_due_s:
                 store.checkpoint()
                 return None
         except Exception as error:
-            # Whatever goes wrong here must not leave a `flush` waiting for a dead thread.
-            self._fail(error)
-            with contextlib.suppress(*SQLITE_ERRORS):
-                store.close()
+            self._fail(str(error) or type(error).__name__, store)
+            return None
         return checkpoint_due_s
 
-    def _fail(self, error: Exception) -> None:
-        self.error = str(error) or type(error).__name__
-        tell(
-            f"{self.path}: recording stopped: {self.error}; "
-            "check that the file is there and the disk has room"
-        )
+    def _fail(self, reason: str, store: SessionStore | None) -> None:
+        self.error = reason
+        self._locked_since_s = None
+        self._waiting.clear()
+        tell(f"{self.path}: recording stopped: {reason}; {remedy(reason)}")
+        if store is not None:
+            with contextlib.suppress(*SQLITE_ERRORS):
+                store.close()
 
     def before_fork(self) -> None:
         """Store what is queued and end the thread."""
