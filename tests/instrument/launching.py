@@ -8,6 +8,9 @@ from tkdebug.errors import Frame
 from tkdebug.events import ArgumentInfo, Fault, KernelCompiled, LaunchRecord, next_launch_id
 from tkdebug.hook_chain import HOOKS
 
+# In the year 2426, whose nanoseconds do not go into the 64 bits of SQLite's numbers.
+FAR_NS = 14_400_000_000_000_000_000
+
 ARGUMENTS = (
     ArgumentInfo("x_ptr", "*fp32", "cpu", (4, 8), (8, 1)),
     ArgumentInfo("n", "i32", "32"),

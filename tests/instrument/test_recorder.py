@@ -9,7 +9,7 @@ import time
 import weakref
 
 import pytest
-from launching import ARGUMENTS, compiled, enter, fault, launch, leave
+from launching import ARGUMENTS, FAR_NS, compiled, enter, fault, launch, leave
 
 from tkdebug.errors import Frame, SessionError
 from tkdebug.events import AutotuneChoice, Fault, LaunchProgress
@@ -17,10 +17,12 @@ from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
 from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.records import Output
+from tkdebug.instrument.report import RENDERERS, render
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file import writer
 from tkdebug.instrument.session_file.store import SessionStore
 from tkdebug.knobs import KNOBS
+from tkdebug.scopes import SCOPES
 
 
 @pytest.fixture
@@ -229,6 +231,25 @@ def test_recorder_whose_file_vanishes_says_so_once_and_launches_go_on(path, capf
         assert recorder.error
     shown = capfd.readouterr().err
     assert shown.count("recording stopped") == 1
+
+
+def test_recorder_records_in_the_year_2426(path, monkeypatch):
+    monkeypatch.setattr(time, "time_ns", lambda: FAR_NS)
+    with Recorder(path, output=False) as recorder:
+        launch()
+        entered = enter()
+        HOOKS.fault(fault())
+        recorder.flush()
+        leave(entered)
+        SCOPES.exit(SCOPES.enter("step"))
+    assert recorder.error is None
+    with Session.open(path) as session:
+        run = session.run()
+        assert [run.start_ns, run.end_ns] == [FAR_NS, FAR_NS]
+        assert [one.start_ns for one in session.launches_in_order()] == [FAR_NS, FAR_NS]
+        assert [one.time_ns for one in session.records(Fault)] == [FAR_NS]
+        for name in RENDERERS:
+            assert "".join(render(session, name))
 
 
 @pytest.fixture

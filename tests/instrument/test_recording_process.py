@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from launching import fault, launch
+from launching import FAR_NS, fault, launch
 from packed_launches import Kernel, note, start
 
 from tkdebug.events import Fault
@@ -68,6 +68,17 @@ def test_packed_launch_has_all_that_a_record_has(path):
     assert values_of(one) == {"x_ptr": "a tensor", "n": "-3", "scale": "1e-30", "BLOCK": "64"}
     assert (one.arguments[0].shape, one.arguments[0].strides) == ((4, 8), (8, 1))
     assert abs(one.start_ns - time.time_ns()) < 60e9
+
+
+def test_launches_of_the_year_2426_are_packed(path, monkeypatch):
+    monkeypatch.setattr(time, "time_ns", lambda: FAR_NS)
+    recorder = start(path)
+    number = note(recorder, KERNEL)
+    recorder._on_measured((number, 5, FAR_NS, 0, 7))
+    recorder.stop(0)
+    assert recorder.error is None
+    (one,) = launches_of(path)
+    assert (one.start_ns, one.duration_ns, one.device_start_ns) == (FAR_NS, 5, FAR_NS)
 
 
 def test_packed_launches_differ_in_scalars_and_shapes(path):

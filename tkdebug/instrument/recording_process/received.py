@@ -37,6 +37,7 @@ from tkdebug.instrument.recording_process.ring import (
     PackedLaunch,
 )
 from tkdebug.instrument.recording_process.running import RunningFaults
+from tkdebug.instrument.session_file.columns import storable_ns
 from tkdebug.instrument.session_file.queued_events import (
     EncodedLaunch,
     Event,
@@ -214,7 +215,7 @@ class Received:
             options,
             texts.text(launch.scalars),
             stream if stream < _MOST_STREAM else encode_stream(stream),
-            launch.start_ns,
+            storable_ns(launch.start_ns),
             self._scopes[launch.scopes] if launch.scopes else _NO_SCOPES,
         )
 

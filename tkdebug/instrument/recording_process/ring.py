@@ -29,7 +29,7 @@ RING_BYTES = HEADER_BYTES + SLOTS * SLOT_BYTES
 MASK = SLOTS - 1
 SCALARS = 7
 # variant, facts, launch, grid, thread, stream, start, end, scopes, flags
-LAUNCH = "IIqIIIIQqqII"
+LAUNCH = "IIqIIIIQQQII"
 _SLOT = struct.Struct(f"={LAUNCH}{SCALARS * 8}sQ")
 _PLAIN = struct.Struct(f"={LAUNCH}{SCALARS * 8}x")
 _WITH_NUMBER = struct.Struct(f"={_PLAIN.size}sQ")

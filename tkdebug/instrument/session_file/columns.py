@@ -22,6 +22,7 @@ from tkdebug.storage import OPEN, REPEATED, SHORT, WIDE
 MAX_TEXT_CHARS = 16 << 20
 MAX_VALUE_CHARS = 4096
 _CACHED = 4096  # values of a column
+_LAST_NS = (1 << 63) - 1
 _DIGITS = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -92,9 +93,16 @@ def encode_text(value: object) -> object:
     return value if value.isascii() else _utf8(value)
 
 
+def storable_ns(time_ns: int | None) -> int | float | None:
+    """A time as SQLite takes it: from the year 2262 on its 64 bits do not hold nanoseconds."""
+    return time_ns if time_ns is None or time_ns <= _LAST_NS else float(time_ns)
+
+
 def decode_integer(value: object) -> int:
-    """`value` as an int; one beyond SQLite's 64 bits lies there as text."""
+    """`value` as an int; one beyond SQLite's 64 bits lies there as text, a time as a float."""
     if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, int):
         raise ValueError(f"got {value!r:.80}, expected a number")

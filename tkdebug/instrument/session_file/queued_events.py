@@ -35,7 +35,7 @@ class EncodedLaunch(NamedTuple):
     options: str
     arguments: str
     stream: object
-    start_ns: int
+    start_ns: int | float | None
     scopes: str
 
 

@@ -35,7 +35,7 @@ from tkdebug.instrument.records import (
     RunningFault,
     SourceFile,
 )
-from tkdebug.instrument.session_file.columns import MAX_TEXT_CHARS, encode_text
+from tkdebug.instrument.session_file.columns import MAX_TEXT_CHARS, encode_text, storable_ns
 from tkdebug.instrument.session_file.queued_events import (
     EncodedLaunch,
     EncodedRow,
@@ -93,6 +93,12 @@ def process_rank() -> int:
     """The rank of this process as torchrun and its like tell it, else 0."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isdecimal() else 0
+
+
+def _ending(end: LaunchEnded) -> tuple[object, ...]:
+    """The last columns of a launch, as `LaunchEnded` has them."""
+    _, duration_ns, error, source, device_start_ns, *place = end
+    return duration_ns, encode_text(error), source, storable_ns(device_start_ns), *place
 
 
 def is_locked(error: BaseException) -> bool:
@@ -233,7 +239,7 @@ class SessionStore:
                 self._running[start.id] = (seq, start.kernel)
             else:
                 total.end(end.duration_ns, end.error)
-            last = _RUNNING if end is None else end[1:]
+            last = _RUNNING if end is None else _ending(end)
             row = (seq, self._revision, self._process, self._rank, *start, *last)
             inserts.append(row if isinstance(start, EncodedLaunch) else table.encoded(row))
         self._connection.executemany(table.insert, inserts)
@@ -251,14 +257,14 @@ class SessionStore:
 
     def _end_launches(self, ends: Iterable[LaunchEnded], totals: Mapping[str, _Total]) -> None:
         updates = []
-        for launch, duration_ns, error, *how in ends:
-            started = self._running.pop(launch, None) or self._find_launch(launch)
+        for end in ends:
+            started = self._running.pop(end.id, None) or self._find_launch(end.id)
             if started is None:
                 continue
             seq, kernel = started
             self._revision += 1
-            updates.append((self._revision, duration_ns, encode_text(error), *how, seq))
-            totals[kernel].end(duration_ns, error)
+            updates.append((self._revision, *_ending(end), seq))
+            totals[kernel].end(end.duration_ns, end.error)
         if not updates:
             return
         self._connection.executemany(
@@ -460,7 +466,7 @@ class SessionStore:
             self._connection.execute(
                 """UPDATE run SET end_ns = ?, exit_status =
                 CASE WHEN coalesce(exit_status, 0) = 0 THEN ? ELSE exit_status END""",
-                (end.end_ns, end.exit_status),
+                (storable_ns(end.end_ns), end.exit_status),
             )
 
 

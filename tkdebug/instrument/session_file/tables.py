@@ -20,6 +20,7 @@ from tkdebug.instrument.session_file.columns import (
     columns_of,
     encode_text,
     hints_of,
+    storable_ns,
     unmarked,
 )
 from tkdebug.storage import Storage, storage_of
@@ -107,6 +108,11 @@ class Table(Generic[_T]):
         self._texts = tuple(
             index for index, column in enumerate(self.own_columns) if column.encode is encode_text
         )
+        self._times = tuple(
+            index
+            for index, column in enumerate(self.own_columns)
+            if column.sql_type == "INTEGER" and column.name.endswith("_ns")
+        )
         self._decoders = tuple(column.decode for column in self.own_columns)
 
     def row(self, record: _T) -> list[object]:
@@ -121,13 +127,15 @@ class Table(Generic[_T]):
             # Most are as they should be, and a call is not for nothing.
             if isinstance(text, str) and not (text.isascii() and len(text) < MAX_TEXT_CHARS):
                 values[index] = encode_text(text)
+        for index in self._times:
+            values[index] = storable_ns(cast("int | None", values[index]))
         for index, encode in self._encoders:
             values[index] = encode(values[index])
         return values
 
     def stamped_row(self, record: _T, process: int, rank: int, time_ns: int) -> list[object]:
         """The values of all columns of a new row, which SQLite numbers."""
-        return [None, process, rank, time_ns, *self.row(record)]
+        return [None, process, rank, storable_ns(time_ns), *self.row(record)]
 
     def record(self, row: Sequence[object]) -> _T:
         """The record that lies in `row`, the values of `own_columns`.
