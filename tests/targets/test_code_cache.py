@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import llvm_text
@@ -101,6 +102,26 @@ def test_damaged_file_is_reported_and_removed(
     assert code_cache.load(key, "k") is None
     assert "is damaged" in capsys.readouterr().err
     assert files() == []
+
+
+@pytest.mark.parametrize("other", ["of another kernel", "for another GPU", "cut", "no cubin"])
+def test_entry_that_is_signed_again_with_another_cubin_is_compiled_again(
+    other: str, code: NativeCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generate(llvm_text.VECTOR_ADD, "k", HOPPER)
+    (path,) = files()
+    key = path.parent.name + path.stem
+    cubin = {
+        "of another kernel": lambda: code.cubin.replace(b".text.k\0", b".text.x\0"),
+        "for another GPU": lambda: generate(llvm_text.VECTOR_ADD, "k", TARGETS["sm_80"]).cubin,
+        "cut": lambda: code.cubin[: len(code.cubin) // 2],
+        "no cubin": lambda: b"\x7fELF",
+    }[other]()
+    code_cache.store(key, "k", replace(code, cubin=cubin))
+    made = generate(llvm_text.VECTOR_ADD, "k", HOPPER)
+    assert made.times_ns  # compiled, not read
+    assert made.cubin == code.cubin
+    assert "compiled kernel is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_no_worker")

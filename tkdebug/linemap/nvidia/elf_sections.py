@@ -19,6 +19,7 @@ SHT_STRTAB, SHT_NOBITS, SHT_LOUSER = 3, 8, 0x8000_0000
 _HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _ELF64, _LITTLE_ENDIAN = 2, 1
+_ABI_AT, _NEW_ABI = 8, 8
 
 
 class SectionsError(TkError):
@@ -42,6 +43,22 @@ class Section:
 def sections(data: bytes | mmap.mmap, type_: int, what: str) -> Iterator[Section]:
     """The section headers of a 64-bit ELF file for CUDA of that type."""
     return (section for _, section in chosen_sections(data, type_, what, None))
+
+
+def check_cubin(cubin: bytes, kernel: str, architecture: int) -> None:
+    """Look whether a cubin is of a kernel, as far as its headers tell.
+
+    Raises:
+        SectionsError: it is none, cut short, of another architecture, or has no such kernel.
+    """
+    names = [section for section in sections(cubin, ET_EXEC, "cubin") if section.type == SHT_STRTAB]
+    wanted = f"\0.text.{kernel}\0".encode()
+    if not any(wanted in cubin[one.offset : one.offset + one.size] for one in names):
+        raise SectionsError(f"cubin without a kernel {kernel}")
+    abi, flags = cubin[_ABI_AT], _HEADER.unpack_from(cubin)[12]
+    found = flags & 0xFF if abi < _NEW_ABI else flags >> 8 & 0xFF  # as in `architecture_number`
+    if found != architecture:
+        raise SectionsError(f"cubin for sm_{found}, expected sm_{architecture}")
 
 
 def chosen_sections(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -29,6 +30,7 @@ from tkdebug.compiler.targets.nvptx.codegen.private_files import (
 )
 from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
+from tkdebug.linemap.nvidia.elf_sections import SectionsError, check_cubin
 from tkdebug.linemap.nvidia.ptx_locations import PtxLine
 from tkdebug.terminal_text import tell
 
@@ -36,6 +38,7 @@ _FORMAT = 2
 _SUFFIX = ".tkc"
 _STORES_BETWEEN_TRIMS = 64
 _TRIM_TO = 0.8
+_TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
 # Modules that decide what code comes out, by their names below `tkdebug`.
 STAGES = (
     *(
@@ -137,7 +140,7 @@ def load(key: str, kernel: str) -> NativeCode | None:
         return None
     try:
         code = _decode(data, key, kernel)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, SectionsError) as error:
         tell(f"{path}: compiled kernel is damaged ({error}); it is made again")
         with suppress(OSError):
             path.unlink()
@@ -202,7 +205,12 @@ def _decode(data: bytes, key: str, kernel: str) -> NativeCode:
     if type(split) is not int or not isinstance(log, str) or not isinstance(lines, list):
         raise ValueError("fields of a wrong type")
     table = tuple(PtxLine(_number(line), _op_id(op_id)) for line, op_id in lines)
-    return native_code(body[:split].decode(), body[split:], kernel, log, table)
+    ptx, cubin = body[:split].decode(), body[split:]
+    target = _TARGET.search(ptx)
+    if target is None:
+        raise ValueError("PTX without a target")
+    check_cubin(cubin, kernel, int(target[1]))
+    return native_code(ptx, cubin, kernel, log, table)
 
 
 def _number(value: object) -> int:
