@@ -200,3 +200,45 @@ def test_summary_of_a_run_in_a_hostile_folder(write_script, tmp_path):
     assert done.returncode == 3, done.stderr
     assert acting(done.stderr) == set()
     assert r"\u202e" in done.stderr
+
+
+ASSERTING = """\
+import sys
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def by_call(x):
+    tl.device_assert(tl.load(x) > 3, "low\\ntkdebug: no faults")
+
+
+@triton.jit
+def by_statement(x):
+    assert tl.load(x) > 3, "low\\ntkdebug: no faults"
+
+
+@triton.jit
+def when_compiled(x):
+    tl.static_assert(False, "low\\ntkdebug: no faults")
+
+
+@triton.jit
+def raised(x):
+    raise ValueError("low\\ntkdebug: no faults")
+
+
+globals()[sys.argv[1]][(1,)](torch.zeros(1))
+"""
+
+
+@pytest.mark.parametrize("kernel", ["by_call", "by_statement", "when_compiled", "raised"])
+def test_newline_in_an_assertion_begins_no_line(kernel, tmp_path):
+    script, session = tmp_path / "script.py", tmp_path / "run.tkd"
+    script.write_text(ASSERTING)
+    done = tkdebug("run", "--no-tui", "-o", session, script, kernel)
+    report = tkdebug("report", session)
+    for text in (done.stderr, report.stdout):
+        assert r"low\ntkdebug: no faults" in text
+        assert "\ntkdebug: no faults" not in text

@@ -47,7 +47,10 @@ def fault_lines(
         times: how often it came up.
         view: of the terminal; lines that are too long for it are wrapped or, of source, cut.
     """
-    style, message = view.style, visible(fault.message)
+    style = view.style
+    # An assembler's log has lines; of others a newline is the script's, or of a session's making.
+    is_log = fault.kind == "compile-error"
+    message = visible(fault.message) if is_log else visible_line(fault.message)
     title = _title(fault, style)
     if view.width is None or _PREFIX_CHARS + len(f"{_title(fault)}: {message}") <= view.width:
         yield f"{title}: {message}"
@@ -60,9 +63,9 @@ def fault_lines(
         yield f"  called from {_caller_place(frame, fault)} in {visible_line(frame.function)}"
     offender = offender_text(fault, times)
     if offender:
-        yield from _wrapped(visible(offender), view.width)
+        yield from _wrapped(visible_line(offender), view.width)
     if fault.hint:
-        first, *rest = _wrapped(f"hint: {visible(fault.hint)}", view.width)
+        first, *rest = _wrapped(f"hint: {visible_line(fault.hint)}", view.width)
         yield first.replace("hint:", style.hint("hint:"), 1)
         yield from rest
 

@@ -15,6 +15,7 @@ from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import StatementHandler, Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.tensor import tensor
+from tkdebug.terminal_text import visible_line
 
 
 def _visit_return(v: Visitor, node: ast.Return, rest: Rest) -> Outcome | None:
@@ -79,7 +80,8 @@ def _visit_assert(v: Visitor, node: ast.Assert, rest: Rest) -> Outcome | None:
     if isinstance(test, tensor):
         table.LANGUAGE["device_assert"].emit(v.emit, test, str(message or ""))
     elif not is_true(test):
-        raise v.error(node, f"assertion failed{f': {message}' if message else ''}")
+        text = f": {visible_line(str(message))}" if message else ""
+        raise v.error(node, f"assertion failed{text}")
     return None
 
 
@@ -87,7 +89,7 @@ def _visit_raise(v: Visitor, node: ast.Raise, rest: Rest) -> Outcome | None:
     shown = "an error" if node.exc is None else ast.unparse(node.exc)
     if isinstance(node.exc, ast.Call):
         details = [str(v.expression(argument)) for argument in node.exc.args]
-        shown = ": ".join([ast.unparse(node.exc.func), *details])
+        shown = visible_line(": ".join([ast.unparse(node.exc.func), *details]))
     raise v.error(node, f"this `raise` is reached when the kernel is compiled: {shown}")
 
 

@@ -14,6 +14,7 @@ from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
 from tkdebug.compiler.tensor import is_runtime, tensor
+from tkdebug.terminal_text import visible_line
 
 # Whether `static_print` prints: in one of several compiles of the same source.
 STATIC_PRINTS: ContextVar[bool] = ContextVar("tkdebug_static_prints", default=True)
@@ -64,7 +65,8 @@ def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: obj
     if mask is not None:
         limit = conversion.cast(emit, conversion.to_tensor(emit, mask), dt.int1)
         operands = list(conversion.broadcast_pair(emit, value, limit))
-    emit.op(tt.Assert, operands, message=str(msg or ""))
+    # Else a newline in it would begin lines of ours, and of the driver's.
+    emit.op(tt.Assert, operands, message=visible_line(str(msg or "")))
 
 
 def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
@@ -74,7 +76,7 @@ def _emit_static_assert(emit: Emitter, cond: object, msg: object = "") -> None:
             f"static_assert needs a constant, got {as_given(cond)}; use tl.device_assert"
         )
     if not cond:
-        text = str(msg or "")
+        text = visible_line(str(msg or ""))
         raise SemanticError("static assertion failed" + (f": {text}" if text else ""))
 
 
