@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
+from tkdebug import plugins
 from tkdebug.errors import Frame
 from tkdebug.events import Fault
 from tkdebug.hook_chain import Hook, HookChain
@@ -234,6 +237,42 @@ def test_plugins_that_raise_are_each_named_once_and_skipped(script: Path, tmp_pa
         (line,) = [line for line in lines if line.startswith(said)]
         assert reason in line
         assert line.endswith("; it is skipped")
+
+
+def test_plugin_that_ends_the_process_at_its_import_is_named(script: Path, tmp_path: Path) -> None:
+    site = make_plugin(tmp_path / "site", "tkdebug.hooks", "import os; os._exit(7)")
+    done = tkdebug(site, "run", script)
+    assert done.returncode == 7
+    (line,) = reported(done)
+    assert "plugin 'broken' of faulty-broken 1.0: it ends this process, by os._exit(7)" in line
+
+
+def entry_point(load: Callable[[], object]) -> SimpleNamespace:
+    dist = SimpleNamespace(name="slow", version="1.0")
+    return SimpleNamespace(name="slow", group="tkdebug.hooks", dist=dist, value="a:b", load=load)
+
+
+def test_plugin_whose_import_takes_long_is_named_meanwhile(monkeypatch) -> None:
+    said, is_said = [], threading.Event()
+    monkeypatch.setattr(plugins, "LONG_IMPORT_S", 0.0)
+    monkeypatch.setattr(plugins, "tell", lambda text: (said.append(text), is_said.set()))
+
+    def load() -> object:
+        assert is_said.wait(60)
+        return Hook()
+
+    assert plugins.Plugin(entry_point(load)).load(Hook) is not None
+    (line,) = said
+    assert line.startswith("tkdebug.hooks plugin 'slow' of slow 1.0: its import takes long")
+
+
+def test_plugin_whose_import_is_interrupted_is_named(capsys) -> None:
+    def load() -> object:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plugins.Plugin(entry_point(load)).load(Hook)
+    assert "'slow' of slow 1.0: its import was interrupted\n" in capsys.readouterr().err
 
 
 def test_doctor_says_why_a_plugin_is_skipped(tmp_path: Path) -> None:

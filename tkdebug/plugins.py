@@ -4,15 +4,18 @@ Responsible for finding, loading and naming plugins; the code that uses a group 
 plugins are, and where they go. Nothing is looked up before a group is asked for, and metadata is
 read once for all groups.
 
-Invariant: a plugin that raises is reported with its distribution in one line and skipped from there
-on; whatever asked for it goes on.
+Invariant: a plugin that raises, exits or hangs is named with its distribution in one line. One that
+raises is skipped from there on; whatever asked for it goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 from tkdebug.terminal_text import tell, visible_line
 
@@ -28,6 +31,8 @@ Group = Literal[
     "tkdebug.instrumentation",
 ]
 _PREFIX = "tkdebug."
+LONG_IMPORT_S = 5.0
+_REMEDY = "Ctrl-C ends it, and tkdebug goes without it once its distribution is uninstalled"
 _T = TypeVar("_T")
 
 
@@ -57,7 +62,8 @@ class Plugin:
         if self.problem:
             return None
         try:
-            value = self._entry.load()
+            with self._named_while_it_loads():
+                value = self._entry.load()
         except (Exception, SystemExit) as error:  # another distribution's code may raise anything
             self.problem = _description(error)
             return None
@@ -67,12 +73,39 @@ class Plugin:
             return None
         return value
 
+    @contextlib.contextmanager
+    def _named_while_it_loads(self) -> Iterator[None]:
+        """Name it on stderr where its import takes long, is interrupted, or ends the process."""
+        place = (os.getpid(), threading.get_ident())
+        end_process = os._exit
+
+        def named_exit(status: int) -> NoReturn:
+            if (os.getpid(), threading.get_ident()) == place:
+                self._tell(f"it ends this process, by os._exit({status})")
+            end_process(status)
+
+        timer = threading.Timer(LONG_IMPORT_S, self._tell, [f"its import takes long; {_REMEDY}"])
+        timer.daemon = True
+        timer.start()
+        os._exit = named_exit
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._tell("its import was interrupted")
+            raise
+        finally:
+            os._exit = end_process
+            timer.cancel()
+
+    def _tell(self, text: str) -> None:
+        tell(visible_line(f"{self}: {text}"))
+
     def fail(self, reason: BaseException | str) -> None:
         """Skip it from now on, and say so once."""
         self.problem = reason if isinstance(reason, str) else _description(reason)
         if not self._reported:
             self._reported = True
-            tell(visible_line(f"{self}: {self.problem}; it is skipped"))
+            self._tell(f"{self.problem}; it is skipped")
 
 
 def _description(error: BaseException) -> str:
