@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from tkdebug.cli.statuses import ScriptEndedError
 from tkdebug.compat.captured_outputs import VARIABLE, OutputDifference, output_differences
 from tkdebug.compat.upstream.installed import installed_triton
 from tkdebug.errors import UsageError
+from tkdebug.temporary_folders import temporary_folder
 
 _COMPILERS = ("triton", "tkdebug")
 
@@ -50,8 +50,7 @@ def compared_runs(arguments: Arguments) -> Iterator[ComparedRuns]:
     installed_triton()
     if not has_real_gpu():
         raise UsageError("--compilers: both launch on a GPU, and there is none here")
-    with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         for compiler in _COMPILERS:
             _run(compiler, folder, [program.name, *arguments.target_argv])
         sessions = [folder / f"{compiler}.tkd" for compiler in _COMPILERS]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.creation import file_behind
+from tkdebug.temporary_folders import TemporaryFolder
 from tkdebug.terminal_text import tell
 
 # The options of `run`, by the field of `Arguments` that each is parsed into.
@@ -65,11 +64,12 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
     from tkdebug.tui.launches.pane import LaunchesPane
     from tkdebug.tui.live import DebugEnds, run_live
 
-    owns_session = arguments.session is None
     if arguments.session is not None:
-        path = file_behind(arguments.session)
+        path, folder = file_behind(arguments.session), None
     else:
-        path = Path(tempfile.mkdtemp(prefix="tkdebug-")) / "run.tkd"
+        folder = TemporaryFolder()
+        path = folder.path / "run.tkd"
+    owns_session = folder is not None
     # The TUI waits for the file: what an older run left there is not this run.
     path.unlink(missing_ok=True)
     ended = False
@@ -84,8 +84,10 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
         )
         ended = _print_outcome(path, owns_session, status, not_looked_for(arguments))
     finally:
-        if owns_session and (ended or not path.exists()):
-            shutil.rmtree(path.parent, ignore_errors=True)
+        if folder is not None and (ended or not path.exists()):
+            folder.remove()
+        elif folder is not None:
+            folder.keep()  # what is left of the run is named to the user
     return status
 
 

@@ -10,15 +10,14 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.temporary_folders import TemporaryFolder
 
 # Names the folder of `PrintedFaults` for child processes, and the file that stderr is.
 VARIABLE = "TKDEBUG_TOLD_FAULTS"
@@ -54,8 +53,8 @@ def printing_faults() -> Iterator[PrintedFaults]:
     What it gives can be asked for them until the block ends.
     """
     owner, stream, file = os.getpid(), sys.stderr, _stderr_file()
-    folder = tempfile.mkdtemp(prefix="tkdebug-printed-")
-    printed = PrintedFaults(Path(folder))
+    folder = TemporaryFolder("printed")
+    printed = PrintedFaults(folder.path)
 
     def claims(fault: Fault) -> bool:
         # Forked children come here, too. A script may have led its stderr elsewhere.
@@ -66,15 +65,14 @@ def printing_faults() -> Iterator[PrintedFaults]:
 
     teller = FaultPrinter(claims, "further faults are reported at the end")
     hook = Hook(fault=teller.on_fault)
-    os.environ[VARIABLE] = f"{file or ''}:{folder}"
+    os.environ[VARIABLE] = f"{file or ''}:{folder.path}"
     HOOKS.add(hook)
     try:
         yield printed
     finally:
         HOOKS.remove(hook)
         os.environ.pop(VARIABLE, None)
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
 
 
 def print_from_environment() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.named_files import open_regular
+from tkdebug.temporary_folders import temporary_folder
 from tkdebug.terminal_text import tell
 
 USUAL_TARGET = "sm_90a"
@@ -95,8 +95,8 @@ def compiled_run(
         target = None
     else:
         target = _native_target(arguments.native_target, needs_code, advises)
-    with tempfile.TemporaryDirectory(prefix="tkdebug-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "run.tkd"
+    with temporary_folder() as folder:
+        path = folder / "run.tkd"
         with _upstream_dumps(arguments):
             status = _record(program, path, target, advises, arguments)
         with Session.open(path) as session:

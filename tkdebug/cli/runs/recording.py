@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.knobs import KNOBS
+from tkdebug.temporary_folders import temporary_folder
 from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 
@@ -34,13 +33,8 @@ def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path,
     if session is not None:
         yield file_behind(session), not temporary
         return
-    owner = os.getpid()
-    folder = tempfile.mkdtemp(prefix="tkdebug-")
-    try:
-        yield Path(folder) / "run.tkd", False
-    finally:
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
+    with temporary_folder() as folder:
+        yield folder / "run.tkd", False
 
 
 def run_recorded(

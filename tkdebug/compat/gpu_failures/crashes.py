@@ -15,8 +15,6 @@ import atexit
 import functools
 import glob
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +30,7 @@ from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
 from tkdebug.runtime.device.crash_dumps import CrashDumps
 from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.temporary_folders import TemporaryFolder
 from tkdebug.terminal_text import tell
 
 # The driver reports the error up to 0.3 s after it has written the dump (seen with 580).
@@ -208,7 +207,7 @@ class ArmedCoreDumps:
     """GPU core dumps switched on for this process and its children, until `disarm`."""
 
     def __init__(self) -> None:
-        self._folder: str | None = None
+        self._folder: TemporaryFolder | None = None
         self._undo = ExitStack()
         self.watch: CrashWatch | None = None
         self._hangs: HangWatch | None = None
@@ -265,8 +264,8 @@ class ArmedCoreDumps:
             self._undo.callback(self._hangs.stop)
 
     def _new_folder(self) -> str:
-        self._folder = tempfile.mkdtemp(prefix="tkdebug-cores-")
-        return self._folder
+        self._folder = TemporaryFolder("cores")
+        return str(self._folder.path)
 
     def conclude(self) -> None:
         """Report what crashed, here and in child processes."""
@@ -281,7 +280,7 @@ class ArmedCoreDumps:
         self.watch = None
         self._undo.close()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import os
 import shutil
 import sqlite3
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from operator import methodcaller
@@ -28,6 +27,7 @@ from tkdebug.instrument.session_file.tables import (
     SQLITE_ERRORS,
 )
 from tkdebug.named_files import UnfitFileError, open_regular
+from tkdebug.temporary_folders import TemporaryFolder
 
 # Twice what the longest text takes that is ever written: a row of `kernels` has two of those.
 MAX_VALUE_BYTES = 2 * 4 * MAX_TEXT_CHARS + (1 << 20)
@@ -46,7 +46,7 @@ class SessionConnection:
         check_file(path)
         self.path = path
         self._lock = threading.Lock()
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._copy: TemporaryFolder | None = None
         self._log_absent = False
         self._file_state: tuple[int, int] | None = None
         self._connection = self._connect()
@@ -56,7 +56,7 @@ class SessionConnection:
         with self._lock:
             self._connection.close()
             if self._copy is not None:
-                self._copy.cleanup()
+                self._copy.remove()
                 self._copy = None
 
     def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
@@ -151,8 +151,8 @@ class SessionConnection:
     def _open_copy(self, cause: Exception) -> sqlite3.Connection:
         try:
             if self._copy is None:
-                self._copy = tempfile.TemporaryDirectory(prefix="tkdebug-")
-            copy = Path(self._copy.name) / "run.tkd"
+                self._copy = TemporaryFolder()
+            copy = self._copy.path / "run.tkd"
             shutil.copyfile(self.path, copy)
             shutil.copyfile(log_path(self.path), log_path(copy))
             connection = open_read_only(copy, "mode=rw")

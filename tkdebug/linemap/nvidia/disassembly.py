@@ -6,13 +6,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from tkdebug.errors import TkError
 from tkdebug.linemap.nvidia.packages import nvidia_folders
+from tkdebug.temporary_folders import temporary_folder
 
 try:
     import resource
@@ -61,8 +61,7 @@ def _disassembled(cubin: bytes, options: tuple[str, ...]) -> str:
             "SASS needs nvdisasm, found in no package, CUDA_HOME or PATH; "
             "pip install nvidia-cuda-nvdisasm"
         )
-    with tempfile.TemporaryDirectory(prefix="tkdebug-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         (folder / "kernel.cubin").write_bytes(cubin)
         try:
             status, text, said = _run([str(nvdisasm), *options, "kernel.cubin"], folder)

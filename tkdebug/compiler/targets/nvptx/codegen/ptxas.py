@@ -12,13 +12,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
 from tkdebug.linemap.nvidia.packages import nvidia_folders, package_folders
+from tkdebug.temporary_folders import temporary_folder
 
 # The release that takes PTX 8.7, which most targets' kernels are written in.
 _OLDEST_RELEASE = (12, 8)
@@ -92,8 +92,8 @@ def assemble(
         StageError: ptxas refuses the PTX or an option, or takes too long; its log is in `log`.
     """
     given = [name for name in (_OPTIONS.get(option, option) for option in options) if name]
-    with tempfile.TemporaryDirectory(prefix="tkdebug-") as folder:
-        source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+    with temporary_folder() as folder:
+        source, target = folder / "kernel.ptx", folder / "kernel.cubin"
         source.write_bytes(ptx)
         try:
             done = subprocess.run(
