@@ -24,6 +24,8 @@ def advise_command(arguments: Arguments) -> int:
     check_output(arguments)
     times_ns = {} if arguments.times is None else _times_ns(arguments.times)
     with compiled_run(arguments, needs_code=True, advises=True) as run:
+        if arguments.kernel is not None:
+            run.session.narrow(run.session.kernel_names(arguments.kernel))
         advice = advice_of(run.session, times_ns)
         costs = launch_costs(run.session)
         is_judged = bool(advice or costs)

@@ -26,9 +26,9 @@ def completion_command(shell: str) -> int:
     import shtab  # only here: nothing else needs it
 
     parser, commands = build_parser()
-    # Left to `arguments`, which keeps the words of the script apart.
-    commands["run"].add_argument("target", nargs="*")
-    commands["debug"].add_argument("target", nargs="*")
+    # Left to `script_words`, which keeps the words of the script apart.
+    for name in ("run", "debug", "passes", "lines", "advise"):
+        commands[name].add_argument("target", nargs="*")
     for command in commands.values():
         for action in command._actions:  # noqa: SLF001
             if _is_file(action):

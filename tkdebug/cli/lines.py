@@ -54,13 +54,12 @@ def lines_command(arguments: Arguments) -> int:
 
 def _kernels(arguments: Arguments) -> tuple[list[KernelLines], int]:
     """The kernels there are, and what to end with."""
-    path = Path(arguments.target)
+    path = arguments.target_file
     # Of `os.path`: a name that is too long raises in Path.exists; opening it reports that.
-    is_there = os.path.exists(path)
-    if not arguments.is_module and is_there and not (path.is_file() or path.is_dir()):
+    if path is not None and os.path.exists(path) and not (path.is_file() or path.is_dir()):
         raise UsageError(f"{path}: is a pipe or a device, expected a file")
-    backend = None if arguments.is_module else _loads(path)
-    if backend is not None:
+    backend = None if path is None else _loads(path)
+    if path is not None and backend is not None:
         refuse_options_of_scripts(arguments, f"a {backend.image_name}")
         return of_image(path, backend), 0
     with compiled_run(arguments, needs_code=True) as run:

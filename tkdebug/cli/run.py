@@ -13,7 +13,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.runs.checks import check_run, program_of, reads_stdin, wants_tui
+from tkdebug.cli.runs.checks import check_run, program_of, wants_tui
 from tkdebug.cli.runs.findings import findings_in_force
 from tkdebug.cli.runs.kernel_checks import mode_of
 from tkdebug.cli.runs.outcome import Outcome, conclude
@@ -38,7 +38,7 @@ def run_command(arguments: Arguments) -> int:
     Raises:
         TkError: something about the command line is wrong; the script has not run.
     """
-    if not reads_stdin(arguments):
+    if not arguments.reads_stdin:
         program_of(arguments)
     check_installed()
     if wants_tui(arguments):

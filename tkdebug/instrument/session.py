@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar, cast
 
-from tkdebug.errors import Frame, SessionError
+from tkdebug.errors import Frame, SessionError, UsageError, instead_of
 from tkdebug.events import CompilerPass, Fault
 from tkdebug.instrument.activity_totals import sum_of_totals
 from tkdebug.instrument.device_records import ActivityBatch, ActivityTotal
@@ -44,12 +45,16 @@ from tkdebug.instrument.session_file.columns import (
 )
 from tkdebug.instrument.session_file.connection import SessionConnection
 from tkdebug.instrument.session_file.creation import file_behind
-from tkdebug.instrument.session_file.tables import Recorded, table_of
+from tkdebug.instrument.session_file.tables import Recorded, quoted, table_of
 
 MAX_PAGE_ROWS = 10_000
 _PAGE_ROWS = 1000
 MAX_PASSES = 1_000
 MAX_SEQ = (1 << 63) - 1
+# Where a table names a kernel, if not in `kernel`.
+_KERNEL_COLUMNS = {"kernels": "name", "stall_samples": "function"}
+# Numbers of a whole run.
+_OF_ALL_KERNELS = ("activities", "origins", "checked_launches", "access_tests")
 Row = tuple[object, ...]
 _T = TypeVar("_T")
 
@@ -103,6 +108,42 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def kernel_names(self, pattern: str) -> tuple[str, ...]:
+        """The names of kernels that `pattern` is, or fits.
+
+        Raises:
+            UsageError: there is none.
+        """
+        statement = (
+            "SELECT kernel FROM totals UNION SELECT name FROM kernels UNION "
+            "SELECT kernel FROM faults ORDER BY 1 LIMIT ?"
+        )
+        rows = self._query(lambda: self._rows(statement, MAX_PAGE_ROWS))
+        names = [decode_text(name) for (name,) in rows]
+        found = tuple(name for name in names if fnmatchcase(name, pattern))
+        if not found:
+            raise UsageError(f"--kernel {pattern}: no such kernel{instead_of(pattern, names)}")
+        return found
+
+    def narrow(self, kernels: Sequence[str]) -> None:
+        """Have every answer from now on be about these kernels alone, () for none.
+
+        What is not known by kernel, such as what others ran on the GPU, is left out.
+        """
+        names = ", ".join("'" + name.replace("'", "''") + "'" for name in kernels)
+        conditions = dict.fromkeys(_OF_ALL_KERNELS, "0")
+
+        def read() -> None:
+            for (table,) in self._rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
+                name = quoted(decode_text(table).replace('"', '""'))
+                columns = [row[1] for row in self._rows(f"PRAGMA table_xinfo({name})")]
+                wanted = _KERNEL_COLUMNS.get(str(table), "kernel")
+                if wanted in columns:
+                    conditions[name] = f"{wanted} IN ({names})"
+
+        self._query(read)
+        self._connection.narrow(conditions)
 
     def run(self) -> RunInfo:
         """The run as a whole."""

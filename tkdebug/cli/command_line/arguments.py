@@ -1,4 +1,4 @@
-"""The command line parsed: which words are ours, which the script's, and what ours come to."""
+"""The command line parsed: what tkdebug's words come to."""
 
 from __future__ import annotations
 
@@ -6,50 +6,23 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.command_line.mistakes import refuse_unknown_command, refuse_unknown_options
-from tkdebug.cli.command_line.parser import build_parser
+from tkdebug.cli.command_line.parser import FORMATS, build_parser
+from tkdebug.cli.command_line.script_words import (
+    ScriptWords,
+    script_words,
+    split,
+    tell_own_options,
+)
 from tkdebug.cli.line_answers.query import LinesQuery
 from tkdebug.instrument.passes.query import PassQuery
+from tkdebug.instrument.renderers.formats import PASSES, format_by_name
 from tkdebug.knobs.values import CheckedLaunchesName
-
-_OPTIONS_WITH_VALUE = (
-    "--mode",
-    "--triton",
-    "--compiler",
-    "-o",
-    "--output",
-    "--report",
-    "--report-format",
-    "--interpret",
-    "--check",
-    "--check-launches",
-    "--watch",
-    "--instrument",
-    "--timeline",
-    "--print-elements",
-    "--hang-timeout",
-    "--only",
-    "--ignore",
-    "--baseline",
-    "--target",
-)
-
-_DEBUG_OPTIONS_WITH_VALUE = (
-    "-c",
-    "--command",
-    "-x",
-    "--commands",
-    "--stage",
-    "--target",
-    "--triton",
-    "--against",
-)
-
 
 _USUAL_ARCH = "sm_90a"
 
@@ -73,6 +46,7 @@ class Arguments:
         compiler: what compiles kernels; None as the knob says.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
+        kernel: the name, pattern or hash of the kernels that are shown; None for all.
         passes: what `passes` is to show.
         lines: what `lines` is to show.
         temporary: whether the process that started this run deletes the session.
@@ -137,6 +111,7 @@ class Arguments:
     format: str = "text"
     output: Path | None = None
     native_target: str | None = None
+    kernel: str | None = None
     passes: PassQuery | None = None
     lines: LinesQuery | None = None
     temporary: bool = False
@@ -162,11 +137,22 @@ class Arguments:
     pane_socket: int | None = None
     waits_for_pane: bool = False
 
+    @property
+    def reads_stdin(self) -> bool:
+        """Whether the script is read from stdin."""
+        return self.target == "-" and not (self.is_module or self.is_code)
+
+    @property
+    def target_file(self) -> Path | None:
+        """The script, or what was recorded; None for a module, code or stdin."""
+        in_no_file = self.is_module or self.is_code or self.reads_stdin
+        return None if in_no_file else Path(self.target)
+
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse `argv`; help, version and mistakes end the process as argparse does (0 and 2)."""
     parser, commands = build_parser()
-    own, program = _split(argv)
+    own, program = split(argv, commands)
     if not argv:
         parser.print_help(sys.stderr)
         parser.exit(2)
@@ -189,37 +175,14 @@ def parse(argv: Sequence[str]) -> Arguments:
                 session=parsed.session,
                 report_format=parsed.format,
                 output=parsed.output,
+                kernel=parsed.kernel,
             )
         case "compare":
-            if parsed.compilers == (parsed.after is not None):
-                commands["compare"].error("give before.tkd and after.tkd, or --compilers script.py")
-            return Arguments(
-                "compare",
-                earlier=parsed.before,
-                session=parsed.after,
-                target=str(parsed.before) if parsed.compilers else "",
-                target_argv=tuple(program),
-                format=parsed.format,
-                max_slowdown_percent=parsed.max_slowdown,
-            )
-        case "passes":
-            return _passes_arguments(parsed, program)
-        case "lines":
-            return _lines_arguments(parsed, program)
-        case "advise":
-            return Arguments(
-                "advise",
-                target=parsed.target,
-                target_argv=tuple(program),
-                is_module=parsed.module,
-                format=parsed.format,
-                output=parsed.output,
-                native_target=parsed.native_target,
-                triton=parsed.triton,
-                times=parsed.times,
-            )
+            return _compare_arguments(commands["compare"], parsed, program)
+        case "passes" | "lines" | "advise":
+            return _asked_arguments(commands[parsed.command], parsed, program)
         case "ceilings":
-            return Arguments("ceilings", format=parsed.format, output=parsed.output)
+            return Arguments("ceilings", format=_format(parsed), output=parsed.output)
         case "crash":
             return Arguments("crash", dump=parsed.dump, format=parsed.format)
         case "completion":
@@ -228,100 +191,100 @@ def parse(argv: Sequence[str]) -> Arguments:
             return Arguments("doctor")
 
 
-def _passes_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
-    target, line = _target_and_line(parsed)
+def _compare_arguments(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
+) -> Arguments:
+    expected = "before.tkd and after.tkd, or --compilers script.py"
+    runs = (parsed.before, parsed.after)
+    if parsed.compilers == any(runs) or (not parsed.compilers and None in runs):
+        parser.error(f"give {expected}")
+    script = script_words(parser, program, expected) if parsed.compilers else ScriptWords("", ())
+    if script.is_module or script.is_code:
+        parser.error(f"give {expected}")
+    tell_own_options(parser, "compare", script)
     return Arguments(
-        "passes",
-        target=target,
-        target_argv=tuple(program),
-        is_module=parsed.module,
+        "compare",
+        earlier=parsed.before,
+        session=parsed.after,
+        target=script.target,
+        target_argv=script.argv,
         format=parsed.format,
-        output=parsed.output,
-        native_target=parsed.native_target,
-        triton=parsed.triton,
-        compiler=parsed.compiler,
-        passes=PassQuery(
-            kernel=parsed.kernel,
-            pass_name=parsed.pass_name,
-            only_changed=parsed.only_changed,
-            text_diff=parsed.diff,
-            line=line,
-        ),
+        max_slowdown_percent=parsed.max_slowdown,
     )
 
 
-def _lines_arguments(parsed: argparse.Namespace, program: list[str]) -> Arguments:
-    target, line = _target_and_line(parsed)
-    return Arguments(
-        "lines",
-        target=target,
-        target_argv=tuple(program),
-        is_module=parsed.module,
-        format=parsed.format,
+def _asked_arguments(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
+) -> Arguments:
+    """Those of commands that look at a recorded run, or at a script, which is run for it."""
+    script = script_words(
+        parser, program, "a script.py, -m module, -c code, - for stdin, or a recorded run.tkd"
+    )
+    tell_own_options(parser, parsed.command, script)
+    line = None
+    if parsed.command != "advise":
+        script, line = _script_and_line(script, parsed.line)
+    arguments = Arguments(
+        parsed.command,
+        target=script.target,
+        target_argv=script.argv,
+        is_module=script.is_module,
+        is_code=script.is_code,
+        format=_format(parsed),
         output=parsed.output,
         native_target=parsed.native_target,
         triton=parsed.triton,
-        compiler=parsed.compiler,
-        lines=LinesQuery(parsed.kernel, line, parsed.ptx, parsed.sass),
+        kernel=parsed.kernel,
     )
+    if parsed.command == "advise":
+        return replace(arguments, times=parsed.times)
+    if parsed.command == "lines":
+        query = LinesQuery(parsed.kernel, line, parsed.ptx, parsed.sass)
+        return replace(arguments, compiler=parsed.compiler, lines=query)
+    passes = PassQuery(
+        kernel=parsed.kernel,
+        pass_name=parsed.pass_name,
+        only_changed=parsed.only_changed,
+        text_diff=parsed.diff,
+        line=line,
+    )
+    return replace(arguments, compiler=parsed.compiler, passes=passes)
 
 
-def _target_and_line(parsed: argparse.Namespace) -> tuple[str, str | None]:
+def _script_and_line(script: ScriptWords, line: str | None) -> tuple[ScriptWords, str | None]:
     """`script.py:24`, as messages and editors write a place, is that line of the script."""
-    target: str = parsed.target
-    file, colon, number = target.rpartition(":")
+    file, colon, number = script.target.rpartition(":")
     is_place = bool(colon) and number.isdecimal() and file.endswith(".py")
-    if parsed.line is None and is_place and not os.path.exists(target) and not parsed.module:
-        return file, number
-    return target, parsed.line
+    is_file = not (script.is_module or script.is_code)
+    if line is None and is_place and is_file and not os.path.exists(script.target):
+        return replace(script, target=file), number
+    return script, line
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and the script's: of `run` from the script or `-m` on, else those after `--`.
+def _format(parsed: argparse.Namespace) -> str:
+    """The format of an answer: as asked, or by the name of the file of `-o`.
 
-    Not left to argparse, whose idea of where `--` and options after a positional belong has
-    changed between Python releases.
+    Raises:
+        UsageError: the name says none.
     """
-    words = list(argv)
-    if words[:1] == ["debug"]:
-        at = 1
-        while at < len(words) and words[at].startswith("-") and not _begins_debugged(words[at]):
-            at += 2 if words[at] in _DEBUG_OPTIONS_WITH_VALUE else 1
-        return words[:at], words[at:]
-    if words[:1] != ["run"]:
-        at = words.index("--") if "--" in words else len(words)
-        return words[:at], words[at + 1 :]
-    at = 1
-    while at < len(words) and words[at].startswith("-") and not _begins_program(words[at]):
-        at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
-    return words[:at], words[at:]
-
-
-def _begins_debugged(word: str) -> bool:
-    """Whether the script begins there: `-c` is a command, so that code has an option of its own."""
-    return word in ("-m", "--", "-", "--code") or word.startswith("--code=")
-
-
-def _begins_program(word: str) -> bool:
-    return word in ("-m", "--", "-") or (word.startswith("-c") and not word.startswith("--"))
+    if parsed.format is not None or parsed.output is None:
+        return parsed.format or "text"
+    formats = [one for one in PASSES if parsed.command == "passes" or one.name in FORMATS]
+    return format_by_name(parsed.output, formats)
 
 
 def _run_arguments(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
 ) -> Arguments:
-    first = program[0] if program else ""
-    is_module, is_code = first == "-m", first.startswith("-c")
-    words = program[1:] if first in ("-m", "--", "-c") else program
-    if is_code and first != "-c":  # as Python takes it, too: -c"code"
-        words = [first[2:], *words[1:]]
-    if not words:
-        parser.error("give a script.py, -m module, -c code, or - for stdin, to run")
+    script = script_words(
+        parser, program, "a script.py, -m module, -c code, or - for stdin, to run"
+    )
     return Arguments(
         "run",
-        target=words[0],
-        target_argv=tuple(words[1:]),
-        is_module=is_module,
-        is_code=is_code,
+        target=script.target,
+        target_argv=script.argv,
+        is_module=script.is_module,
+        is_code=script.is_code,
         mode=parsed.mode,
         tui=parsed.tui,
         session=parsed.session,
@@ -357,23 +320,19 @@ def _run_arguments(
 def _debug_arguments(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, program: list[str]
 ) -> Arguments:
-    option, equals, code = program[0].partition("=") if program else ("", "", "")
-    is_module, is_code = option == "-m", option == "--code"
-    words = program[1:] if option in ("-m", "--", "--code") else program
-    if is_code and equals:
-        words = [code, *words]
-    if not words:
-        parser.error("give a script.py, -m module, --code code, or - for stdin, to debug")
+    expected = "a script.py, -m module, --code code, or - for stdin, to debug"
+    script = script_words(parser, program, expected)
+    tell_own_options(parser, "debug", script)
     if parsed.json and parsed.tui:
         parser.error("--json: the TUI answers on the screen; leave --tui out")
     if parsed.native_target is not None and parsed.tui:
         parser.error("--target: the Debug pane's GPU IR is for the usual one; leave --tui out")
     return Arguments(
         "debug",
-        target=words[0],
-        target_argv=tuple(words[1:]),
-        is_module=is_module,
-        is_code=is_code,
+        target=script.target,
+        target_argv=script.argv,
+        is_module=script.is_module,
+        is_code=script.is_code,
         commands=tuple(parsed.commands),
         commands_file=parsed.commands_file,
         stage=parsed.stage,

@@ -32,8 +32,8 @@ def refuse_unknown_options(command: argparse.ArgumentParser, words: Sequence[str
     name = words[0].partition("=")[0]
     known = command._option_string_actions  # noqa: SLF001
     hint = instead_of(name, known) if name.startswith("--") else ""
-    if "[-- arguments]" in (command.usage or ""):
-        hint += "; what belongs to the script goes after --"
+    if "script.py" in (command.usage or ""):
+        hint += "; what belongs to the script goes after it"
     command.error(f"not understood: {' '.join(words)}{hint}")
 
 

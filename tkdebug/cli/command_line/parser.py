@@ -17,6 +17,7 @@ from tkdebug.cli.command_line.script_parsers import (
     add_compiler,
     add_dap,
     add_debug,
+    add_program,
     add_run,
     add_triton,
 )
@@ -34,13 +35,14 @@ examples:
   tkdebug run -o run.tkd --report out.json script.py
   tkdebug debug script.py                  stop at a line, step, go back
   tkdebug view run.tkd                     open what was recorded
-  tkdebug passes script.py --line 20       what the compiler made of a line, pass by pass
+  tkdebug passes --line 20 script.py       what the compiler made of a line, pass by pass
   tkdebug lines script.py                  what each source line costs in machine code
 """
 _ASKED_EPILOG = """\
-What belongs to the script goes after --. Its exit status is passed on, 130 when it was interrupted;
-what was compiled by then is shown.
+Everything after the script (or after -m module, -c code, - for stdin) belongs to the script. Its
+exit status is passed on, 130 when it was interrupted; what was compiled by then is shown.
 """
+_ASKED = "script.py | -m module | -c code | - | run.tkd"
 _SESSION_HELP = "a run recorded by `tkdebug run -o run.tkd`"
 
 
@@ -101,6 +103,7 @@ def _add_report(add: AddCommand) -> None:
         help=f"{REPORT_FORMATS_TEXT}; by the name of the file of -o, else text",
     )
     _add_output(report)
+    _add_kernel(report, "name or pattern: times, faults and all else")
 
 
 def _add_compare(add: AddCommand) -> None:
@@ -108,13 +111,13 @@ def _add_compare(add: AddCommand) -> None:
         "compare",
         help="what differs between two runs, or between two compilers",
         usage="tkdebug compare [options] (before.tkd after.tkd | --compilers script.py "
-        "[-- arguments])",
+        "[arguments])",
         description="Compare two recorded runs: times by kernel and whether they changed for "
         "certain, registers and spills, and faults and remarks that are new or gone. The exit "
         "status is 3 where a fault is new, or --max-slowdown is exceeded.",
         allow_abbrev=False,
     )
-    compare.add_argument("before", type=Path, metavar="before.tkd", help=_SESSION_HELP)
+    compare.add_argument("before", type=Path, nargs="?", metavar="before.tkd", help=_SESSION_HELP)
     compare.add_argument("after", type=Path, nargs="?", metavar="after.tkd", help="a later one")
     compare.add_argument(
         "--compilers",
@@ -135,13 +138,13 @@ def _add_passes(add: AddCommand) -> None:
     passes = add(
         "passes",
         help="what each compiler pass did to a script's kernels",
-        usage="tkdebug passes [options] (script.py | -m module | run.tkd) [-- arguments]",
+        usage=f"tkdebug passes [options] ({_ASKED}) [arguments]",
         description="Show what each compiler pass did, op by op: of a recorded run, or of a "
         "script, which is run for it. What the script prints goes to stderr.",
         epilog=_ASKED_EPILOG,
         allow_abbrev=False,
     )
-    _add_asked(passes, "script.py|run.tkd")
+    _add_asked(passes)
     passes.add_argument(
         "--pass", dest="pass_name", metavar="NAME", help="only that pass, each change of it"
     )
@@ -154,7 +157,7 @@ def _add_passes(add: AddCommand) -> None:
     passes.add_argument(
         "--line", metavar="[FILE:]N", help="follow that source line through every pass"
     )
-    _add_format(passes, PASS_FORMATS)
+    _add_format(passes, PASS_FORMATS, by_name=True)
     _add_output(passes)
     _add_architecture(passes, "sm_90a by default; none for no architecture")
     add_triton(passes)
@@ -165,15 +168,14 @@ def _add_lines(add: AddCommand) -> None:
     lines = add(
         "lines",
         help="from source lines to instructions and back",
-        usage="tkdebug lines [options] (script.py | -m module | run.tkd | file.cubin) "
-        "[-- arguments]",
+        usage=f"tkdebug lines [options] ({_ASKED} | file.cubin) [arguments]",
         description="Show what each source line became in machine code, or all that belongs to "
         "one line or instruction: of a recorded run, of a cubin with line information from any "
         "compiler, or of a script, which is run for it. What the script prints goes to stderr.",
         epilog=_ASKED_EPILOG,
         allow_abbrev=False,
     )
-    _add_asked(lines, "script.py|run.tkd|file.cubin")
+    _add_asked(lines)
     place = lines.add_mutually_exclusive_group()
     place.add_argument("--line", metavar="[FILE:]N", help="what that source line became")
     place.add_argument("--ptx", type=int, metavar="N", help="where that line of the PTX comes from")
@@ -182,7 +184,7 @@ def _add_lines(add: AddCommand) -> None:
         metavar="ADDR",
         help="where the instruction at that hexadecimal address comes from",
     )
-    _add_format(lines, FORMATS)
+    _add_format(lines, FORMATS, by_name=True)
     _add_output(lines)
     _add_architecture(lines, "sm_90a by default")
     add_triton(lines)
@@ -193,14 +195,15 @@ def _add_advise(add: AddCommand) -> None:
     advise = add(
         "advise",
         help="why kernels take as long as they do, and what would help",
+        usage=f"tkdebug advise [options] ({_ASKED}) [arguments]",
         description="Say at which lines kernels lose time, why, and what would help, the largest "
         "predicted gain first. The script is run for it: its kernels are interpreted and compiled, "
         "no GPU is needed. What it prints goes to stderr. Of a recorded run, what was recorded.",
         epilog=_ASKED_EPILOG,
         allow_abbrev=False,
     )
-    advise.add_argument("target", metavar="script.py|run.tkd")
-    advise.add_argument("-m", dest="module", action="store_true", help="the target is a module")
+    add_program(advise)
+    _add_kernel(advise, "name or pattern; gains are shares of their time")
     advise.add_argument(
         "--target",
         "--arch",
@@ -215,7 +218,7 @@ def _add_advise(add: AddCommand) -> None:
         help="a run on a GPU, whose times say how much each kernel counts",
     )
     add_triton(advise)
-    _add_format(advise, FORMATS)
+    _add_format(advise, FORMATS, by_name=True)
     _add_output(advise)
 
 
@@ -228,7 +231,7 @@ def _add_ceilings(add: AddCommand) -> None:
         "compiled kernels. advise predicts by them from then on, instead of by a data sheet.",
         allow_abbrev=False,
     )
-    _add_format(ceilings, FORMATS)
+    _add_format(ceilings, FORMATS, by_name=True)
     _add_output(ceilings)
 
 
@@ -267,17 +270,25 @@ def _add_completion(add: AddCommand) -> None:
     completion.add_argument("shell", choices=SHELLS)
 
 
-def _add_asked(command: argparse.ArgumentParser, target: str) -> None:
-    """What is asked about: a target to run or read, and which of its kernels."""
-    command.add_argument("target", metavar=target)
-    command.add_argument("-m", dest="module", action="store_true", help="the target is a module")
+def _add_asked(command: argparse.ArgumentParser) -> None:
+    """What is asked about: a script or a recorded run, and which of its kernels."""
+    add_program(command)
+    _add_kernel(command, "name or pattern, or that hash")
+
+
+def _add_kernel(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument("--kernel", metavar="NAME", help=f"only kernels of that {what}")
+
+
+def _add_format(
+    command: argparse.ArgumentParser, formats: tuple[str, ...], by_name: bool = False
+) -> None:
     command.add_argument(
-        "--kernel", metavar="NAME", help="only kernels of that name or pattern, or that hash"
+        "--format",
+        choices=formats,
+        default=None if by_name else "text",
+        help="by the name of the file of -o, else text" if by_name else "text by default",
     )
-
-
-def _add_format(command: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
-    command.add_argument("--format", choices=formats, default="text", help="text by default")
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:

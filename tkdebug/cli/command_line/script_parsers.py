@@ -43,8 +43,7 @@ def add_run(add: AddCommand) -> None:
     run.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("--pane-socket", type=int, help=argparse.SUPPRESS)
     run.add_argument("--wait-for-pane", action="store_true", help=argparse.SUPPRESS)
-    run.add_argument("-m", metavar="module", help="run a module, as python -m does")
-    run.add_argument("-c", metavar="code", help="run that code, as python -c does")
+    add_program(run)
 
 
 def _add_ways(run: argparse.ArgumentParser) -> None:
@@ -307,6 +306,12 @@ def _add_findings(run: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write the faults of this run into the file of --baseline",
     )
+
+
+def add_program(command: argparse.ArgumentParser) -> None:
+    """`-m` and `-c`, for the help: `script_words` reads them."""
+    command.add_argument("-m", metavar="module", help="run a module, as python -m does")
+    command.add_argument("-c", metavar="code", help="run that code, as python -c does")
 
 
 def add_triton(command: argparse.ArgumentParser) -> None:

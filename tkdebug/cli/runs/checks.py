@@ -35,14 +35,9 @@ def program_of(arguments: Arguments) -> Program:
         return command_program(arguments.target, arguments.target_argv, _DEBUGGED_CODE)
     if arguments.is_code:
         return command_program(arguments.target, arguments.target_argv)
-    if reads_stdin(arguments):
+    if arguments.reads_stdin:
         return stdin_program(arguments.target_argv)
     return find_program(arguments.target, arguments.target_argv, arguments.is_module)
-
-
-def reads_stdin(arguments: Arguments) -> bool:
-    """Whether the script is read from stdin."""
-    return arguments.target == "-" and not (arguments.is_module or arguments.is_code)
 
 
 def wants_tui(arguments: Arguments) -> bool:
@@ -53,7 +48,7 @@ def wants_tui(arguments: Arguments) -> bool:
     """
     from tkdebug.cli import terminal
 
-    if reads_stdin(arguments):
+    if arguments.reads_stdin:
         if arguments.tui:
             raise UsageError("--tui: stdin holds the script; write it into a file")
         return False
@@ -197,9 +192,7 @@ def _core_dumps_by(arguments: Arguments) -> str | None:
 
 
 def _check_files(arguments: Arguments) -> None:
-    is_file = not (arguments.is_module or arguments.is_code or reads_stdin(arguments))
-    script = Path(arguments.target) if is_file else None
-    read = {"the script": script, "the session": arguments.session}
+    read = {"the script": arguments.target_file, "the session": arguments.session}
     check_baseline(arguments, {**read, "the report": arguments.report})
     if arguments.report is not None:
         check_writable("--report", arguments.report, read)

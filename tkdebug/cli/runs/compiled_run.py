@@ -16,11 +16,12 @@ from pathlib import Path
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.command_line.mistakes import check_variables
 from tkdebug.cli.places import check_stdout, check_writable
+from tkdebug.cli.runs.checks import program_of
 from tkdebug.cli.runs.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.runs.native_target import check_known
 from tkdebug.cli.runs.progress import progress_line
 from tkdebug.cli.runs.upstream import check_upstream
-from tkdebug.cli.script.execution import SQLITE_MAGIC, Program, find_program, run_program
+from tkdebug.cli.script.execution import SQLITE_MAGIC, Program, quotable, run_program
 from tkdebug.cli.script.torch_import import import_torch
 from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
 from tkdebug.compat.process_environment import Environment
@@ -60,8 +61,7 @@ def check_output(arguments: Arguments) -> None:
     if arguments.output is None:
         check_stdout()
     else:
-        target = None if arguments.is_module else Path(arguments.target)
-        check_writable("-o", arguments.output, {"what is looked at": target})
+        check_writable("-o", arguments.output, {"what is looked at": arguments.target_file})
 
 
 @contextlib.contextmanager
@@ -81,12 +81,13 @@ def compiled_run(
         UsageError: there is nothing to run, it launched nothing, the target architecture is not
             known, or options of a script are given to a session.
     """
-    if not arguments.is_module and is_session(Path(arguments.target)):
+    target_file = arguments.target_file
+    if target_file is not None and is_session(target_file):
         refuse_options_of_scripts(arguments, "a recorded run")
         with Session.open(arguments.target) as session:
             yield CompiledRun(session, is_recorded=True)
         return
-    program = find_program(arguments.target, arguments.target_argv, arguments.is_module)
+    program = program_of(arguments)
     check_variables()
     import_torch()
     if is_upstream(arguments) and not advises:
@@ -97,7 +98,7 @@ def compiled_run(
         target = _native_target(arguments.native_target, needs_code, advises)
     with temporary_folder() as folder:
         path = folder / "run.tkd"
-        with _upstream_dumps(arguments):
+        with _upstream_dumps(arguments), quotable(program):
             status = _record(program, path, target, advises, arguments)
         with Session.open(path) as session:
             _tell_of_faults(session, program.name)
@@ -116,7 +117,7 @@ def refuse_options_of_scripts(arguments: Arguments, what: str) -> None:
     elif arguments.triton is not None:
         asked = f"--triton {arguments.triton}"
     elif arguments.target_argv:
-        asked = f"-- {' '.join(arguments.target_argv)}"
+        asked = " ".join(arguments.target_argv)
     else:
         return
     raise UsageError(f"{asked}: {arguments.target} is {what}; this is for scripts only")

@@ -5,9 +5,12 @@ Invariant: a renderer is imported when its format is asked for; the command line
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+
+from tkdebug.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,24 @@ REPORTS = (
 )
 # Of `tkdebug passes`.
 PASSES = (
-    Format("text", "passes_text"),
-    Format("json", "passes_json"),
-    Format("html", "passes_html"),
+    Format("text", "passes_text", ".txt"),
+    Format("json", "passes_json", ".json"),
+    Format("html", "passes_html", ".html"),
 )
+
+
+def format_by_name(path: Path, formats: Sequence[Format]) -> str:
+    """The format that the name of an answer's file says; text where it has no suffix.
+
+    Raises:
+        UsageError: it says none of `formats`.
+    """
+    suffix = path.suffix.lower()
+    found = next((one.name for one in formats if one.suffix == suffix), None)
+    if suffix and found is None:
+        suffixes = ", ".join(one.suffix for one in formats)
+        names = "|".join(one.name for one in formats)
+        raise UsageError(
+            f"{path}: its name says no format; expected one of {suffixes}, or --format {names}"
+        )
+    return found or "text"

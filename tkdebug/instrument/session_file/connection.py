@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import methodcaller
 from pathlib import Path
 from typing import TypeVar
@@ -49,6 +49,7 @@ class SessionConnection:
         self._copy: TemporaryFolder | None = None
         self._log_absent = False
         self._file_state: tuple[int, int] | None = None
+        self._views: tuple[str, ...] = ()
         self._connection = self._connect()
 
     def close(self) -> None:
@@ -71,6 +72,26 @@ class SessionConnection:
                 raise
             connection.text_factory = _LENIENT
             return connection.execute(statement, values).fetchall()
+
+    def narrow(self, conditions: Mapping[str, str]) -> None:
+        """Let later statements see only rows of these tables that fulfil a condition.
+
+        Args:
+            conditions: SQL by table; texts of the session's in it are quoted.
+        """
+        self._views = tuple(
+            f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE {condition}"
+            for table, condition in conditions.items()
+        )
+        self.query(lambda: self._narrowed(self._connection))
+
+    def _narrowed(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        # A name without its schema is that of a temporary view first.
+        connection.execute("PRAGMA query_only = OFF")
+        for view in self._views:
+            connection.execute(view)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
 
     def query(self, read: Callable[[], _T]) -> _T:
         """What `read` gives, which may raise ValueError on what no session holds.
@@ -112,6 +133,9 @@ class SessionConnection:
         return log_size_bytes(self.path) is not None or _file_state(self.path) != self._file_state
 
     def _connect(self) -> sqlite3.Connection:
+        return self._narrowed(self._connected())
+
+    def _connected(self) -> sqlite3.Connection:
         try:
             return self._open_in_place()
         except SQLITE_ERRORS as error:
