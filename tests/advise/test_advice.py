@@ -135,7 +135,7 @@ def script(tmp_path_factory):
 
 
 def test_the_command_ranks_remarks_by_predicted_gain(script, capfd):
-    assert main(["advise", str(script), "--format", "json"]) == 0
+    assert main(["advise", "--format", "json", str(script)]) == 0
     data = json.loads(capfd.readouterr().out)
     remarks = data["remarks"]
     assert [r["rank"] for r in remarks] == list(range(1, len(remarks) + 1))
@@ -189,7 +189,17 @@ def test_a_remark_shows_the_gain_that_is_predicted_and_no_other(gain, shown):
 
 
 def test_an_unknown_architecture_is_one_line(script, capfd):
-    assert main(["advise", str(script), "--arch", "sm_12"]) == 2
+    assert main(["advise", "--arch", "sm_12", str(script)]) == 2
     err = capfd.readouterr().err
     assert "--arch" in err or "sm_12" in err
     assert "Traceback" not in err
+
+
+def test_advice_of_one_kernel_is_of_its_time(script, tmp_path, capfd):
+    assert main(["advise", "--kernel", "ti*", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert "60 launches" in out
+    assert "copy_columns" not in out
+    assert main(["advise", "--kernel", "copy_column", str(script)]) == 2
+    said = "--kernel copy_column: no such kernel; did you mean copy_columns?"
+    assert said in capfd.readouterr().err

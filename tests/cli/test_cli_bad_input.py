@@ -246,7 +246,7 @@ def test_mistyped_command_lines_show_the_usage(run_main, arguments):
         (("train.py",), "train.py is not a command; did you mean `tkdebug run train.py`?"),
         (("run.tkd",), "run.tkd is not a command; did you mean `tkdebug view run.tkd`?"),
         (("run", "--repot", "r.json", "train.py"), "run: error: not understood: --repot; did you"),
-        (("passes", "train.py", "--size", "3"), "; what belongs to the script goes after --"),
+        (("passes", "--size", "train.py"), "; what belongs to the script goes after it"),
     ],
 )
 def test_mistyped_words_are_answered_with_what_was_meant(run_main, arguments, said):

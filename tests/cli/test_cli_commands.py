@@ -17,7 +17,7 @@ from tkdebug.cli.command_line.parser import build_parser
 from tkdebug.cli.live import child_command
 from tkdebug.cli.runs.progress import ProgressLine, format_seconds, progress_text
 from tkdebug.events import LaunchProgress, LaunchRecord
-from tkdebug.instrument.renderers.formats import PASSES, REPORTS
+from tkdebug.instrument.renderers.formats import ANSWERS, PASSES, REPORTS, format_by_name
 
 
 @pytest.fixture
@@ -126,13 +126,91 @@ def test_each_format_has_a_module_that_renders(one):
     assert callable(module.render)
 
 
-def test_module_and_script_take_all_that_follows():
-    parsed = parse(["run", "-o", "x.tkd", "-m", "pkg", "-o", "y", "--", "-m"])
-    assert (parsed.is_module, parsed.target) == (True, "pkg")
-    assert parsed.target_argv == ("-o", "y", "--", "-m")
-    parsed = parse(["run", "--quick", "s.py", "--quick", "--", "-h"])
-    assert (parsed.is_module, parsed.target) == (False, "s.py")
-    assert parsed.target_argv == ("--quick", "--", "-h")
+@pytest.mark.parametrize("command", ["run", "debug", "passes", "lines", "advise"])
+@pytest.mark.parametrize(
+    ("words", "what", "target"),
+    [
+        (["--target", "sm_80", "-m", "pkg"], "module", "pkg"),
+        (["--triton=3.7", "s.py"], "script", "s.py"),
+        (["--", "-odd.py"], "script", "-odd.py"),
+        (["-c", "print(1)"], "code", "print(1)"),
+        (["-cprint(1)"], "code", "print(1)"),
+        (["-"], "stdin", "-"),
+    ],
+)
+def test_module_and_script_take_all_that_follows(command, words, what, target, capsys):
+    if command == "debug" and what == "code":
+        return  # whose -c is a command of the debugger's
+    for rest in ([], ["-o", "y", "--", "-m", "--line", "3", "--kernel=k"]):
+        parsed = parse([command, *words, *rest])
+        assert (parsed.target, parsed.target_argv) == (target, tuple(rest))
+        assert (parsed.is_module, parsed.is_code) == (what == "module", what == "code")
+        assert parsed.reads_stdin is (what == "stdin")
+
+
+def test_compare_gives_the_script_what_follows_it():
+    parsed = parse(["compare", "--format", "json", "--compilers", "s.py", "--compilers", "x"])
+    assert (parsed.target, parsed.target_argv) == ("s.py", ("--compilers", "x"))
+    assert parsed.format == "json"
+    parsed = parse(["compare", "a.tkd", "b.tkd", "--format", "json"])
+    assert (parsed.earlier, parsed.session) == (Path("a.tkd"), Path("b.tkd"))
+    for words in (["a.tkd"], ["--compilers"], ["--compilers", "-m", "pkg"]):
+        with pytest.raises(SystemExit):
+            parse(["compare", *words])
+
+
+@pytest.mark.parametrize("command", ["passes", "lines", "advise"])
+def test_options_may_follow_a_recorded_run(command, session, tmp_path):
+    unnamed = tmp_path / "run"
+    unnamed.write_bytes(session.read_bytes())
+    for run in (session, unnamed):
+        parsed = parse([command, str(run), "--kernel", "k", "--format", "json"])
+        assert (parsed.target, parsed.target_argv) == (str(run), ())
+        assert (parsed.kernel, parsed.format) == ("k", "json")
+
+
+@pytest.mark.parametrize("command", ["passes", "lines", "advise"])
+def test_own_options_after_the_script_are_named(command, capsys):
+    parse([command, "s.py", "--size", "3", "--kernel=k", "--format", "json"])
+    assert capsys.readouterr().err == (
+        f"tkdebug: {command}: --kernel=k --format after s.py is the script's; options of tkdebug's "
+        "stand before the script\n"
+    )
+
+
+def test_format_is_by_the_name_of_the_file():
+    for name, expected in (("a.json", "json"), ("a.TXT", "text"), ("a", "text")):
+        assert format_by_name(Path(name), ANSWERS) == expected
+    assert format_by_name(None, ANSWERS) == "text"
+    assert format_by_name(Path("a.html"), PASSES) == "html"
+
+
+@pytest.mark.parametrize("command", ["passes", "lines", "advise"])
+def test_answer_takes_its_format_from_the_name_of_its_file(command, run_main, tmp_path):
+    recorded = tmp_path / "run.tkd"
+    example = Path(__file__).parents[2] / "examples" / "vector_add.py"
+    assert run_main("run", "--no-tui", "--advise", "-o", recorded, example)[0] == 0
+    assert run_main(command, recorded, "-o", tmp_path / "a.json")[0] == 0
+    assert json.loads((tmp_path / "a.json").read_text())
+    assert run_main(command, recorded, "-o", tmp_path / "b.json", "--format", "text")[0] == 0
+    assert (tmp_path / "b.json").read_text() == run_main(command, recorded)[1]
+    if command == "passes":
+        assert run_main(command, recorded, "-o", tmp_path / "a.html")[0] == 0
+        assert "<html" in (tmp_path / "a.html").read_text()
+    status, _, err = run_main(command, recorded, "-o", tmp_path / "a.pdf")
+    suffixes = ".txt, .json, .html" if command == "passes" else ".txt, .json"
+    formats = "text|json|html" if command == "passes" else "text|json"
+    assert status == 2
+    assert f"a.pdf: its name says no format; expected one of {suffixes}, or --format {formats}" in (
+        err
+    )
+    assert not (tmp_path / "a.pdf").exists()
+
+
+def test_ceilings_say_that_the_name_of_the_file_is_no_formats(run_main, tmp_path):
+    status, _, err = run_main("ceilings", "-o", tmp_path / "a.pdf")
+    assert status == 2
+    assert "a.pdf: its name says no format; expected one of .txt, .json" in err
 
 
 @pytest.mark.parametrize(

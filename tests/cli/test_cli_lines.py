@@ -298,7 +298,7 @@ def test_cubin_that_is_huge_or_empty_is_one_line(tmp_path: Path, run_main) -> No
     empty.touch()
     status, out, err = run_main("lines", huge)
     assert (status, out) == (2, "")
-    assert "2048 MiB, more than the 1024 MiB" in err
+    assert "has more than the 1024 MiB that are read" in err
     assert run_main("lines", empty) == (2, "", f"tkdebug: {empty}: not a cubin: empty\n")
 
 

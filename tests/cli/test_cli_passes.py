@@ -72,7 +72,7 @@ def line_of(text):
 
 
 def test_passes_of_a_script_lists_tile_and_gpu_passes_and_keeps_its_output_apart(script, run_main):
-    status, out, err = run_main("passes", script, "--kernel", "row_sum")
+    status, out, err = run_main("passes", "--kernel", "row_sum", script)
     assert status == 0
     assert "said by the script" in err
     assert "said by the script" not in out
@@ -88,7 +88,7 @@ def test_passes_of_a_script_lists_tile_and_gpu_passes_and_keeps_its_output_apart
 
 
 def test_passes_without_a_target_are_those_of_tile_ir(script, run_main):
-    _, out, _ = run_main("passes", script, "--target", "none", "--kernel", "row_sum")
+    _, out, _ = run_main("passes", "--target", "none", "--kernel", "row_sum", script)
     assert "canonicalize" in out
     assert "assign-layouts" not in out
 
@@ -273,7 +273,7 @@ def test_layouts_are_assigned_to_tiles_and_scalars_are_left_alone(session, run_m
 
 
 def test_unknown_target_is_refused_before_the_script_runs(script, run_main):
-    status, _, err = run_main("passes", script, "--target", "sm_1")
+    status, _, err = run_main("passes", "--target", "sm_1", script)
     assert status == 2
     assert "'sm_1'" in err
     assert "said by the script" not in err
@@ -309,10 +309,12 @@ def test_output_never_overwrites_what_is_looked_at(session, run_main, command):
 
 @pytest.mark.parametrize("command", ["passes", "lines"])
 def test_options_of_scripts_are_refused_for_a_session(session, run_main, command):
-    for words in (["--target", "sm_80"], ["--", "--size", "3"]):
-        status, out, err = run_main(command, session, *words)
-        assert (status, out) == (2, "")
-        assert f"{session} is a recorded run; this is for scripts only" in err
+    status, out, err = run_main(command, session, "--target", "sm_80")
+    assert (status, out) == (2, "")
+    assert f"{session} is a recorded run; this is for scripts only" in err
+    status, out, err = run_main(command, session, "--size", "3")
+    assert (status, out) == (2, "")
+    assert "not understood: --size 3" in err
 
 
 def test_interrupted_script_ends_with_130_and_says_what_is_missing(script, run_main, tmp_path):
@@ -320,7 +322,7 @@ def test_interrupted_script_ends_with_130_and_says_what_is_missing(script, run_m
     late.write_text(script.read_text() + "raise KeyboardInterrupt\n")
     early = tmp_path / "early.py"
     early.write_text("raise KeyboardInterrupt\n")
-    status, out, err = run_main("passes", late, "--kernel", "copy", "--target", "none")
+    status, out, err = run_main("passes", "--kernel", "copy", "--target", "none", late)
     assert status == 130
     assert "copy(" in out
     assert f"{late} was interrupted: shown is what was compiled until then" in err
@@ -333,7 +335,7 @@ def test_interrupted_script_ends_with_130_and_says_what_is_missing(script, run_m
 def test_failed_script_keeps_its_status(script, run_main, tmp_path):
     failing = tmp_path / "failing.py"
     failing.write_text(script.read_text() + "raise SystemExit(7)\n")
-    status, out, err = run_main("passes", failing, "--target", "none")
+    status, out, err = run_main("passes", "--target", "none", failing)
     assert status == 7
     assert "copy(" in out
     assert f"{failing} ended with status 7: shown is what was compiled until then" in err

@@ -100,3 +100,12 @@ def test_two_ranks_of_torchrun_are_in_one_session(tmp_path):
     (fill,) = ranks.kernels
     assert fill.launches == {0: 3, 1: 4}
     assert fill.skew_ns is not None
+
+
+def test_ranks_of_one_kernel(folder, capfd):
+    assert main(["report", str(folder), "--kernel", "no"]) == 2
+    assert "--kernel no: no such kernel; there are" in capfd.readouterr().err
+    with Session.open(sorted(folder.glob("*.tkd"))[0]) as session:
+        kernel = session.kernel_summaries()[0].kernel
+    assert main(["report", str(folder), "--kernel", kernel]) == 0
+    assert kernel in capfd.readouterr().out

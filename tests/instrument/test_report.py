@@ -6,7 +6,7 @@ import pytest
 from launching import compiled, enter, fault, launch
 
 from tkdebug.cli.runs.summary import print_summary
-from tkdebug.errors import Frame, TkError
+from tkdebug.errors import Frame, TkError, UsageError
 from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import LaunchCounts, access_tests
@@ -336,3 +336,37 @@ def test_checked_launches_of_all_processes_are_counted(tmp_path, capsys):
         "6 accesses: 1 proven, 1 tested before loops, 3 by tile, 1 by element)"
         in (capsys.readouterr().err)
     )
+
+
+@pytest.mark.parametrize("format_name", RENDERERS)
+def test_report_of_one_kernel_has_nothing_of_others(recorded, script, format_name):
+    with Session.open(recorded) as session:
+        assert "other_kernel" in "".join(render(session, format_name))
+        session.narrow(session.kernel_names("add_*"))
+        assert session.launch_count() == 1
+        assert {group.fault.kernel for group in session.fault_groups()} == {"add_kernel"}
+        text = "".join(render(session, format_name))
+    assert "add_kernel" in text
+    assert "other_kernel" not in text
+
+
+def test_report_of_one_kernel_stays_so_while_the_run_goes_on(tmp_path):
+    path = tmp_path / "run.tkd"
+    with Recorder(path, output=False) as recorder:
+        launch("it's")
+        recorder.flush()
+        with Session.open(path) as session:
+            session.narrow(session.kernel_names("it's"))
+            launch()
+            launch("it's")
+            recorder.flush()
+            assert {one.kernel for one in session.launches_in_order()} == {"it's"}
+            recorder.stop(0)
+            assert session.launch_count() == 2
+
+
+def test_kernel_that_is_not_there_is_named_with_what_there_is(recorded):
+    with Session.open(recorded) as session, pytest.raises(UsageError) as caught:
+        session.kernel_names("softmax")
+    expected = "--kernel softmax: no such kernel; there are add_kernel, other_kernel"
+    assert str(caught.value) == expected

@@ -11,6 +11,7 @@ from tkdebug.errors import UsageError
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs
 from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
 from tkdebug.instrument.renderers.advice_report import cost_line
+from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
 from tkdebug.instrument.session import Session
 from tkdebug.terminal_text import visible
 
@@ -22,6 +23,7 @@ def advise_command(arguments: Arguments) -> int:
         TkError: there is nothing to show, or something about the command line is wrong.
     """
     check_output(arguments)
+    format_name = arguments.format or format_by_name(arguments.output, ANSWERS)
     times_ns = {} if arguments.times is None else _times_ns(arguments.times)
     with compiled_run(arguments, needs_code=True, advises=True) as run:
         if arguments.kernel is not None:
@@ -34,7 +36,7 @@ def advise_command(arguments: Arguments) -> int:
                 f"{arguments.target}: no launch was looked at for advice there; "
                 "`tkdebug advise script.py` does that, and `tkdebug run --advise` records it"
             )
-        if arguments.format == "json":
+        if format_name == "json":
             put_out((advice_json(advice),), arguments.output)
         else:
             rates = [

@@ -11,8 +11,9 @@ from tkdebug import knobs
 from tkdebug.advice.ceilings import UNITS, Ceiling, Ceilings, as_json, save
 from tkdebug.advice.machines import MACHINES
 from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.places import put_out
+from tkdebug.cli.places import check_writable, put_out
 from tkdebug.errors import UsageError
+from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -31,12 +32,15 @@ def ceilings_command(arguments: Arguments) -> int:
     """
     from tkdebug.runtime.device.platform import platform_in_force
 
+    if arguments.output is not None:
+        check_writable("-o", arguments.output)
+    format_name = arguments.format or format_by_name(arguments.output, ANSWERS)
     obstacle = platform_in_force().obstacle()
     if obstacle is not None:
         raise UsageError(f"ceilings are measured on a GPU, and there is none to run on: {obstacle}")
     ceilings = _measured()
     tell(f"kept in {save(ceilings)}; tkdebug advise predicts by them")
-    text = as_json(ceilings) if arguments.format == "json" else "".join(ceilings_text(ceilings))
+    text = as_json(ceilings) if format_name == "json" else "".join(ceilings_text(ceilings))
     put_out((text,), arguments.output)
     return 0
 

@@ -24,6 +24,7 @@ from tkdebug.cli.statuses import ScriptEndedError
 from tkdebug.compiler.targets.backend import Backend
 from tkdebug.compiler.targets.registered_backends import backends
 from tkdebug.errors import UsageError, instead_of
+from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
 from tkdebug.named_files import open_regular
 
 _HEAD_BYTES = 64
@@ -39,12 +40,13 @@ def lines_command(arguments: Arguments) -> int:
     from tkdebug.cli.line_answers.text_format import render_text
 
     check_output(arguments)
+    format_name = arguments.format or format_by_name(arguments.output, ANSWERS)
     query = arguments.lines or LinesQuery()
     kernels, status = _kernels(arguments)
     if not kernels and status:
         raise ScriptEndedError(f"{arguments.target}: no kernel was compiled natively", status)
     chosen = _chosen(kernels, query.kernel, arguments.target)
-    if arguments.format == "json":
+    if format_name == "json":
         answer = render_json(chosen, query)
     else:
         answer = render_text(chosen, query, view_of_answer(arguments.output).width)

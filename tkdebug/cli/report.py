@@ -11,7 +11,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import check_writable, put_out, view_of_answer
 from tkdebug.errors import UsageError
 from tkdebug.instrument.analyses.ranks import compare_ranks, sessions_in
-from tkdebug.instrument.renderers.formats import REPORTS, format_by_name
+from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
 from tkdebug.instrument.renderers.ranks_formats import ranks_json, ranks_text
 from tkdebug.instrument.report import format_of, render, write_report
 from tkdebug.instrument.session import Session
@@ -46,10 +46,7 @@ def report_command(arguments: Arguments) -> int:
 def _report_ranks(arguments: Arguments, folder: Path) -> int:
     """The runs of a folder, rank by rank."""
     output = arguments.output
-    formats = [one for one in REPORTS if one.name in ("text", "json")]
-    format_name = arguments.report_format
-    if format_name is None:
-        format_name = "text" if output is None else format_by_name(output, formats)
+    format_name = arguments.report_format or format_by_name(output, ANSWERS)
     if format_name not in ("text", "json"):
         raise UsageError(f"--format {format_name}: of a folder there are text and json")
     if output is not None:

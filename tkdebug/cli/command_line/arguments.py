@@ -12,7 +12,7 @@ from typing import Literal
 
 from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.command_line.mistakes import refuse_unknown_command, refuse_unknown_options
-from tkdebug.cli.command_line.parser import FORMATS, build_parser
+from tkdebug.cli.command_line.parser import build_parser
 from tkdebug.cli.command_line.script_words import (
     ScriptWords,
     script_words,
@@ -21,7 +21,6 @@ from tkdebug.cli.command_line.script_words import (
 )
 from tkdebug.cli.line_answers.query import LinesQuery
 from tkdebug.instrument.passes.query import PassQuery
-from tkdebug.instrument.renderers.formats import PASSES, format_by_name
 from tkdebug.knobs.values import CheckedLaunchesName
 
 _USUAL_ARCH = "sm_90a"
@@ -38,6 +37,7 @@ class Arguments:
         earlier: the session that `compare` compares with.
         dump: the GPU core dump that `crash` reads.
         report_format: the format of a report, None for what its file's name says.
+        format: the format of an answer; None likewise.
         only: patterns of the kernels that are checked.
         ignored: kinds of faults that are not reported.
         baseline: the file of known faults.
@@ -108,7 +108,7 @@ class Arguments:
     ignored: tuple[str, ...] = ()
     baseline: Path | None = None
     update_baseline: bool = False
-    format: str = "text"
+    format: str | None = None
     output: Path | None = None
     native_target: str | None = None
     kernel: str | None = None
@@ -182,7 +182,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         case "passes" | "lines" | "advise":
             return _asked_arguments(commands[parsed.command], parsed, program)
         case "ceilings":
-            return Arguments("ceilings", format=_format(parsed), output=parsed.output)
+            return Arguments("ceilings", format=parsed.format, output=parsed.output)
         case "crash":
             return Arguments("crash", dump=parsed.dump, format=parsed.format)
         case "completion":
@@ -230,7 +230,7 @@ def _asked_arguments(
         target_argv=script.argv,
         is_module=script.is_module,
         is_code=script.is_code,
-        format=_format(parsed),
+        format=parsed.format,
         output=parsed.output,
         native_target=parsed.native_target,
         triton=parsed.triton,
@@ -259,18 +259,6 @@ def _script_and_line(script: ScriptWords, line: str | None) -> tuple[ScriptWords
     if line is None and is_place and is_file and not os.path.exists(script.target):
         return replace(script, target=file), number
     return script, line
-
-
-def _format(parsed: argparse.Namespace) -> str:
-    """The format of an answer: as asked, or by the name of the file of `-o`.
-
-    Raises:
-        UsageError: the name says none.
-    """
-    if parsed.format is not None or parsed.output is None:
-        return parsed.format or "text"
-    formats = [one for one in PASSES if parsed.command == "passes" or one.name in FORMATS]
-    return format_by_name(parsed.output, formats)
 
 
 def _run_arguments(

@@ -48,7 +48,7 @@ REPORTS = (
     Format("hatchet", "hatchet"),
     Format("csv", "csv_format", ".csv"),
 )
-# Of `tkdebug passes`.
+# Of `tkdebug passes`; of other commands but for HTML.
 PASSES = (
     Format("text", "passes_text", ".txt"),
     Format("json", "passes_json", ".json"),
@@ -56,12 +56,17 @@ PASSES = (
 )
 
 
-def format_by_name(path: Path, formats: Sequence[Format]) -> str:
-    """The format that the name of an answer's file says; text where it has no suffix.
+ANSWERS = tuple(one for one in PASSES if one.name != "html")
+
+
+def format_by_name(path: Path | None, formats: Sequence[Format]) -> str:
+    """The format that the name of an answer's file says; text where it has no suffix, or no file.
 
     Raises:
         UsageError: it says none of `formats`.
     """
+    if path is None:
+        return "text"
     suffix = path.suffix.lower()
     found = next((one.name for one in formats if one.suffix == suffix), None)
     if suffix and found is None:
