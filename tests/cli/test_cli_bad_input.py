@@ -444,7 +444,7 @@ def test_stdout_that_is_closed_is_reported(tmp_path):
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "tkdebug: stdout: is closed; give a file by -o, or leave it open\n",
+        "tkdebug: stdout: is closed; leave it open, or lead it into a file\n",
     )
 
 

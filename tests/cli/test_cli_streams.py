@@ -74,7 +74,7 @@ def test_answer_is_refused_before_the_script_runs_where_stdout_is_closed(
     script = write_script("raise SystemExit('ran')")
     monkeypatch.setattr(sys, "stdout", None)
     status, _, err = run_main(command, script)
-    line = "tkdebug: stdout: is closed; give a file by -o, or leave it open\n"
+    line = "tkdebug: stdout: is closed; leave it open, or lead it into a file\n"
     assert (status, err) == (2, line)
     # With a file for the answer the script runs, which prints nowhere.
     status, _, err = run_main(command, "-o", script.with_name("answer"), script)

@@ -127,7 +127,7 @@ def test_without_core_dump_the_launches_in_flight_are_named(run):
         assert result.status == 1
         assert result.fault["kind"] == "cuda-error"
         assert "in flight: launch" in result.fault["message"]
-        assert "run with --coredump for the source line" in result.fault["message"]
+        assert "`tkdebug run --coredump` names the source line" in result.fault["message"]
 
 
 def test_core_dump_of_the_users_own_is_read_and_kept(run, tmp_path):

@@ -133,7 +133,7 @@ def test_without_a_dump_the_launches_in_flight_are_named():
     assert (fault.kind, fault.kernel, fault.frames) == ("cuda-error", "one_program", ())
     (made,) = re.findall(r"in flight: launch 2 \((.+?)\), launch 3 \(.+?\); run", fault.message)
     assert re.fullmatch(r"one_program, test_launches_in_flight.py:\d+", made)
-    assert fault.message.endswith("; run with --coredump for the source line")
+    assert fault.message.endswith("; `tkdebug run --coredump` names the source line")
 
 
 @pytest.fixture

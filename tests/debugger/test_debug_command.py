@@ -447,7 +447,7 @@ def test_a_run_without_watched_values_is_refused_before_the_script_runs(run, row
     assert main(["run", "--no-tui", "--mode", "interpret", "-o", str(session), str(rows)]) == 0
     status, _, err = run("--against", session, rows, typed="q\n")
     assert status == 2
-    assert "the run recorded no values; record some with --watch" in err
+    assert "the run recorded no values; `tkdebug run --watch` does" in err
     status, _, err = run("--against", tmp_path / "none.tkd", rows, typed="q\n")
     assert status == 2
 

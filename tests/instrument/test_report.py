@@ -341,7 +341,8 @@ def test_checked_launches_of_all_processes_are_counted(tmp_path, capsys):
 @pytest.mark.parametrize("format_name", RENDERERS)
 def test_report_of_one_kernel_has_nothing_of_others(recorded, script, format_name):
     with Session.open(recorded) as session:
-        assert "other_kernel" in "".join(render(session, format_name))
+        if format_name != "sarif":  # it has faults alone
+            assert "other_kernel" in "".join(render(session, format_name))
         session.narrow(session.kernel_names("add_*"))
         assert session.launch_count() == 1
         assert {group.fault.kernel for group in session.fault_groups()} == {"add_kernel"}

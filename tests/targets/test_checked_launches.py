@@ -686,7 +686,7 @@ def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys
     with knobs.scope(checks=("coverage", "nan")):
         for _ in range(2):
             make_kernel()[(2,)](x, x, 64, BLOCK=64)
-    said = "native kernels are not checked for coverage; run with --mode interpret"
+    said = "native kernels are not checked for coverage; use `tkdebug run --mode interpret`"
     assert capsys.readouterr().err.count(said) == 1
 
 

@@ -111,7 +111,7 @@ def test_its_targets_are_found_by_name(printer):
     assert target_of("printer1") is PRINTER
     assert list(targets())[-1] == "printer1"
     with pytest.raises(
-        UnsupportedError, match="printer9 prints nothing; run with --mode interpret"
+        UnsupportedError, match="printer9 prints nothing; use `tkdebug run --mode interpret`"
     ):
         target_of("printer9")
 

@@ -26,7 +26,7 @@ def test_target_of_unsupported_architecture_says_what_there_is(
         target_of(asked)
     text = str(error.value)
     assert ", ".join(TARGETS) in text
-    assert "run with --mode interpret" in text
+    assert "`tkdebug run --mode interpret`" in text
 
 
 @pytest.mark.parametrize(

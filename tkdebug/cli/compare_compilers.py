@@ -71,7 +71,7 @@ def _run(compiler: str, folder: Path, words: list[str]) -> None:
     if done.returncode:
         status = done.returncode
         raise ScriptEndedError(
-            f"{words[0]}: with --compiler {compiler} it ended with status {status}", status
+            f"{words[0]}: compiled by {compiler} it ended with status {status}", status
         )
 
 

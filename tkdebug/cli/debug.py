@@ -93,7 +93,7 @@ def _recorded(path: Path) -> RecordedValues:
     with Session.open(path) as session:
         found = [((row.rank, row.process), row.event) for row in recorded_values(session)]
     if not found:
-        raise UsageError(f"{path}: the run recorded no values; record some with --watch")
+        raise UsageError(f"{path}: the run recorded no values; `tkdebug run --watch` does")
     return RecordedValues(path.name, found)
 
 

@@ -58,7 +58,7 @@ def check_stdout() -> None:
         TkError: the process began without one.
     """
     if sys.stdout is None:
-        raise TkError("stdout: is closed; give a file by -o, or leave it open")
+        raise TkError("stdout: is closed; leave it open, or lead it into a file")
 
 
 def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool = False) -> None:

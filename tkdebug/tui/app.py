@@ -192,7 +192,8 @@ class TkdebugApp(App[None]):
             self.notify("the script's debugger does not answer", severity="error")
         elif event.message["do"] == "break" and self._mode == "native":
             self.notify(
-                "kernels run on the GPU, where breakpoints do not stop; --mode interpret does"
+                "kernels run on the GPU, where breakpoints do not stop; under `tkdebug run "
+                "--mode interpret` they do"
             )
 
     @property

@@ -92,8 +92,8 @@ def show_metrics(file_name: str) -> None:
         print(line)
 
 
-def main() -> None:
-    """The command `python -m triton.profiler.viewer`."""
+def command_parser() -> argparse.ArgumentParser:
+    """The options of `python -m triton.profiler.viewer`."""
     parser = argparse.ArgumentParser(
         prog="triton.profiler.viewer", description="Shows a .hatchet file as a tree."
     )
@@ -106,6 +106,12 @@ def main() -> None:
     parser.add_argument("-d", "--depth", type=int, default=100)
     parser.add_argument("-f", "--format", choices=viewer_text.FRAME_FORMATS, default="full")
     parser.add_argument("--print-sorted", action="store_true")
+    return parser
+
+
+def main() -> None:
+    """The command `python -m triton.profiler.viewer`."""
+    parser = command_parser()
     arguments = parser.parse_args()
     if arguments.include and arguments.exclude:
         parser.error("give --include or --exclude, not both")

@@ -16,7 +16,7 @@ from tkdebug.errors import UsageError
 
 FIRST, LAST = (3, 6), (3, 9)
 _VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.M)
-_OPTION = "--compiler triton"
+_OPTION = "compiler triton"
 _ELF = b"\x7fELF"
 
 
@@ -43,7 +43,7 @@ def installed_triton() -> InstalledTriton:
     if os.environ.get("TRITON_INTERPRET") == "1":
         raise UsageError(
             f"{_OPTION}: TRITON_INTERPRET=1 has Triton interpret kernels, not compile them; unset "
-            "it, or leave the option out to have tkdebug interpret"
+            "it, or have tkdebug compile or interpret"
         )
     spec = importlib.util.find_spec("triton")
     if spec is None or not spec.origin:

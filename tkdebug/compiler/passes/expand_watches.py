@@ -94,8 +94,8 @@ def _refuse_waiting_loops(op: Operation) -> None:
         place = op.location.primary
         raise UnsupportedError(
             f"{shown_path(place.file)}:{place.line}: a value in a `while` that goes on by what "
-            "it loads cannot be watched natively; watch it behind the loop, or run with --mode "
-            "interpret"
+            "it loads cannot be watched natively; watch it behind the loop, or use "
+            "`tkdebug run --mode interpret`"
         )
 
 

@@ -80,7 +80,7 @@ def target_of(asked: str | int | tuple[int, int]) -> Target:
     if sentence is None:
         known = ", ".join(targets())
         sentence = f"native mode: got architecture {asked!r}, expected one of {known}"
-    raise UnsupportedError(f"{sentence}; run with --mode interpret")
+    raise UnsupportedError(f"{sentence}; use `tkdebug run --mode interpret`")
 
 
 def unsupported_gpu(asked: object) -> str | None:

@@ -153,8 +153,8 @@ def _tell_nothing_found(op: Operation, kernel: str, site: ProbeSite) -> None:
     place = op.location.primary
     tell(
         f"{place.file}:{place.line}: {kernel}: an element outside `{site.tensor}` was masked off, "
-        "but which one is not known: computed again on the CPU, all are inside. Run the kernel "
-        "with --mode interpret, and report this as a mistake in tkdebug"
+        "but which one is not known: computed again on the CPU, all are inside. Use "
+        "`tkdebug run --mode interpret`, and report this as a mistake in tkdebug"
     )
 
 

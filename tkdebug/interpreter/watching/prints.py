@@ -90,7 +90,7 @@ def tell_once(place: str, most: int) -> None:
     """The same of a place, `file:line`."""
     tell(
         f"{place}: device_print of tiles of more than {most:,} elements prints a summary; "
-        "--print-elements all, or TKDEBUG_PRINT_ELEMENTS=all, prints each element"
+        "TKDEBUG_PRINT_ELEMENTS=all prints each element"
     )
 
 

@@ -76,7 +76,7 @@ class Advisor:
         """Say that there is no prediction, and of its dots what there is to say without one."""
         tell(
             f"no advice for {self._kernel}: no GPU's figures are known for {facts.target}; "
-            f"--arch takes {', '.join(MACHINES)}"
+            f"--target takes {', '.join(MACHINES)}"
         )
         for frame, text in _units(facts).items():
             tell(f"{frame.file}:{frame.line}: {text}")

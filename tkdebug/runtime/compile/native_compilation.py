@@ -276,7 +276,8 @@ def refuse_options(kernel: str, options: LaunchOptions, target: Target) -> None:
         if value != only:
             raise UnsupportedError(
                 f"kernel {kernel}: option {name}={value!r} is not supported natively "
-                f"(expected {only!r}); leave it out, or run with --mode interpret"
+                f"(expected {only!r}); leave it out, or use "
+                "`tkdebug run --mode interpret`"
             )
 
 

@@ -28,7 +28,7 @@ _MOST_FAULTS = 8
 _MOST_NAMED = 5
 # nvdisasm takes minutes for the largest images of libraries.
 _MOST_DISASSEMBLED_BYTES = 4 << 20
-_INTERPRET = "run with --mode interpret: it names the tensor and the offset"
+_INTERPRET = "`tkdebug run --mode interpret` names the tensor and the offset"
 _HINTS = {"illegal-address": _INTERPRET, "misaligned": _INTERPRET}
 
 
@@ -56,7 +56,7 @@ def no_dump_fault(error: str, launches: InFlight) -> Fault:
         kind="cuda-error",
         kernel=kernel.name if kernel is not None else "unknown kernel",
         frames=(),
-        message=f"{error}; {known}; run with --coredump for the source line",
+        message=f"{error}; {known}; `tkdebug run --coredump` names the source line",
         launch_id=flying[0].launch_id if len(flying) == 1 else 0,
         hint=_INTERPRET,
     )

@@ -142,7 +142,7 @@ def device(index: int) -> Device:
         raise NoDeviceError(
             f"the CUDA driver is for CUDA {version // 1000}.{version % 1000 // 10}, "
             f"expected {OLDEST_DRIVER // 1000}.0 or newer; "
-            "update the driver, or run with --mode interpret"
+            "update the driver, or use `tkdebug run --mode interpret`"
         )
     count = driver_api.call("cuDeviceGetCount")
     if not 0 <= index < count:

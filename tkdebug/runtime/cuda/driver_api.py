@@ -27,13 +27,15 @@ _HINTS = {
     218: "the driver could not read the PTX; `tkdebug doctor` shows the versions",
     222: "the driver is older than the PTX version; update the driver",
     700: "an earlier kernel accessed memory out of bounds (kernels run asynchronously); "
-    "find it with tkdebug run --coredump, or with --mode interpret",
+    "find it with `tkdebug run --coredump`, or `tkdebug run --mode interpret`",
     701: "lower num_warps or maxnreg, or use smaller blocks",
     715: "an earlier kernel ran an illegal instruction, or hit a trap",
-    716: "an earlier kernel accessed a misaligned address; find it with --mode interpret",
+    716: "an earlier kernel accessed a misaligned address; "
+    "find it with `tkdebug run --mode interpret`",
     717: "an earlier kernel accessed an address outside its address space; "
-    "find it with --mode interpret",
-    719: "an earlier kernel failed; find it with tkdebug run --coredump, or with --mode interpret",
+    "find it with `tkdebug run --mode interpret`",
+    719: "an earlier kernel failed; find it with `tkdebug run --coredump`, or "
+    "`tkdebug run --mode interpret`",
     720: "a cooperative launch needs all its programs resident at once; use a smaller grid",
 }
 
@@ -49,7 +51,7 @@ def driver() -> Any:
     except ImportError as error:
         raise CudaError(
             f"native mode needs the package cuda-bindings ({error}); "
-            "install it, or run with --mode interpret"
+            "install it, or use `tkdebug run --mode interpret`"
         ) from error
     return bindings
 

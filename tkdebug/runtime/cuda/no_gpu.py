@@ -7,7 +7,7 @@ def no_gpu() -> str:
     """Why kernels cannot run natively then."""
     import torch
 
-    instead = "run with --mode interpret, which needs none"
+    instead = "`tkdebug run --mode interpret` needs none"
     if not hasattr(torch._C, "_cuda_getDeviceCount"):  # noqa: SLF001
         return (
             f"native mode needs a GPU, and this torch ({torch.__version__}) has no CUDA; {instead}"

@@ -397,7 +397,7 @@ class CudaProbeMemory:
         if not self._device.maps_host_memory:
             raise TkError(
                 f"{self._device.name} cannot write to the host's memory, which watched values "
-                "need; run with --mode interpret"
+                "need; use `tkdebug run --mode interpret`"
             )
         with self._lock:
             if self._used_records >= MOST_RECORDS:

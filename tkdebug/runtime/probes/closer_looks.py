@@ -88,5 +88,5 @@ class CloserLooks:
         tell(
             f"{place.file}:{place.line}: {pending.kernel} stored {what}, first in program "
             f"{seen[kind]}; its arguments cannot be looked at again, as {why}, so whether it made "
-            "them is not known: run it with --mode interpret"
+            "them is not known: use `tkdebug run --mode interpret`"
         )

@@ -20,4 +20,4 @@ def tell_of_others() -> None:
 
 @cache
 def _tell_once(names: str) -> None:
-    tell(f"native kernels are not checked for {names}; run with --mode interpret")
+    tell(f"native kernels are not checked for {names}; use `tkdebug run --mode interpret`")

@@ -58,4 +58,6 @@ def _place(plan: ProbePlan) -> str:
 
 @cache
 def _tell_once(place: str, kernel: str, why: str) -> None:
-    tell(f"{place}: {kernel} is not checked for all races: {why}; run it with --mode interpret")
+    tell(
+        f"{place}: {kernel} is not checked for all races: {why}; use `tkdebug run --mode interpret`"
+    )

@@ -132,7 +132,7 @@ class Autotuner(KernelInterface):
                     f"autotune of {name}: {parameter} contains names that are not kernel "
                     f"arguments: {', '.join(map(str, unknown))}; it has "
                     f"{', '.join(self.arg_names)}; Triton refuses them from 3.9 on, and left "
-                    "them out of the key before: --triton 3.8 or TKDEBUG_TRITON=3.8 does, too"
+                    "them out of the key before: TKDEBUG_TRITON=3.8 does, too"
                 )
 
     @property

@@ -93,8 +93,8 @@ class FaultsPane(FilteredPane):
             )
         elif snapshot is not None and snapshot.run.mode == "native":
             self._empty_text = (
-                "no fault; accesses of native launches are checked with --check-launches, those of "
-                "interpreted ones always"
+                "no fault; accesses of native launches are checked with `tkdebug run "
+                "--check-launches`, those of interpreted ones always"
             )
         else:
             self._empty_text = "no fault: every checked access was within its tensor"
