@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from launching import compiled, launch
 
+from tkdebug.compat.proton import viewer
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import write_report
@@ -81,7 +83,7 @@ def test_speedscope_has_the_times(profile):
 
 def test_hatchet_sums_scopes(exported):
     hatchet = pytest.importorskip("hatchet", reason="needs llnl-hatchet")
-    frame = hatchet.GraphFrame.from_literal(json.loads(exported("hatchet").read_text()))
+    frame = hatchet.GraphFrame.from_literal(json.loads(exported("hatchet").read_text())[:1])
     frame.update_inclusive_columns()
     data = frame.dataframe
     times = dict(zip(data["name"], data["time (ns) (inc)"], strict=True))
@@ -98,6 +100,39 @@ def test_hatchet_sums_scopes(exported):
     assert "1.500 outer" in frame.tree(precision=3, colormap="nocolor").replace("\x1b[0m", "")
     kernels = frame.filter(lambda row: row["time (ns)"] > 10)
     assert set(kernels.dataframe["name"]) == {"outer", "inner"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "times"), [("time/ns", (1555.0, 1500.0)), ("avg_time/us", (0.389, 1.5))]
+)
+def test_proton_viewers_show_the_times(exported, metric, times, capsys):
+    """Ours, and upstream's where it is on the PATH: it comes with Triton."""
+    path, printed = str(exported("hatchet")), []
+    show_profile([metric], path)
+    printed.append(capsys.readouterr().out)
+    upstream = shutil.which("proton-viewer")
+    if upstream is not None:
+        environment = {**os.environ, "PYTHONPATH": ""}
+        done = subprocess.run(
+            [upstream, "-m", metric, path], capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    for text in printed:
+        assert f"{times[0]:.3f} ROOT" in text
+        assert f"{times[1]:.3f} outer" in text
+
+
+def show_profile(metrics, path):
+    viewer.print_tree(*viewer.parse(metrics, path))
+
+
+def test_proton_viewer_finds_the_unit_of_the_time(exported):
+    """Upstream's viewer takes the first metric that is called so, up to its parenthesis."""
+    root, devices = json.loads(exported("hatchet").read_text())
+    assert not devices
+    named = [name for name in root["metrics"] if name.partition("(")[0].strip() == "time"]
+    assert named == ["time (ns)"]
 
 
 def test_pandas_reads_the_table(exported):

@@ -1,10 +1,12 @@
-"""The launches as a tree for hatchet: scopes, and under them kernels with their times.
+"""The launches as a tree for hatchet and proton-viewer: scopes, and under them kernels with times.
 
-The format is hatchet's literal one (`GraphFrame.from_literal`), which Proton's profiles have, too:
-a list of roots, each with `frame`, `metrics` and `children`. `time (ns)` is named as Proton names
-it. hatchet's views are of `time` where none is named, which its other readers have in microseconds.
-What others launched has a type that begins with "other", and is under the scopes of the line that
-launched it, where that was recorded.
+The format is that of Proton's profiles: a list of the tree's root and of devices. A node has
+`frame`, `metrics` and `children`, as in hatchet's literal format (`GraphFrame.from_literal`). The
+root's metrics name those that add up. `time (ns)` is named as Proton names it. hatchet's views are
+of `time` where none is named, which its other readers have in microseconds; the root has none, as
+proton-viewer would take it for a time of another unit. Devices are for metrics of their peak rates,
+which a recorded run does not have. What others launched has a type that begins with "other", and is
+under the scopes of the line that launched it, where that was recorded.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.renderers.json_format import recorded_launches
 from tkdebug.instrument.session import Session
+
+_TIME, _COUNT = "time (ns)", "count"
+_DEVICES: dict[str, object] = {}
 
 
 @dataclass(slots=True)
@@ -56,7 +61,9 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     for launch in recorded_launches(session):
         root.below(launch.scopes).child("kernel", launch.kernel).add(launch.duration_ns or 0)
     _add_others(session, root)
-    yield json_text([_literal("ROOT", root)], indent=1) + "\n"
+    tree = _literal("ROOT", root)
+    tree["metrics"] = {_TIME: 0, _COUNT: 0}
+    yield json_text([tree, _DEVICES], indent=1) + "\n"
 
 
 def _add_others(session: Session, root: _Node) -> None:
@@ -75,8 +82,8 @@ def _literal(name: str, node: _Node) -> dict[str, object]:
         "frame": {"name": name, "type": node.kind},
         "metrics": {
             "time": node.total_ns / 1e3,
-            "time (ns)": node.total_ns,
-            "count": node.count,
+            _TIME: node.total_ns,
+            _COUNT: node.count,
         },
         "children": children,
     }
