@@ -101,8 +101,13 @@ def _own_steps(steps: list[TracebackType]) -> list[bool]:
     return own
 
 
+def is_own_file(file: str) -> bool:
+    """Whether a file is of tkdebug's own code."""
+    return file.startswith(_OWN_FOLDER)
+
+
 def _is_own(step: TracebackType) -> bool:
-    return step.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER)
+    return is_own_file(step.tb_frame.f_code.co_filename)
 
 
 def _is_library(step: TracebackType) -> bool:

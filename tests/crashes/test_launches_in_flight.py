@@ -131,9 +131,7 @@ def test_without_a_dump_the_launches_in_flight_are_named():
     ended = (*SAME[:3], 1)
     fault = no_dump_fault("CUDA_ERROR_ILLEGAL_ADDRESS", flying(ended, SAME, SAME))
     assert (fault.kind, fault.kernel, fault.frames) == ("cuda-error", "one_program", ())
-    (made,) = re.findall(
-        r"in flight: launch 2 \((.+?)\), launch 3 \(.+?\); `", fault.message
-    )
+    (made,) = re.findall(r"in flight: launch 2 \((.+?)\), launch 3 \(.+?\); `", fault.message)
     assert re.fullmatch(r"one_program, test_launches_in_flight.py:\d+", made)
     assert fault.message.endswith("; `tkdebug run --coredump` names the source line")
 

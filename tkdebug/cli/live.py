@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.runs.findings import not_looked_for
+from tkdebug.cli.runs.next_step import tell_next_step
 from tkdebug.cli.runs.summary import print_last_words, print_summary
 from tkdebug.cli.statuses import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.errors import TkError
@@ -82,7 +83,7 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
         status = run_live(
             command, path, owns_session=False, debugged=ends, commands=commands, opens=opens
         )
-        ended = _print_outcome(path, owns_session, status, not_looked_for(arguments))
+        ended = _print_outcome(path, arguments, status)
     finally:
         if folder is not None and (ended or not path.exists()):
             folder.remove()
@@ -105,7 +106,7 @@ def child_command(arguments: Arguments, session: Path, temporary: bool = False) 
     return [*command, arguments.target, *arguments.target_argv]
 
 
-def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[str, ...]) -> bool:
+def _print_outcome(path: Path, arguments: Arguments, status: int) -> bool:
     """Print the run's outcome where the TUI was; the result is whether it has ended."""
     if not path.exists():
         return False
@@ -114,9 +115,12 @@ def _print_outcome(path: Path, owns_session: bool, status: int, missing: tuple[s
             ended = session.run().end_ns is not None
             if ended and status not in (0, FAULT_STATUS, INTERRUPTED_STATUS):
                 print_last_words(session)
-            kept_as = None if owns_session and ended else path
+            kept_as = None if arguments.session is None and ended else path
             faults = session.fault_groups()
+            missing = not_looked_for(arguments)
             print_summary(session, faults, kept_as=kept_as, is_printed=_printed, missing=missing)
+            if ended:
+                tell_next_step(arguments, session, faults)
     except TkError as error:
         tell(str(error))
         return False

@@ -11,6 +11,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.runs.checks import report_format
 from tkdebug.cli.runs.findings import not_looked_for, tell_unmatched, update_baseline
 from tkdebug.cli.runs.native_target import tell_compiled
+from tkdebug.cli.runs.next_step import tell_next_step
 from tkdebug.cli.runs.summary import print_summary
 from tkdebug.cli.script.execution import Ending
 from tkdebug.cli.statuses import FAULT_STATUS, USAGE_STATUS
@@ -69,6 +70,8 @@ def conclude(arguments: Arguments, outcome: Outcome) -> int:
             if arguments.report is not None:
                 format_name = report_format(arguments, arguments.report)
                 write_report(session, arguments.report, format_name, kept=outcome.kept)
+            if outcome.stopped is None:
+                tell_next_step(arguments, session, faults)
         if outcome.stopped is not None:
             raise TkError(
                 f"recording stopped before the script did ({outcome.stopped}): what came after "

@@ -12,6 +12,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.runs.findings import record_baseline
 from tkdebug.cli.runs.kernel_checks import mode_of
 from tkdebug.cli.runs.native_target import cross_compiling
+from tkdebug.cli.runs.next_step import note_error
 from tkdebug.cli.script.execution import Ending, Program, run_program
 from tkdebug.cli.script.run_again import run_debugged_program
 from tkdebug.hook_chain import HOOKS
@@ -64,6 +65,7 @@ def run_recorded(
                 ending = _run_beside_pane(arguments, program, arguments.pane_socket)
             else:
                 ending = run_program(program)
+            note_error(ending)
             conclude_checked_launches()
             WATCHES.conclude()
             crashes.conclude()
