@@ -33,9 +33,9 @@ One thread of each process writes, in transactions of at most 100 ms or 500 rows
 is what a killed script loses. Once CUDA is in use, or 2000 events have come, a process of its own
 writes instead (Linux; `TKDEBUG_RECORDING_PROCESS=0` keeps the thread): it outlives the script,
 stores what a killed script had recorded to the last launch, and ends. If it is killed itself,
-recording stops with one line, and the script goes on. While another connection has the file locked, of
-the script's own or of another program, what is recorded waits in memory, up to 200,000 events, and
-the script goes on; at its end the lock is waited for, 10 s at most.
+recording stops with one line, and the script goes on. While another connection has the file
+locked, of the script's own or of another program, what is recorded waits in memory, up to 200,000
+events, and the script goes on; at its end the lock is waited for, 10 s at most.
 
 The schema is in the main file from the start, and the data are moved there every second and at
 the end, so a copy without the `-wal` lacks a second at most. A text is cut at 16 MiB, a process's
@@ -43,8 +43,8 @@ output at 64 MiB, and both say so in the text; a list or mapping whose JSON is l
 empty.
 
 A column has the name of its field. Numbers and texts lie as they are; a number beyond 64 bits lies
-as text, and a time beyond them (from the year 2262 on) as a float. Tuples and mappings are JSON, and a record inside of them is the list of its fields (those
-are at the end of this page). Times are nanoseconds, `…_ns` of an instant since 1970.
+as text, and a time beyond them (from the year 2262 on) as a float. Tuples and mappings are JSON, and
+a record inside of them is the list of its fields (those are at the end of this page). Times are nanoseconds, `…_ns` of an instant since 1970.
 
 A table that is called stamped begins with the columns of the first section.
 
