@@ -43,8 +43,9 @@ output at 64 MiB, and both say so in the text; a list or mapping whose JSON is l
 empty.
 
 A column has the name of its field. Numbers and texts lie as they are; a number beyond 64 bits lies
-as text, and a time beyond them (from the year 2262 on) as a float. Tuples and mappings are JSON, and
-a record inside of them is the list of its fields (those are at the end of this page). Times are nanoseconds, `…_ns` of an instant since 1970.
+as text, and a time beyond them (from the year 2262 on) as a float. Tuples and mappings are JSON,
+and a record inside of them is the list of its fields (those are at the end of this page). Times are
+nanoseconds, `…_ns` of an instant since 1970.
 
 A table that is called stamped begins with the columns of the first section.
 
