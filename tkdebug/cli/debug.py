@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.command_line.mistakes import check_variables
-from tkdebug.cli.runs.checks import program_of, reads_stdin
+from tkdebug.cli.runs.checks import program_of
 from tkdebug.cli.runs.native_target import check_known
 from tkdebug.cli.script.execution import Program, quotable, run_program
 from tkdebug.cli.script.run_again import run_debugged_program
@@ -40,7 +40,7 @@ def debug_command(arguments: Arguments) -> int:
     Raises:
         TkError: something about the command line is wrong; the script has not run.
     """
-    if not reads_stdin(arguments):
+    if not arguments.reads_stdin:
         program_of(arguments)
     check_variables()
     check_installed()
@@ -132,7 +132,7 @@ def _console(arguments: Arguments, program: Program, commands: list[str]) -> Con
     from tkdebug.debugger.console.terminal import terminal_console
 
     console = terminal_console(program.file, arguments.format == "json", commands)
-    is_asked = sys.stdin is not None and not reads_stdin(arguments)
+    is_asked = sys.stdin is not None and not arguments.reads_stdin
     if not is_asked or (commands and not sys.stdin.isatty()):
         console.read_line = None  # once the commands have run out the script goes on
     return console
@@ -144,7 +144,7 @@ def _check_asked(arguments: Arguments, commands: list[str]) -> None:
     Raises:
         UsageError: nobody does.
     """
-    if commands or (sys.stdin is not None and not reads_stdin(arguments)):
+    if commands or (sys.stdin is not None and not arguments.reads_stdin):
         return
     stdin = "is closed" if sys.stdin is None else "is the script"
     raise UsageError(
