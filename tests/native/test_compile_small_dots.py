@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from corpus import Corpus
@@ -52,3 +54,53 @@ def test_small_dots_run_on_tensor_cores(m, n, block, num_warps, dtype, target):
     (row,) = corpus.rows
     assert (row.cause, row.spill_bytes) == ("", 0), row.detail
     assert "mma.sync.aligned.m16n8k" in corpus.ptx[row.hash, row.target]
+
+
+@tkdebug.jit
+def multiply_in(
+    a, b, c, K, S: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr, OUT: tl.constexpr
+):
+    i, k = tl.arange(0, S), tl.arange(0, BLOCK)
+    total = tl.zeros((S, S), OUT)
+    for first in range(0, K, BLOCK):
+        x = tl.load(a + i[:, None] * K + first + k[None, :])
+        y = tl.load(b + (first + k)[:, None] * S + i[None, :])
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=OUT)
+    tl.store(c + i[:, None] * S + i[None, :], total)
+
+
+@pytest.mark.parametrize("size", [16, 64])
+@pytest.mark.parametrize(
+    ("dtype", "block", "precision", "on_tensor_cores"),
+    [
+        (torch.float32, 8, "tf32", True),
+        (torch.float32, 8, "tf32x3", True),
+        (torch.float32, 8, "ieee", False),
+        (torch.float32, 8, "bf16x3", False),
+        (torch.float64, 4, "ieee", False),
+    ],
+)
+def test_dots_of_the_shortest_k_compile_and_multiply(
+    dtype, block, precision, on_tensor_cores, size
+):
+    a, b = (
+        torch.randint(-3, 4, shape).to(dtype) for shape in ((size, 4 * block), (4 * block, size))
+    )
+    c = torch.zeros((size, size), dtype=dtype)
+    targets = ["sm_75", "sm_80", "sm_90a", "sm_100a", "sm_120a"]
+    corpus = Corpus(targets, check_gpu_ir=True, keep_ptx=True)
+    with corpus.collecting():
+        multiply_in[(1,)](
+            *(a, b, c, 4 * block),
+            S=size,
+            BLOCK=block,
+            PRECISION=precision,
+            OUT=tl.float64 if dtype == torch.float64 else tl.float32,
+        )
+    assert torch.equal(c, a @ b)
+    for row in corpus.rows:
+        assert (row.cause, row.spill_bytes) == ("", 0), row.detail
+        mma = re.findall(
+            r"mma(?:_async)?\.sync\.aligned\.m\d+n\d+k8", corpus.ptx[row.hash, row.target]
+        )
+        assert bool(mma) == (on_tensor_cores and row.target != "sm_75")

@@ -11,6 +11,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.errors import CompileError, UnsupportedError
 from tkdebug.interpreter.numerics import rounding
@@ -38,9 +39,16 @@ def three(X, Y, Z, OUT, N: tl.constexpr, FN: tl.constexpr):
     tl.store(OUT + i, getattr(libdevice, FN)(tl.load(X + i), tl.load(Y + i), tl.load(Z + i)))
 
 
+@tkdebug.jit
+def four(X, Y, Z, W, OUT, N: tl.constexpr, FN: tl.constexpr):
+    i = tl.arange(0, N)
+    x, y, z, w = tl.load(X + i), tl.load(Y + i), tl.load(Z + i), tl.load(W + i)
+    tl.store(OUT + i, getattr(libdevice, FN)(x, y, z, w))
+
+
 def run(name, *arguments, result):
     out = torch.empty(arguments[0].shape, dtype=result)
-    kernel = {1: one, 2: two, 3: three}[len(arguments)]
+    kernel = {1: one, 2: two, 3: three, 4: four}[len(arguments)]
     kernel[(1,)](*arguments, out, arguments[0].numel(), name)
     return out
 
@@ -369,7 +377,7 @@ def _ones(name):
 
 
 def test_half_precision_is_refused_with_the_cast_to_write():
-    with pytest.raises(CompileError, match=r"write libdevice.tanh\(x.to\(tl.float32\)\)"):
+    with pytest.raises(CompileError, match=r"write libdevice.tanh\(tl.cast\(x, tl.float32\)\)"):
         run("tanh", torch.zeros(4, dtype=torch.float16), result=torch.float16)
 
 
@@ -384,17 +392,52 @@ def test_zero_from_opposites_is_negative_only_when_rounding_down():
     assert math.copysign(1.0, rounding.add(torch, "rn", x, -x).item()) == 1.0
 
 
+FUNCTIONS_OF_SEVERAL = [f.name for f in FUNCTIONS.values() if len(f.overloads[0].arguments) > 1]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS_OF_SEVERAL)
+def test_arguments_of_several_types_are_no_overload(name):
+    """As in Triton since 3.6, which looks the types up before it promotes them."""
+    *first, _ = FUNCTIONS[name].overloads[0].arguments
+    given = (*first, dt.int64)
+    assert given not in [overload.arguments for overload in FUNCTIONS[name].overloads]
+    arguments = [_ones(str(each)) for each in given]
+    with pytest.raises(CompileError) as caught:
+        run(name, *arguments, result=torch.float64)
+    got = f"got ({', '.join(map(str, given))})"
+    assert f"libdevice.{name} takes ({first[0]}, " in str(caught.value)
+    assert got in str(caught.value)
+
+
 @tkdebug.jit
-def mixed(X, OUT, N: tl.constexpr, EXPONENT: tl.constexpr):
+def remainder(x, y):
+    return libdevice.fmod(x, y)
+
+
+@tkdebug.jit
+def through_helper(X, OUT, width, N: tl.constexpr):
     i = tl.arange(0, N)
-    x = tl.load(X + i)
-    tl.store(OUT + i, libdevice.pow(2.0, x))
-    tl.store(OUT + N + i, libdevice.pow(x.to(tl.float64), EXPONENT))
+    tl.store(OUT + i, remainder(tl.load(X + i), width))
 
 
-def test_operands_of_several_types_are_promoted_as_for_arithmetic():
-    x = torch.arange(-4, 4, dtype=torch.int16)
-    out = torch.empty(16, dtype=torch.float64)
-    mixed[(1,)](x, out, 8, 2.0)
-    assert torch.equal(out[:8], 2.0 ** x.double())
-    assert torch.equal(out[8:], x.double() ** 2)
+def test_refused_overload_names_types_cast_and_chain():
+    with pytest.raises(CompileError) as caught:
+        through_helper[(1,)](torch.ones(8), torch.empty(8), 7, 8)
+    line = remainder.starting_line_number + 2
+    called = through_helper.starting_line_number + 3
+    text = str(caught.value)
+    assert f"test_language_libdevice.py:{line}: libdevice.fmod takes (fp32, fp32)" in text
+    assert "got (fp32, int32); write libdevice.fmod(x, tl.cast(y, tl.float32))" in text
+    assert f"test_language_libdevice.py:{called} in through_helper" in text
+
+
+@tkdebug.jit
+def power(X, OUT, N: tl.constexpr, EXPONENT: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(OUT + i, libdevice.pow(tl.load(X + i), tl.cast(EXPONENT, X.dtype.element_ty)))
+
+
+def test_cast_that_the_hint_names_makes_an_overload_of_a_constant():
+    x, out = torch.rand(8, dtype=torch.float64), torch.empty(8, dtype=torch.float64)
+    power[(1,)](x, out, 8, 2.0)
+    assert torch.equal(out, x**2)

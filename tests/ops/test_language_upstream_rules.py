@@ -56,6 +56,34 @@ def test_dot_takes_several_batch_axes():
 
 
 @tkdebug.jit
+def product_of(X, Y, Z, N: tl.constexpr, K: tl.constexpr):
+    n, k = tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(X + n[:, None] * K + k[None, :])
+    y = tl.load(Y + k[:, None] * N + n[None, :])
+    tl.store(Z + n[:, None] * N + n[None, :], tl.dot(x, y, input_precision="ieee"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least"),
+    [(torch.int8, 32), (torch.bfloat16, 16), (torch.float32, 8), (torch.float64, 4)],
+)
+def test_dot_takes_256_bits_along_k(dtype, least):
+    sums = torch.int32 if dtype == torch.int8 else torch.promote_types(dtype, torch.float32)
+    x, y = (torch.randint(-4, 5, shape).to(dtype) for shape in ((16, least), (least, 16)))
+    z = torch.empty(16, 16, dtype=sums)
+    product_of.interpret[(1,)](x, y, z, 16, least)
+    assert torch.equal(z, x.to(sums) @ y.to(sums))
+    with pytest.raises(CompileError, match=f"K must be at least {least} .*, got {least // 2}"):
+        product_of.interpret[(1,)](x, y, z, 16, least // 2)
+
+
+def test_dot_of_integers_above_8_bits_is_refused_whatever_their_shape():
+    x = torch.ones(16, 4, dtype=torch.int32)
+    with pytest.raises(CompileError, match="integer operands must be 8-bit, got int32"):
+        product_of.interpret[(1,)](x, x.T.contiguous(), torch.empty(16, 16), 16, 4)
+
+
+@tkdebug.jit
 def wrong_axis():
     tl.program_id(3)
 

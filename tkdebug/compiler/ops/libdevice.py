@@ -1,8 +1,8 @@
 """`tl.extra.libdevice`: NVIDIA's device library of elementwise functions.
 
 The functions and what each computes are in `libdevice_functions`; here is how a call finds the
-overload of its arguments and what the op does. Argument types must match an overload, if need be
-after promotion to one type: half precision has none.
+overload of its arguments and what the op does. Argument types must be those of an overload: half
+precision has none, and Python numbers are fp32 and int32, as in Triton since 3.6.
 """
 
 from __future__ import annotations
@@ -41,25 +41,19 @@ OPS: tuple[OpSpec, ...] = (
 LANGUAGE: dict[str, Builtin] = {}
 
 
-def _match(
-    emit: Emitter, function: Function, values: tuple[tensor, ...]
-) -> tuple[Overload, tuple[tensor, ...]]:
-    """The overload for `values`, and the values as it takes them.
+def _overload(function: Function, given: tuple[dt.dtype, ...]) -> Overload:
+    """The overload of exactly these types.
 
-    Where none takes them as they are, they are promoted to one type, as for arithmetic.
+    Raises:
+        SemanticError: the function has none.
     """
-    given = tuple(scalar_dtype(value) for value in values)
-    overload = _overload(function, given)
-    if overload is None:
-        common = reduce(promotion.promote, given)
-        overload = _overload(function, (common,) * len(given))
-        values = tuple(conversion.cast(emit, value, common) for value in values)
-    if overload is None:
+    found = _find(function, given)
+    if found is None:
         raise SemanticError(_no_overload(function, given))
-    return overload, values
+    return found
 
 
-def _overload(function: Function, given: tuple[dt.dtype, ...]) -> Overload | None:
+def _find(function: Function, given: tuple[dt.dtype, ...]) -> Overload | None:
     return next((o for o in function.overloads if o.arguments == given), None)
 
 
@@ -68,10 +62,24 @@ def _no_overload(function: Function, given: tuple[dt.dtype, ...]) -> str:
         f"({', '.join(map(str, overload.arguments))})" for overload in function.overloads
     )
     got = ", ".join(map(str, given))
-    fix = ""
-    if any(value in (dt.float16, dt.bfloat16) for value in given):
-        fix = f"; write libdevice.{function.name}(x.to(tl.float32))"
-    return f"libdevice.{function.name} takes {takes}, got ({got}){fix}"
+    fix = _with_casts(function, given)
+    hint = f"; write {fix}" if fix else ""
+    return f"libdevice.{function.name} takes {takes}, got ({got}){hint}"
+
+
+def _with_casts(function: Function, given: tuple[dt.dtype, ...]) -> str:
+    """The call with the casts that arithmetic would make, "" where no overload is of that type."""
+    common = reduce(promotion.promote, given)
+    if common in (dt.float16, dt.bfloat16):
+        common = dt.float32
+    if _find(function, (common,) * len(given)) is None:
+        return ""
+    cast = repr(common).replace("triton.language", "tl")
+    arguments = [
+        name if dtype == common else f"tl.cast({name}, {cast})"
+        for name, dtype in zip(_PARAMETERS, given, strict=False)
+    ]
+    return f"libdevice.{function.name}({', '.join(arguments)})"
 
 
 def _builtin(function: Function) -> Builtin:
@@ -88,7 +96,7 @@ def _builtin(function: Function) -> Builtin:
                 raise SemanticError(
                     f"libdevice.{function.name} takes numbers, got {describe(value)}"
                 )
-        overload, values = _match(emit, function, values)
+        overload = _overload(function, tuple(scalar_dtype(value) for value in values))
         values = conversion.broadcast_all(emit, *values)
         type_ = conversion.with_scalar(values[0].type, overload.result)
         attributes: dict[str, Any] = {"function": function.name, "symbol": overload.symbol}

@@ -20,6 +20,8 @@ from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
 from tkdebug.errors import IRError
 
+# Triton's least K on NVIDIA: 256 bits, one instruction of mma.sync for up to 32-bit operands.
+_LEAST_K_BITS = 256
 INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
@@ -53,7 +55,8 @@ def dot(
 
     Args:
         emit: where to emit.
-        input: tile of fp8, fp16, bf16, fp32, fp64 or int8; K at least 16 (32 for 8-bit types).
+        input: tile of fp8, fp16, bf16, fp32, fp64 or int8; K at least 32 for 8-bit types, 16 for
+            16-bit, 8 for fp32, 4 for fp64.
         other: tile of the same dtype (fp8 types may be mixed).
         acc: tile (M, N) of out_dtype added to the product.
         input_precision: for fp32 inputs: "tf32" (default), "tf32x3" or "ieee".
@@ -110,16 +113,14 @@ def _dot_operands(input: object, other: object) -> tuple[tensor, tensor]:
         raise SemanticError(
             f"dot: both operands must have the same dtype, got {x} and {y}; cast one with .to(...)"
         )
-    smallest = 32 if x.primitive_bitwidth == 8 else 16
-    if x == dt.float64:
-        smallest = 4
+    if x.is_int() and x.primitive_bitwidth != 8:
+        raise SemanticError(f"dot: integer operands must be 8-bit, got {x}")
+    smallest = _LEAST_K_BITS // x.primitive_bitwidth
     if a.shape[-1] < smallest:
         raise SemanticError(
             f"dot: K must be at least {smallest} for {x}, got {a.shape[-1]}; "
             "use tl.sum(a[:, :, None] * b[None, :, :], 1) for smaller products"
         )
-    if x.is_int() and x.primitive_bitwidth != 8:
-        raise SemanticError(f"dot: integer operands must be 8-bit, got {x}")
     return a, b
 
 

@@ -122,7 +122,10 @@ def _function(namespace: str, name: str, builtin: Builtin) -> Iterator[str]:
 
 def _libdevice() -> Iterator[str]:
     yield "## tl.extra.libdevice\n"
-    yield "Also `tl.extra.cuda.libdevice`. Arguments must have exactly the types of an overload.\n"
+    yield (
+        "Also `tl.extra.cuda.libdevice`. Arguments must have exactly the types of an overload; of "
+        "Python's numbers\nfloats are fp32, and integers int32.\n"
+    )
     yield "| function | types | computes |"
     yield "|---|---|---|"
     for name, function in libdevice_functions.FUNCTIONS.items():
