@@ -82,6 +82,9 @@ def visit_if(v: Visitor, node: ast.If, rest: Rest) -> Outcome | None:
     test = condition(v, node.test, value)
     before = v.scope
     branches = [_visit_branch(v, body, before, None) for body in (node.body, node.orelse)]
+    for name, binding in before.names.items():
+        if any(_rebinds(branch, name, binding) for branch in branches):
+            v.note_rebound(name, binding, "`if`")
     if all(branch.outcome.flow is Flow.FALLS for branch in branches):
         _merge_names(v, node, test, before, branches[0], branches[1])
         return None
@@ -99,6 +102,12 @@ def _visit_branch(
         if v.program.recorder is not None and outcome.flow is Flow.FALLS and statements:
             v.program.recorder.branch_ends(v, statements[-1])
     return _Branch(statements, block, v.scope, outcome)
+
+
+def _rebinds(branch: _Branch, name: str, binding: Binding) -> bool:
+    """Whether a branch leaves `name` bound to another value, other than a constant."""
+    now = branch.scope.names.get(name)
+    return now is not binding and (now is None or has_runtime(now.value))
 
 
 def _finish(v: Visitor, branch: _Branch, before: Scope, rest: Rest) -> _Branch:

@@ -18,8 +18,8 @@ from tkdebug.compiler.frontend.scope import Binding, Scope
 from tkdebug.compiler.frontend.values import (
     MismatchError,
     flatten,
+    has_number,
     has_runtime,
-    map_numbers,
     rebuild,
     same_constant,
     unify,
@@ -119,7 +119,7 @@ def _constant_changed(v: Visitor, node: Loop, before: Scope, name: str) -> bool:
         return False
     if not has_runtime(after.value) and same_constant(initial.value, after.value):
         return False
-    if initial.is_constexpr or not _has_number(initial.value):
+    if initial.is_constexpr or not has_number(initial.value):
         raise v.error(
             node,
             f"constexpr `{name}` ({describe(initial.value)}, line {initial.line}) is re-bound to "
@@ -127,12 +127,6 @@ def _constant_changed(v: Visitor, node: Loop, before: Scope, name: str) -> bool:
             "start with a plain variable of the same type",
         )
     return True
-
-
-def _has_number(value: Any) -> bool:
-    found: list[Any] = []
-    map_numbers(value, found.append)
-    return bool(found)
 
 
 def _set_final(
@@ -192,6 +186,7 @@ def decay_names(v: Visitor, scope: Scope, names: Iterable[str]) -> None:
     """Make run-time values of constants, before the loop."""
     for name in names:
         binding = scope.names[name]
+        v.note_rebound(name, binding, "loop")
         value = v.decay(binding.value)
         name_values(name, value)
         scope.names[name] = Binding(value, binding.line)

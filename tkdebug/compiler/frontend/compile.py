@@ -128,7 +128,7 @@ def compile_to_tile_ir(
             names += flatten_names(parameter.name, spec)
             nan_padded += nan_padded_names(parameter.name, spec)
             value = bind_argument(parameter.name, spec, block)
-            visitor.bind(parameter.name, value, definition)
+            visitor.bind_parameter(parameter.name, value)
         if recorder is not None:
             recorder.enter(visitor)
         with emit.builder.inside(block):

@@ -39,7 +39,7 @@ def inline(
     )
     definition = visitor.source.definition
     for name, value in bound.items():
-        visitor.bind(name, value, definition)
+        visitor.bind_parameter(name, value)
     program.chain.append((function, key))
     recorder = program.recorder
     if recorder is not None:

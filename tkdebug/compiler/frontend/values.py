@@ -31,6 +31,13 @@ def is_number(value: object) -> bool:
     return isinstance(value, bool | int | float)
 
 
+def has_number(value: object) -> bool:
+    """Whether `value` is, or is a tuple that holds, such a constant."""
+    found: list[Any] = []
+    map_numbers(value, found.append)
+    return bool(found)
+
+
 def flatten(value: object) -> list[Value]:
     """The IR values inside `value`, in a fixed order."""
     if isinstance(value, tensor):

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.describe import describe
 from tkdebug.compiler.frontend.arguments import JitCallable
 from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, FALLS, Flow, Outcome, Rest
 from tkdebug.compiler.frontend.scope import Binding, Scope, Surroundings, UsedGlobals, undefined
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.frontend.unsupported import ADVICE
-from tkdebug.compiler.frontend.values import is_number, map_numbers
+from tkdebug.compiler.frontend.values import has_number, is_number, map_numbers
 from tkdebug.compiler.ir import Block, Builder, SourceLocation
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
@@ -91,6 +92,8 @@ class Visitor:
         self.is_kernel = is_kernel
         self.scope = Scope()
         self.surroundings = Surroundings(fn, program.used_globals, PYTHON_BUILTINS)
+        # What the parameters were bound to; their constants are noted when a branch re-binds them.
+        self.passed: dict[str, Binding] = {}
         # Run-time loops around the statement being visited: a `return` may not leave them.
         self.loops: list[ast.For | ast.While] = []
 
@@ -235,6 +238,41 @@ class Visitor:
         name_values(name, value)
         line: int = getattr(node, "lineno", self.source.definition.lineno)
         self.scope.bind(name, Binding(value, line, is_constexpr))
+
+    def bind_parameter(self, name: str, value: Any) -> None:
+        """Bind a parameter to its argument."""
+        self.bind(name, value, self.source.definition)
+        self.passed[name] = self.scope.names[name]
+
+    def note_rebound(self, name: str, binding: Binding, where: str) -> None:
+        """Warn if control flow of the run re-binds a parameter that is a constant here.
+
+        It is compiled, as the same source is for other arguments; Triton refuses it.
+
+        Args:
+            name: of the variable.
+            binding: what it was bound to before.
+            where: the statement that re-binds it.
+        """
+        if self.passed.get(name) is not binding or not has_number(binding.value):
+            return
+        # Statements around this one are compiled again, and may note it, too.
+        del self.passed[name]
+        self.emit.warn(
+            f"Triton refuses to re-bind `{name}` in a run-time {where}: {self._why_constant(name, binding)};"
+            f" tkdebug runs it. For Triton, re-bind a copy, as of `own_{name} = {name}` before it"
+        )
+
+    def _why_constant(self, name: str, binding: Binding) -> str:
+        """What makes a parameter a constant."""
+        if any(p.is_constexpr for p in self.program.chain[-1][0].params if p.name == name):
+            return "it is a tl.constexpr"
+        if self.is_kernel and binding.value == 1:
+            return (
+                "it is 1 in this launch, and Triton makes constants of arguments that equal 1, "
+                "not of others"
+            )
+        return f"this call passes {describe(binding.value)}"
 
     def number_to_tensor(self, value: Any) -> Any:
         """A constant number as the tensor that an assignment makes of it; others unchanged."""
