@@ -9,6 +9,7 @@ import pkgutil
 
 import pytest
 
+import tkdebug
 from tkdebug import compat
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.hook_chain import HOOKS
@@ -236,6 +237,27 @@ def test_gluon_kernels_may_be_defined_and_are_refused_by_name():
             kernel[(1,)](None)
     with pytest.raises(AttributeError, match=r"gluon\.language\.BlockedLayout"):
         gl.BlockedLayout  # noqa: B018
+
+
+@pytest.mark.parametrize("mode", ["interpret", "native"])
+def test_gluon_kernels_under_triton_s_decorators_are_refused_at_their_launch(mode):
+    import triton
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+
+    @gluon.jit
+    def copy(source, target, SIZE: gl.constexpr):
+        gl.store(target, gl.load(source))
+
+    sizes = triton.heuristics({"SIZE": lambda arguments: 64})
+    configs = triton.autotune([triton.Config({"SIZE": size}) for size in (32, 64)], key=["source"])
+    with tkdebug.mode(mode):
+        for kernel in (sizes(copy), configs(copy), triton.heuristics({})(configs(copy))):
+            assert kernel.arg_names == ["source", "target", "SIZE"]
+            with pytest.raises(UnsupportedError, match="copy is a Gluon kernel"):
+                kernel[(1,)](0, 0)
+            with pytest.raises(UnsupportedError, match="copy is a Gluon kernel"):
+                kernel.warmup(0, 0, grid=(1,))
 
 
 def test_aggregate_is_where_scripts_look_for_it():

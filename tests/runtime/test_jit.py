@@ -8,6 +8,7 @@ from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.runtime.compile import options as launch_options
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import (
     ArgumentTypeError,
@@ -505,6 +506,37 @@ def test_mistyped_option_names_the_one_that_was_meant(x):
         scale.interpret[(1,)](x, 128, 2.0, num_warp=4)
     with pytest.raises(UnknownOptionError, match=r"BLOK .*; did you mean BLOCK\?"):
         scale.interpret[(1,)](x, 128, 2.0, BLOK=16)
+
+
+@pytest.fixture
+def told_anew():
+    """Options that other tests have used are reported again."""
+    launch_options._tell_ignored.cache_clear()
+
+
+def test_options_for_amd_are_ignored_when_interpreted_and_reported_once(x, capsys, told_anew):
+    for _ in range(2):
+        scale.interpret[(1,)](x, 128, 2.0, waves_per_eu=2, matrix_instr_nonkdim=16, kpack=2)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[2].partition(":")[0] for line in told] == [
+        " launch option kpack",
+        " launch option matrix_instr_nonkdim",
+        " launch option waves_per_eu",
+    ]
+    assert all("AMD's GPUs, ignored here; a launch on NVIDIA's refuses it" in line for line in told)
+
+
+def test_options_for_amd_are_refused_natively_by_name(x):
+    """As Triton does: `KeyError`, which is what our error derives from."""
+    with tkdebug.mode("native"), pytest.raises(KeyError, match=r"waves_per_eu .* AMD's GPUs"):
+        scale.warmup(x, 128, 2.0, waves_per_eu=2, grid=(1,))
+
+
+def test_options_of_nvidia_that_change_no_result_are_taken(x, capsys, told_anew):
+    with_them = scale.interpret[(1,)](x, 128, 2.0, sched4reg=True, min_shared_mem=64, num_warps=2)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split()[3] for line in told] == ["min_shared_mem:", "sched4reg:"]
+    assert with_them.hash == scale.warmup(x, 128, 2.0, num_warps=2, grid=(1,)).hash
 
 
 def test_arguments_that_do_not_fit_are_reported_without_the_binder_s_own_error(x):

@@ -20,7 +20,7 @@ from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.arguments.specialize import ALIGNMENT
 from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
-from tkdebug.runtime.compile.options import LaunchOptions, parse_options
+from tkdebug.runtime.compile.options import LaunchOptions, parse_options, without_amd_options
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import Driver, driver
 from tkdebug.runtime.device.modes import current_mode
@@ -54,7 +54,7 @@ def compile(src: Any, target: Any = None, options: Any = None) -> CompiledKernel
     if not isinstance(src, ASTSource) or not is_jit_function(src.fn):
         _refuse("triton.compile")
     fn: JITFunction = src.fn
-    given = dict(options or {})
+    given = dict(without_amd_options(options or {}))
     if target is not None:
         if getattr(target, "backend", None) != "cuda":
             _refuse(f"triton.compile for {target!r}")

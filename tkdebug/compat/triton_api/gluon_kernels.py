@@ -1,10 +1,12 @@
 """Placeholders for Gluon kernels, which libraries define beside their Triton ones.
 
-They can be defined and imported; a launch is refused with the kernel's name.
+They can be defined, decorated with heuristics and autotuning, and imported; a launch is refused
+with the kernel's name.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, NoReturn
@@ -17,10 +19,12 @@ class GluonKernel:
 
     Attributes:
         fn: the function.
+        arg_names: the names of its parameters, which decorators look at.
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
+        self.arg_names = list(inspect.signature(fn).parameters)
         update_wrapper(self, fn)
 
     def __getitem__(self, grid: object) -> NoReturn:

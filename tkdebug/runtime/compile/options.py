@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.errors import OptionValueError, UnknownOptionError
+from tkdebug.terminal_text import tell
 
 # Keywords that upstream once took; it refuses them by name.
 _GONE = {
@@ -16,6 +17,15 @@ _GONE = {
     "device_type": "the current target is used",
     "stream": "the current stream is used; launch inside `with torch.cuda.stream(s):`",
 }
+# Triton's options for AMD's GPUs alone (`HIPOptions` of 3.6 to 3.9).
+_OF_AMD = frozenset(
+    "waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm schedule_hint llvm_fn_attrs "
+    "wgp_cu_mode".split()
+)
+# Those for NVIDIA's that change no result, and that tkdebug's compiler has nothing for.
+_WITHOUT_EFFECT = frozenset(
+    "sched4reg clc min_shared_mem fpsan_homomorphic_casts backend_name".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,31 @@ def _check_power_of_2(name: str, value: object) -> None:
         raise OptionValueError(f"{name} must be a power of 2, got {value!r}")
 
 
+def without_amd_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options less those for AMD's GPUs alone, each of which is reported once.
+
+    Triton's interpreter ignores them, and so does `triton.compile`; launches on NVIDIA's GPUs
+    refuse them.
+
+    Args:
+        options: by name.
+    """
+    foreign = options.keys() & _OF_AMD
+    if not foreign:
+        return options
+    for name in sorted(foreign):
+        _tell_ignored(
+            name, "an option for AMD's GPUs, ignored here; a launch on NVIDIA's refuses it"
+        )
+    return {name: value for name, value in options.items() if name not in foreign}
+
+
+@cache
+def _tell_ignored(name: str, why: str) -> None:
+    """Say once in a process that a launch option is ignored."""
+    tell(f"launch option {name}: {why}")
+
+
 def parse_options(
     kernel: str, keywords: Mapping[str, Any], parameters: Collection[str], debug: bool
 ) -> LaunchOptions:
@@ -96,6 +131,9 @@ def parse_options(
         return _unasked(
             debug, KNOBS.override_arch, bool(KNOBS.default_fp_fusion), KNOBS.fp32_default
         )
+    for name in sorted(keywords.keys() & _WITHOUT_EFFECT):
+        _tell_ignored(name, "tkdebug's compiler ignores it; it changes no result")
+    keywords = {n: value for n, value in keywords.items() if n not in _WITHOUT_EFFECT}
     values = {
         "debug": debug,
         "arch": KNOBS.override_arch,
@@ -108,6 +146,11 @@ def parse_options(
             continue
         if name in _GONE:
             raise UnknownOptionError(f"kernel {kernel}: keyword `{name}` is gone; {_GONE[name]}")
+        if name in _OF_AMD:
+            raise UnknownOptionError(
+                f"kernel {kernel}: keyword argument {name} was specified but unrecognised: it is an "
+                "option for AMD's GPUs, which Triton refuses on NVIDIA's; leave it out there"
+            )
         known = ", ".join([*parameters, "num_warps", "num_stages", "num_ctas", "maxnreg", "…"])
         import difflib  # only where something is wrong
 

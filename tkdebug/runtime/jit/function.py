@@ -24,7 +24,7 @@ from tkdebug.runtime.arguments.specialize import constant_key
 from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.compile.device_caches import DeviceCaches
 from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
-from tkdebug.runtime.compile.options import OPTION_NAMES, parse_options
+from tkdebug.runtime.compile.options import OPTION_NAMES, parse_options, without_amd_options
 from tkdebug.runtime.compile.parallel_compilation import PARALLEL_COMPILATION
 from tkdebug.runtime.compile.prestart import prestart
 from tkdebug.runtime.compile.specialization import Specialization
@@ -280,7 +280,8 @@ class JITFunction(FunctionSource, KernelInterface):
         alignment: tuple[Hashable, ...] | None,
     ) -> Specialization:
         debug = bool(self.debug or KNOBS.debug)
-        parsed = parse_options(self.__name__, options, self.arg_names, debug)
+        given = without_amd_options(options) if alignment is None else options
+        parsed = parse_options(self.__name__, given, self.arg_names, debug)
         specs = tuple(
             spec_of(self.__name__, parameter, value)
             for parameter, value in zip(self.params, values, strict=True)
