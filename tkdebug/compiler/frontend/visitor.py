@@ -258,9 +258,10 @@ class Visitor:
             return
         # Statements around this one are compiled again, and may note it, too.
         del self.passed[name]
+        why = self._why_constant(name, binding)
         self.emit.warn(
-            f"Triton refuses to re-bind `{name}` in a run-time {where}: {self._why_constant(name, binding)};"
-            f" tkdebug runs it. For Triton, re-bind a copy, as of `own_{name} = {name}` before it"
+            f"Triton refuses to re-bind `{name}` in a run-time {where}: {why}; tkdebug runs it. "
+            f"For Triton, re-bind a copy, as of `own_{name} = {name}` before it"
         )
 
     def _why_constant(self, name: str, binding: Binding) -> str:

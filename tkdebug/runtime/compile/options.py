@@ -148,8 +148,8 @@ def parse_options(
             raise UnknownOptionError(f"kernel {kernel}: keyword `{name}` is gone; {_GONE[name]}")
         if name in _OF_AMD:
             raise UnknownOptionError(
-                f"kernel {kernel}: keyword argument {name} was specified but unrecognised: it is an "
-                "option for AMD's GPUs, which Triton refuses on NVIDIA's; leave it out there"
+                f"kernel {kernel}: keyword argument {name} was specified but unrecognised: it is "
+                "an option for AMD's GPUs, which Triton refuses on NVIDIA's; leave it out there"
             )
         known = ", ".join([*parameters, "num_warps", "num_stages", "num_ctas", "maxnreg", "…"])
         import difflib  # only where something is wrong
