@@ -48,6 +48,9 @@ FaultKind = Literal[
     # Of one that does not end.
     "hang",
     "compile-error",
+    # Of what another compiler says that was asked: Triton's.
+    "triton-refuses",
+    "triton-accepts",
 ]
 # Of these the launch itself fails, so there is nothing that could be lived with.
 ENDING_KINDS: frozenset[FaultKind] = frozenset(

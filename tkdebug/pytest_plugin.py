@@ -25,11 +25,14 @@ from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_findings import Findings, add_options
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error"})
 _SECTION = "tkdebug faults"
 _SHOWN = 20
+# How long a test waits for answers about its kernels.
+_ANSWERS_LIMIT_S = 60.0
 
 
 class FaultCollector:
@@ -81,6 +84,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"the Triton that kernels are written for: {', '.join(TRITON_RELEASES)} (the default)",
     )
     group.addoption(
+        "--tkdebug-ask-triton",
+        metavar="PYTHON",
+        help="ask the Triton of that Python whether it compiles each signature, too; a kernel that "
+        "only one of the two compiles is a fault",
+    )
+    group.addoption(
         "--tkdebug-check",
         action="append",
         default=[],
@@ -124,6 +133,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         checks = _checks(early_config)
         findings = Findings(early_config)
         early_config.add_cleanup(findings.undo.close)
+        asked = options.tkdebug_ask_triton or KNOBS.ask_triton
+        findings.undo.enter_context(KNOBS.scope(ask_triton=asked))
         installed = install(
             options.tkdebug_mode,
             quick=options.tkdebug_quick,
@@ -174,6 +185,8 @@ def pytest_runtest_makereport(
     """Add the phase's faults to its report, and fail it where it passed."""
     # Faults of a phase's own native launches, which come up once those have ended.
     conclude_checked_launches()
+    if COMPILE_HOOKS.asker is not None:
+        COMPILE_HOOKS.asker.wait(_ANSWERS_LIMIT_S)
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     collector = item.config.stash[_COLLECTOR]

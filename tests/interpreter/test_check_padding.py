@@ -392,7 +392,9 @@ def bins_of(
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 def test_a_histogram_that_counts_padding(budget, dtype):
     x, out = torch.arange(20).to(dtype) % 15, torch.zeros(16, dtype=torch.int32)
-    fault = only(run(bins_of, (2,), x, out, 20, 16, 0, "plain", BLOCK=16, budget=budget))
+    # 3.9 takes 32 bits alone.
+    with scope(triton_version="3.8"):
+        fault = only(run(bins_of, (2,), x, out, 20, 16, 0, "plain", BLOCK=16, budget=budget))
     assert (fault.kind, fault.line, fault.index) == ("padding", line("BAD histogram"), 0)
     assert fault.message.startswith(
         f"this histogram takes in elements that the load at line {line('LOAD histogram')} masks "

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.errors import CompileError
 from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.knobs import scope
 
 DTYPES = (
     torch.int8,
@@ -173,11 +175,18 @@ def histogram_kernel(X, Z, n, N: tl.constexpr, BINS: tl.constexpr):
 def test_histogram_counts_what_the_mask_allows(dtype):
     x = torch.randint(0, 12, (100,)).to(dtype)
     z = torch.empty((4, 8), dtype=torch.int32)
-    histogram_kernel[(4,)](x, z, 100, 32, 8)
+    with scope(triton_version="3.8"):
+        histogram_kernel[(4,)](x, z, 100, 32, 8)
     for program in range(4):
         part = x[program * 32 : (program + 1) * 32].long()
         # Values from 8 on are in no bin.
         assert torch.equal(z[program], part[part < 8].bincount(minlength=8).int())
+
+
+def test_histogram_takes_32_bits_from_3_9_on():
+    x, z = torch.zeros(100, dtype=torch.int16), torch.empty((4, 8), dtype=torch.int32)
+    with pytest.raises(CompileError, match=r"32-bit integers, got int16; cast with .to\(tl.int32"):
+        histogram_kernel[(4,)](x, z, 100, 32, 8)
 
 
 def test_swizzle2d_groups_rows():

@@ -33,6 +33,7 @@ _FLAGS = {
 _VALUES = {
     "mode": "--mode",
     "compiler": "--compiler",
+    "ask_triton": "--ask-triton",
     "triton": "--triton",
     "report": "--report",
     "report_format": "--report-format",

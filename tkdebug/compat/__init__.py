@@ -42,6 +42,11 @@ def _installed(
         patterns = interpret or KNOBS.interpret_kernels
         checks = with_defaults(checks or KNOBS.checks, mode)
         undo.enter_context(KNOBS.scope(interpret_kernels=patterns, checks=checks, **changes))
+        if KNOBS.ask_triton is not None:
+            # Ended last: what is in force is needed while answers are waited for.
+            from tkdebug.compat.upstream.asking.asker import asking
+
+            undo.callback(asking(KNOBS.ask_triton)[1])
         undo.callback(InstalledFinder().uninstall)
         undo.callback(stop_at_breakpoints())
         is_stand_in = mode != "native" and not cuda_standin.cuda_usable()

@@ -30,7 +30,7 @@ def environment(
     stand_in: bool,
 ) -> dict[str, str | None]:
     """The variables that arm children; None deletes one."""
-    paths = [str(_FOLDER), *_python_path()]
+    paths = [str(_FOLDER), *python_path()]
     return {
         TOLD_VARIABLE: None,
         VARIABLE: "stand-in" if stand_in else "triton",
@@ -52,7 +52,8 @@ def environment(
     }
 
 
-def _python_path() -> list[str]:
+def python_path() -> list[str]:
+    """The PYTHONPATH of this process, less the folder that arms its children."""
     text = os.environ.get("PYTHONPATH", "")
     return [path for path in text.split(os.pathsep) if path and path != str(_FOLDER)]
 

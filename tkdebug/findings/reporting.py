@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # What knows more of a fault's place, in order: each gives the fault with what it adds.
 REFINEMENTS: list[Callable[[Fault], Fault]] = []
 _PLUGIN_KIND = "plugin-check"
+_ASKED_KINDS = ("triton-refuses", "triton-accepts")
 
 
 def report(fault: Fault, *, is_end: bool = False) -> None:
@@ -92,6 +93,8 @@ def unmatched_lines(
 
 
 def _is_looked_for(kind: str, checks: tuple[str, ...]) -> bool:
+    if kind in _ASKED_KINDS:
+        return KNOBS.ask_triton is not None
     if kind == _PLUGIN_KIND:
         return any(name not in CHECK_NAMES for name in checks)
     return kind not in CHECK_NAMES or kind in checks

@@ -27,6 +27,7 @@ from tkdebug.knobs.values import (
     parse_names,
     parse_path,
     parse_print_elements,
+    parse_python,
     parse_seconds,
     parse_size_bytes,
     parse_target,
@@ -245,6 +246,12 @@ class Knobs(KnobSet):
         "tkdebug",
         str,
         "what compiles kernels: tkdebug, or triton for the Triton that is installed",
+    )
+    ask_triton = Knob["str | None"](
+        {"TKDEBUG_ASK_TRITON": parse_python},
+        None,
+        (str, type(None)),
+        "a Python with Triton, which is asked whether it compiles each signature, too",
     )
     print_autotuning = Knob[bool](
         {"TKDEBUG_PRINT_AUTOTUNING": parse_bool, "TRITON_PRINT_AUTOTUNING": parse_bool},

@@ -172,6 +172,11 @@ def parse_target(text: str) -> str | None:
     return text.strip() or None
 
 
+def parse_python(text: str) -> str | None:
+    """The path of a Python, or its name on the PATH; None for an empty text."""
+    return text.strip() or None
+
+
 def parse_path(text: str) -> Path | None:
     """A path; None for an empty text."""
     return Path(text).expanduser() if text else None

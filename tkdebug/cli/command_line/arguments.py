@@ -44,6 +44,7 @@ class Arguments:
         update_baseline: whether it is to be written anew.
         tui: True or False as asked, None for whatever suits the terminal.
         compiler: what compiles kernels; None as the knob says.
+        ask_triton: a Python whose Triton is asked about each signature; None as the knob says.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
         kernel: the name, pattern or hash of the kernels that are shown; None for all.
@@ -102,6 +103,7 @@ class Arguments:
     quick: bool = False
     triton: str | None = None
     compiler: str | None = None
+    ask_triton: str | None = None
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -281,6 +283,7 @@ def _run_arguments(
         quick=parsed.quick,
         triton=parsed.triton,
         compiler=parsed.compiler,
+        ask_triton=parsed.ask_triton,
         interpret=tuple(parsed.interpret),
         checks=_checks(parsed.check),
         only=tuple(parsed.only),

@@ -86,6 +86,12 @@ def _add_kernels(run: argparse.ArgumentParser) -> None:
     add_triton(run)
     add_compiler(run)
     run.add_argument(
+        "--ask-triton",
+        metavar="PYTHON",
+        help="ask the Triton of that Python, such as `python`, whether it compiles each signature, "
+        "too, without a GPU; a kernel that only one of the two compiles is a fault",
+    )
+    run.add_argument(
         "--interpret",
         action="append",
         default=[],

@@ -12,7 +12,7 @@ from tkdebug.cli.places import check_writable
 from tkdebug.cli.runs.findings import check_baseline, checked_launches
 from tkdebug.cli.runs.kernel_checks import is_upstream, mode_of
 from tkdebug.cli.runs.native_target import check_target_of_run
-from tkdebug.cli.runs.upstream import check_upstream
+from tkdebug.cli.runs.upstream import check_asked, check_upstream
 from tkdebug.cli.script.execution import Program, command_program, find_program, stdin_program
 from tkdebug.errors import UsageError
 from tkdebug.instrument.launch_listeners.nvtx_ranges import check_nvtx
@@ -75,6 +75,7 @@ def check_run(arguments: Arguments) -> None:
         check_upstream(arguments, mode)
     else:
         _check_mode(arguments, mode)
+        check_asked(arguments)
     check_target_of_run(arguments, mode)
     _check_watches(arguments)
     _check_timelines(arguments, mode)

@@ -79,6 +79,7 @@ def findings_in_force(arguments: Arguments) -> Iterator[None]:
         watches=arguments.watches or KNOBS.watches,
         instrumentations=arguments.instrumentations or KNOBS.instrumentations,
         timelines=arguments.timelines or KNOBS.timelines,
+        ask_triton=arguments.ask_triton or KNOBS.ask_triton,
         print_elements=KNOBS.print_elements
         if arguments.print_elements is None
         else arguments.print_elements,

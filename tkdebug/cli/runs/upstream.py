@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tkdebug.checks import NO_CHECKS
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.errors import UsageError
+from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import ModeName
 from tkdebug.terminal_text import tell
 
@@ -33,6 +34,26 @@ def check_upstream(arguments: Arguments, mode: ModeName) -> None:
         )
 
 
+def check_asked(arguments: Arguments) -> None:
+    """Look whether the Triton that is to be asked can be.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    from tkdebug.compat.upstream.installed import triton_of
+
+    python = arguments.ask_triton or KNOBS.ask_triton
+    if python is not None:
+        option = "--ask-triton" if arguments.ask_triton else "TKDEBUG_ASK_TRITON"
+        _, installed = triton_of(python, option)
+        language = arguments.triton or KNOBS.triton_version
+        if not installed.version.startswith(f"{language}."):
+            raise UsageError(
+                f"{option} {python}: it has Triton {installed.version}, and kernels are compiled "
+                f"as those of {language}; add --triton, or give another Python"
+            )
+
+
 def _of_tkdebug(arguments: Arguments, mode: ModeName) -> Iterator[str]:
     if mode == "interpret":
         yield "--mode interpret"
@@ -43,6 +64,8 @@ def _of_tkdebug(arguments: Arguments, mode: ModeName) -> Iterator[str]:
         yield f"--check-launches {arguments.check_launches}"
     for pattern in arguments.interpret:
         yield f"--interpret {pattern}"
+    if arguments.ask_triton is not None:
+        yield f"--ask-triton {arguments.ask_triton}"
     if arguments.triton is not None:
         yield f"--triton {arguments.triton}"
     if arguments.native_target is not None:

@@ -9,15 +9,24 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tkdebug.compat.children import python_path
 from tkdebug.errors import UsageError
 
 FIRST, LAST = (3, 6), (3, 9)
 _VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.M)
 _OPTION = "compiler triton"
 _ELF = b"\x7fELF"
+_PROBE_LIMIT_S = 60
+# What makes Triton's passes print, or run another way than compiles of a user's process do.
+_NOT_PASSED_ON = frozenset(
+    "TRITON_INTERPRET MLIR_ENABLE_DUMP LLVM_IR_ENABLE_DUMP TRITON_KERNEL_DUMP NVPTX_ENABLE_DUMP "
+    "TRITON_KERNEL_OVERRIDE TRITON_ENABLE_LLVM_DEBUG MLIR_ENABLE_TIMING LLVM_ENABLE_TIMING".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +71,66 @@ def installed_triton() -> InstalledTriton:
             )
     _check_library(folder, version)
     _check_distribution(folder, version)
-    if not FIRST <= _release(version) <= LAST:
-        known = " to ".join(".".join(map(str, end)) for end in (FIRST, LAST))
-        raise UsageError(f"{_OPTION}: Triton {version} is installed; expected {known}")
+    _check_release(_OPTION, version)
     _check_backends(version)
     return InstalledTriton(version, folder)
+
+
+def triton_of(python: str, option: str) -> tuple[str, InstalledTriton]:
+    """The Triton that another Python would import, and that Python's path.
+
+    Args:
+        python: its path, or its name on the PATH.
+        option: what asks, for messages.
+
+    Raises:
+        UsageError: there is no such Python, or no Triton of a known release that can compile.
+    """
+    path = shutil.which(python)
+    if path is None:
+        raise UsageError(f"{option} {python}: no such program; give a Python that has Triton")
+    code = "import importlib.util as u; s = u.find_spec('triton'); print(s.origin if s else '')"
+    try:
+        done = subprocess.run(
+            [path, "-c", code],
+            env=foreign_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_LIMIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{option} {python}: it does not run ({error})") from None
+    origin = done.stdout.strip()
+    if done.returncode or not origin:
+        raise UsageError(f"{option} {python}: it has no Triton; {path} -m pip install triton")
+    folder = Path(origin).parent
+    version = version_in(folder)
+    if version is None or not any(folder.glob("_C/libtriton*")):
+        raise UsageError(
+            f"{option} {python}: the Triton in {folder} is not whole; "
+            f"{path} -m pip install --force-reinstall triton"
+        )
+    _check_release(f"{option} {python}", version)
+    return os.path.abspath(path), InstalledTriton(version, folder)
+
+
+def foreign_environment() -> dict[str, str]:
+    """The environment of a process in which nothing of tkdebug's is in force."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _NOT_PASSED_ON and not name.startswith("TKDEBUG_")
+    }
+    if "PYTHONPATH" in kept:
+        kept["PYTHONPATH"] = os.pathsep.join(python_path())
+    return kept
+
+
+def _check_release(option: str, version: str) -> None:
+    if not FIRST <= _release(version) <= LAST:
+        known = " to ".join(".".join(map(str, end)) for end in (FIRST, LAST))
+        raise UsageError(f"{option}: Triton {version} is installed; expected {known}")
 
 
 def version_in(folder: Path) -> str | None:

@@ -116,6 +116,10 @@ def _emit_histogram(emit: Emitter, input: object, num_bins: object, mask: object
         )
     if not scalar_dtype(value).is_int():
         raise SemanticError(f"histogram only supports integers, got {value.dtype}")
+    if scalar_dtype(value).primitive_bitwidth != 32 and not emit.is_before(3, 9):
+        raise SemanticError(
+            f"histogram only supports 32-bit integers, got {value.dtype}; cast with .to(tl.int32)"
+        )
     (bins,) = shape_argument(int_argument(num_bins, "histogram: num_bins", 1), "histogram")
     operands = [value]
     if mask is not None:

@@ -38,4 +38,6 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "hang": "A kernel did not end; here its warps were waiting.",
     "cuda-error": "A CUDA error ended the kernels in flight.",
     "compile-error": "A kernel does not compile.",
+    "triton-refuses": "A kernel that tkdebug compiles is refused by the Triton that was asked.",
+    "triton-accepts": "A kernel that tkdebug refuses is compiled by the Triton that was asked.",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tkdebug.runtime.arguments.specialize import constant_key
 
@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 CompileFunction = Callable[..., object]
+Compile = Callable[["Specialization"], "CompiledKernel"]
 _REPR_OPTIONS = (
     *("num_warps", "num_ctas", "num_stages"),
     *("enable_fp_fusion", "launch_cooperative_grid"),
 )
+
+
+class CompilerAsker(Protocol):
+    """Another compiler, as a second opinion."""
+
+    def around(self, compile: Compile, alignment: tuple[Hashable, ...]) -> Compile:
+        """`compile`, after which that compiler is asked about the same."""
+
+    def wait(self, limit_s: float) -> int:
+        """Wait for its answers; how many there are still none of."""
 
 
 class JitFunctionInfo(NamedTuple):
@@ -42,11 +53,13 @@ class CompileHooks:
             true the compile is skipped and the launch does nothing.
         after: called when the kernel is compiled.
         listener: called with each compiled kernel and its artifacts.
+        asker: asks another compiler about what is compiled.
     """
 
     before: CompileFunction | None = None
     after: CompileFunction | None = None
     listener: Callable[[CompiledKernel, KernelCompiled], None] | None = None
+    asker: CompilerAsker | None = None
 
     def skips(self, src: Specialization, key: Hashable, is_warmup: bool) -> bool:
         """Call `before`; whether it takes the compile upon itself."""

@@ -21,6 +21,7 @@ from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.binder import Bound, explain_binding, make_binder, spec_of
 from tkdebug.runtime.arguments.specialize import constant_key
+from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, Compile
 from tkdebug.runtime.compile.compile_once import CompileOnce
 from tkdebug.runtime.compile.device_caches import DeviceCaches
 from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
@@ -226,7 +227,8 @@ class JITFunction(FunctionSource, KernelInterface):
         # A parameter named like an option (`num_warps: tl.constexpr`) sets both.
         doubled = {name: kwargs[name] for name in OPTION_NAMES & kwargs.keys()}
         src = self._specialization(values, {**options, **doubled}, None)
-        return self._compiles.kernel(key, src, is_warmup, compile_kernel)
+        compile = self._asked_about(compile_kernel, values)
+        return self._compiles.kernel(key, src, is_warmup, compile)
 
     def compile_native(
         self,
@@ -271,7 +273,14 @@ class JITFunction(FunctionSource, KernelInterface):
             launched = None if is_warmup else values
             return self._watched_kernels.make(key, src, device, begun, launched)
 
-        return self._compiles.kernel(key, src, is_warmup, compile)
+        return self._compiles.kernel(key, src, is_warmup, self._asked_about(compile, values))
+
+    def _asked_about(self, compile: Compile, values: tuple[Any, ...]) -> Compile:
+        """`compile`, with another compiler asked about the same where one is."""
+        asker = COMPILE_HOOKS.asker
+        if asker is None:
+            return compile
+        return asker.around(compile, alignment_key(self.params, values))
 
     def _specialization(
         self,
