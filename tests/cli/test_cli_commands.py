@@ -260,6 +260,7 @@ OF_RUN = {
     "--mode": "interpret",
     "--triton": "3.7",
     "--compiler": "triton",
+    "--ask-triton": "a python",
     "--report": "-o.json",
     "--report-format": "sarif",
     "--quick": None,

@@ -16,6 +16,7 @@ import asked_kernels as kernels
 import pytest
 import torch
 from made_up_triton import write_package
+from native_support import needs_codegen
 
 import tkdebug
 import tkdebug.language as tl
@@ -92,6 +93,15 @@ def test_each_signature_is_asked_once(asker):
         launch(kernels.taken, n, 16)
     signatures = [answer.signature for answer in settled(asker)]
     assert len(signatures) == len(set(signatures)) == 3
+
+
+@needs_codegen
+def test_native_kernels_are_asked_about_too(asker):
+    kernels.taken.kernels.clear()
+    with tkdebug.mode("native"):
+        kernels.taken.warmup(torch.int32, 16, 16, grid=(1,))
+    (answer,) = settled(asker)
+    assert (answer.verdict, answer.refused) == ("takes", "")
 
 
 def test_kernel_that_triton_refuses_is_a_fault_at_its_line(asker, faults):

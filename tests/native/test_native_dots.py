@@ -103,6 +103,26 @@ def test_dot(dtype, out, precision, shape, num_warps, transposed):
     assert torch.equal(native, wgmma_fp8(a, b, c)) or torch.equal(native, interpreted)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("m", "n", "num_warps"), [(16, 16, 1), (64, 64, 4), (128, 32, 8)])
+@pytest.mark.parametrize(
+    ("dtype", "k", "precision"),
+    [
+        (torch.float32, 8, "tf32"),
+        (torch.float32, 8, "tf32x3"),
+        (torch.float32, 8, "ieee"),
+        (torch.float64, 4, "ieee"),
+    ],
+)
+def test_dot_of_the_shortest_k(dtype, k, precision, m, n, num_warps, transposed):
+    b = tile((n, k) if transposed else (k, n), dtype, seed=1)
+    a, c = tile((m, k), dtype), tile((m, n), dtype, seed=2)
+    constants = {"M": m, "N": n, "K": k, "PRECISION": precision, "OUT": OUT_TYPES[dtype]}
+    constants["TRANSPOSED"] = transposed
+    ((native, interpreted),) = run_both(multiply, [a, b, c], [c], num_warps, **constants)
+    assert torch.equal(native, interpreted)
+
+
 @pytest.mark.parametrize(
     ("dtype", "out"),
     [

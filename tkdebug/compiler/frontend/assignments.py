@@ -49,6 +49,11 @@ def _unpack(v: Visitor, node: ast.expr, targets: list[ast.expr], value: Any) -> 
 def visit_assign(v: Visitor, node: ast.Assign, rest: Rest) -> Outcome | None:
     """`x = value`, `x, y = value`, `x = y = value`."""
     value = v.expression(node.value)
+    if len(node.targets) > 1:
+        v.emit.warn(
+            "Triton refuses an assignment with several `=`; tkdebug runs it. For Triton, write "
+            "one assignment for each target"
+        )
     if v.scope.declared:
         for target in node.targets:
             _assign_declared(v, target, value)

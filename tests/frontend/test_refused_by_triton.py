@@ -1,4 +1,4 @@
-"""Parameters that are constants and that run-time control flow re-binds: Triton refuses them."""
+"""Kernels that Triton refuses and tkdebug runs, with a warning at the line."""
 
 from __future__ import annotations
 
@@ -174,3 +174,17 @@ def test_what_triton_takes_is_not_noted(kernel):
 @pytest.mark.parametrize("kernel", [in_a_loop, in_a_while, in_a_branch, in_a_called_function])
 def test_other_values_of_the_argument_are_not_noted(kernel):
     assert launch(kernel, 2)[1] == []
+
+
+@tkdebug.jit
+def several_targets(p, s, n):
+    first = second = s + n
+    tl.store(p, first)
+    tl.store(p + 1, second)
+
+
+def test_assignment_with_several_targets_is_noted_and_run():
+    out, ((line, message),) = launch(several_targets, 2)
+    assert out[:2] == [6, 6]
+    assert line == several_targets.starting_line_number + 2
+    assert message.startswith("Triton refuses an assignment with several `=`")
