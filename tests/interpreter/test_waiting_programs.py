@@ -12,8 +12,12 @@ from differential import run
 
 import tkdebug
 import tkdebug.language as tl
+from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.errors import LaunchError
 from tkdebug.knobs import scope
+from tkdebug.runtime.compile.unlaunched_code import fitting_programs
+from tkdebug.runtime.cuda.platform import H200_PROPERTIES
+from tkdebug.runtime.device.driver import DriverUtils
 
 WIDTH = 4
 
@@ -249,12 +253,74 @@ def test_waiting_in_vain_is_an_error_and_leaves_no_thread():
     assert seen() is None
 
 
-def test_more_programs_that_wait_than_a_gpu_holds(monkeypatch):
-    monkeypatch.setattr("tkdebug.interpreter.scheduler._MOST_WAITING", 3)
-    with pytest.raises(LaunchError, match="as many others as a GPU can hold") as caught:
-        in_phases.interpret[(6,)](flags(1), torch.zeros(12, WIDTH), 1, BLOCK=WIDTH)
-    assert "of 6 programs 0 have ended, 4 wait, 2 have not begun" in str(caught.value)
+@pytest.fixture
+def small_gpu(monkeypatch):
+    """A GPU of two multiprocessors, each of which holds two programs of 32 warps."""
+    gpu = {**H200_PROPERTIES, "multiprocessor_count": 2}
+    monkeypatch.setattr(DriverUtils, "get_device_properties", lambda self, device: gpu)
+    monkeypatch.setattr("tkdebug.interpreter.scheduler._PATIENCE_S", 0.05)
+
+
+@pytest.mark.usefixtures("small_gpu")
+def test_more_programs_that_wait_than_a_gpu_holds():
+    with pytest.raises(LaunchError, match="so do all others that a GPU holds at once") as caught:
+        in_phases.interpret[(6,)](flags(1), torch.zeros(12, WIDTH), 1, BLOCK=WIDTH, num_warps=32)
+    text = str(caught.value)
+    assert "4 (2 on each of 2 multiprocessors, by " in text
+    assert "32 warps)" in text
+    assert "of 6 programs 0 have ended, 4 wait, 2 have not begun; launch at most 4" in text
     assert threads_of_programs() == []
+
+
+@pytest.mark.usefixtures("small_gpu")
+@pytest.mark.parametrize(("programs", "warps"), [(4, 32), (9, 4)])
+def test_programs_that_wait_and_fit_on_a_gpu(programs, warps):
+    x = torch.ones(2, programs, WIDTH)
+    in_phases.interpret[(programs,)](flags(1), x, 1, BLOCK=WIDTH, num_warps=warps)
+    assert torch.equal(x[1], torch.full((programs, WIDTH), 2.0))
+
+
+@tkdebug.jit
+def after_the_next_began(began, order, last):
+    # Each waits for the next to begin, which does not wait for it: two at once are enough.
+    pid = tl.program_id(0)
+    tl.atomic_xchg(began + pid, 1)
+    if pid < last:
+        while tl.atomic_add(began + pid + 1, 0) == 0:
+            pass
+    tl.store(order + pid, pid)
+
+
+@pytest.mark.usefixtures("small_gpu")
+def test_programs_whose_wait_ends_make_room_for_others():
+    order = flags(11)
+    after_the_next_began.interpret[(11,)](flags(12), order, 10, num_warps=32)
+    assert order.tolist() == list(range(11))
+
+
+@tkdebug.jit
+def with_a_large_tile(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    at = i[:, None] * BLOCK + i[None, :]
+    tl.store(out + at, tl.dot(tl.load(x + at), tl.trans(tl.load(x + at))))
+
+
+def fitting(multiprocessors=10, **options):
+    x, out = torch.ones(128, 128), torch.zeros(128, 128)
+    kernel = with_a_large_tile.interpret.warmup(x, out, BLOCK=128, grid=(1,), **options)
+    return fitting_programs(kernel.src, kernel.module, (x, out, 128), multiprocessors)
+
+
+def test_shared_memory_limits_how_many_programs_fit():
+    programs, limit = fitting()
+    assert programs == 10
+    assert "bytes of shared memory" in limit
+
+
+def test_without_code_generation_warps_limit_how_many_programs_fit(monkeypatch):
+    backend = backend_of(target_of("sm_90a"))
+    monkeypatch.setattr(type(backend), "obstacle", lambda self: "no assembler")
+    assert fitting(num_warps=8) == (80, "8 on each of 10 multiprocessors, by 8 warps")
 
 
 @tkdebug.jit

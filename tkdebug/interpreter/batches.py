@@ -22,7 +22,7 @@ from tkdebug.interpreter.launch_messages import announce_sequential
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.prepared import Prepared
 from tkdebug.interpreter.replay import SavedMemory, memory_to_save
-from tkdebug.interpreter.scheduler import Scheduler
+from tkdebug.interpreter.scheduler import Room, Scheduler
 from tkdebug.interpreter.state import Batch
 from tkdebug.knobs import KNOBS
 
@@ -41,6 +41,7 @@ class Batches:
         faults: takes the faults.
         report: gets how many programs have ended, after each batch.
         observers: who looks on, checks among them.
+        room: gives how many programs a GPU holds at once; None for any number.
 
     Attributes:
         size: programs of a batch.
@@ -56,6 +57,7 @@ class Batches:
         faults: FaultLog,
         report: Callable[[int], None] | None,
         observers: Sequence[Observer],
+        room: Callable[[], Room] | None = None,
     ) -> None:
         prepared = self.prepared = Prepared.of(module)
         self.module = module
@@ -91,7 +93,11 @@ class Batches:
                 announce_sequential(prepared.spin_loops[0], faults.kernel)
             self.size = 1
             self.scheduler = Scheduler(
-                prepared.spin_loops, self.total, self.run_batch, self.arguments.device
+                prepared.spin_loops,
+                self.total,
+                self.run_batch,
+                self.arguments.device,
+                None if room is None else room(),
             )
 
     @property

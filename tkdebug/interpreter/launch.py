@@ -6,7 +6,7 @@ Invariant: a launch leaves no reference to its tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ from tkdebug.interpreter.launch_messages import progress_reporter, tell_interrup
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.prepared import Prepared
+from tkdebug.interpreter.scheduler import Room
 from tkdebug.interpreter.torch_state import apart_from_the_script
 
 # Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.
@@ -40,6 +41,7 @@ def run_module(
     arguments: Mapping[str, object] | None = None,
     observers: Sequence[Observer] = (),
     log: FaultLog | None = None,
+    room: Callable[[], Room] | None = None,
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -54,6 +56,7 @@ def run_module(
         arguments: what the kernel was called with, by name, constants too; for hints.
         observers: who looks on, beside the checks.
         log: where its faults go; None for a new log.
+        room: gives how many programs that wait for each other a GPU holds; None for any number.
 
     Returns:
         The faults.
@@ -69,6 +72,7 @@ def run_module(
             faults,
             progress_reporter(record, name, math.prod(grid)),
             [*observers_in_force(module, faults), *observers],
+            room,
         )
         with _tuned_for(launch.batch_bytes):
             try:

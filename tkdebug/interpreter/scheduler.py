@@ -1,9 +1,9 @@
 """A cooperative scheduler: programs that wait for each other, one of them running at a time.
 
 They run in order. One that waits keeps its thread, and a new thread goes on with the programs that
-have not begun; when all have, those that wait take turns. One that waits for no later program never
-costs a thread, and every run takes the same turns. A program may also step aside without need, so
-that others come between what it does.
+have not begun; when all have, or as many as a GPU holds at once, those that wait take turns. One
+that waits for no later program never costs a thread, and every run takes the same turns. A program
+may also step aside without need, so that others come between what it does.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from contextvars import copy_context
+from dataclasses import dataclass
 from types import FrameType
 
 import torch
@@ -25,8 +26,6 @@ from tkdebug.interpreter.torch_state import apart_from_the_script
 
 # How long nothing must have changed: what they wait for might be another process's to write.
 _PATIENCE_S = 2.0
-# As many as an H200 holds at once: a GPU, too, would begin no other before one of those has ended.
-_MOST_WAITING = 132 * 32
 # Programs that have stepped aside at a time.
 _MOST_ASIDE = 7
 
@@ -35,8 +34,29 @@ class Abandoned(BaseException):
     """Ends a program that waits in a launch which has failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The room of a GPU for programs: it begins no other before one of those it holds has ended.
+
+    Attributes:
+        multiprocessors: of the GPU; each holds one program at least.
+        fitting: gives how many programs fit, and what of them limits that; it may compile the
+            kernel, so it is called only when a launch may come to need more.
+    """
+
+    multiprocessors: int
+    fitting: Callable[[], tuple[int, str]]
+
+
 class Scheduler:
     """Runs the programs of one launch.
+
+    Args:
+        loops: the loops that may wait for other programs.
+        programs: how many there are.
+        run_program: runs one of them.
+        device: of the launch.
+        room: how many a GPU holds; None for any number.
 
     Attributes:
         loops: the loops that may wait for other programs.
@@ -50,11 +70,14 @@ class Scheduler:
         programs: int,
         run_program: Callable[[int], None],
         device: torch.device,
+        room: Room | None = None,
     ) -> None:
         self.loops = frozenset(loops)
         self.changes = 0
         self.interrupted: FrameType | None = None
         self._programs = programs
+        self._room = room
+        self._most: tuple[int, str] | None = None
         self._run_program = run_program
         self._begun = 0
         self._waiting: deque[threading.Semaphore] = deque()
@@ -104,16 +127,14 @@ class Scheduler:
             self._idle_since = time.monotonic()
         self._changes_seen = self.changes
         self._idle_turns += 1
-        if self._waits_in_vain():
-            raise self._deadlock(
-                op, program_id, "for memory that no other program changes any more"
-            )
+        may_begin = self._may_begin()
+        if not may_begin and self._waits_in_vain():
+            raise self._deadlock(op, program_id)
         following: threading.Semaphore | None = None
         if self._aside:
             following = self._aside.popleft()
-        elif self._begun < self._programs:
-            if len(self._waiting) >= _MOST_WAITING:
-                raise self._deadlock(op, program_id, "and so do as many others as a GPU can hold")
+        elif may_begin:
+            pass
         elif self._waiting:
             following = self._waiting.popleft()
         else:
@@ -124,7 +145,7 @@ class Scheduler:
         """Let some others do something first; called by the running program."""
         self._idle_turns = 0
         following: threading.Semaphore | None = None
-        if self._begun == self._programs or len(self._aside) >= _MOST_ASIDE:
+        if len(self._aside) >= _MOST_ASIDE or not self._may_begin():
             others = self._aside or self._waiting
             if not others:
                 return
@@ -150,10 +171,20 @@ class Scheduler:
         if self._failure is not None:
             raise Abandoned
 
+    def _may_begin(self) -> bool:
+        """Whether a program that has not begun would get a place beside those that have."""
+        if self._begun == self._programs:
+            return False
+        held = len(self._waiting) + len(self._aside) + 1
+        if self._room is None or held < self._room.multiprocessors:
+            return True
+        if self._most is None:
+            self._most = self._room.fitting()
+        return held < self._most[0]
+
     def _waits_in_vain(self) -> bool:
         return (
-            self._begun == self._programs
-            and not self._aside
+            not self._aside
             and self._idle_turns > 2 * (len(self._waiting) + 1)
             and time.monotonic() - self._idle_since > _PATIENCE_S
         )
@@ -199,11 +230,18 @@ class Scheduler:
             waiting.release()
         self._all_ended.set()
 
-    def _deadlock(self, op: Operation, program_id: tuple[int, int, int], why: str) -> LaunchError:
+    def _deadlock(self, op: Operation, program_id: tuple[int, int, int]) -> LaunchError:
         place = op.location.primary
         waiting = len(self._waiting) + 1
+        unbegun = self._programs - self._begun
+        why, advice = " for memory that no other program changes any more", ""
+        if unbegun:
+            assert self._most is not None
+            fitting, limit = self._most
+            why = f", and so do all others that a GPU holds at once, {fitting:,} ({limit})"
+            advice = f"; launch at most {fitting:,} programs, or let fewer wait for later ones"
         return LaunchError(
-            f"{place.file}:{place.line}: program {program_id} waits {why}: of {self._programs} "
-            f"programs {self._begun - waiting} have ended, {waiting} wait, "
-            f"{self._programs - self._begun} have not begun"
+            f"{place.file}:{place.line}: program {program_id} waits{why}: of {self._programs:,} "
+            f"programs {self._begun - waiting:,} have ended, {waiting:,} wait, "
+            f"{unbegun:,} have not begun{advice}"
         )

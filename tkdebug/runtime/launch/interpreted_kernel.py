@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.interpreter.launch_profile import LaunchProfile
+    from tkdebug.interpreter.scheduler import Room
     from tkdebug.runtime.advising.launches import Advisor
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
     from tkdebug.runtime.compile.specialization import Specialization
@@ -171,11 +172,26 @@ class InterpretedKernel(CompiledKernel):
             is_reported=is_reported,
             arguments=arguments,
             observers=[one for one in (profile, watcher) if one is not None],
+            room=lambda: self._room(values),
         )
         if watcher is not None:
             hand_out(watcher.seen(), watcher.launch, lambda: self._as_instrumented(values))
         if profile is not None and self._compilation is not None:
             self._advisor.launched(profile, self._compilation, grid, launch_id)
+
+    def _room(self, values: tuple[Any, ...]) -> Room:
+        """Return the room of a GPU for programs of a launch with `values`."""
+        from tkdebug.interpreter.scheduler import Room
+
+        device = driver.active.get_current_device()
+        count = driver.active.utils.get_device_properties(device)["multiprocessor_count"]
+
+        def fitting() -> tuple[int, str]:
+            from tkdebug.runtime.compile.unlaunched_code import fitting_programs
+
+            return fitting_programs(self.src, self.module, values, count)
+
+        return Room(count, fitting)
 
     def _as_instrumented(self, values: tuple[Any, ...]) -> Kernel:
         """The kernel as native code would be of a launch's values, for plugins."""

@@ -1,0 +1,63 @@
+"""Compiles interpreted kernels for a GPU to answer questions: nothing is launched, or announced.
+
+Responsible for questions that the interpreter has of compiled code. The target is the one that
+launches are compiled for by default, an H200's where there is no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.compiler.rewriting.saved_module import copy_module
+from tkdebug.compiler.targets.backend import Observers
+from tkdebug.compiler.targets.registered_backends import backend_of
+from tkdebug.errors import TkError
+from tkdebug.runtime.compile.compilation import note_arguments
+from tkdebug.runtime.compile.debugged_stages import source_for_gpu
+from tkdebug.runtime.compile.native_compilation import native_options, target_for
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.ir import Module
+    from tkdebug.runtime.compile.specialization import Specialization
+
+
+def fitting_programs(
+    src: Specialization, module: Module, values: Sequence[Any], multiprocessors: int
+) -> tuple[int, str]:
+    """Count the programs of a kernel that a GPU holds at once.
+
+    Args:
+        src: of the kernel, which is interpreted.
+        module: its Tile IR after the passes; not changed.
+        values: of the launch, of which GPU code knows the alignment.
+        multiprocessors: of the GPU.
+
+    Returns:
+        How many, and what limits that, in words. Where no code can be generated, by warps alone.
+    """
+    src = source_for_gpu(src, None, values)
+    target, options = target_for(src.options), native_options(src)
+    backend = backend_of(target)
+    registers, shared_bytes = 0, 0
+    if backend.obstacle() is None:
+        module = copy_module(module)
+        note_arguments(src, module)
+        # What native code does not have is limited by its warps, as is what cannot be generated.
+        with suppress(TkError):
+            lowered = backend.lower(module, options, target, Observers())
+            binary = backend.generate(lowered).binary()
+            registers, shared_bytes = binary.registers, binary.shared_bytes
+    threads = options.num_warps * target.threads_per_warp
+    fits = backend.occupancy(target, threads, registers, shared_bytes)
+    amounts = {
+        "registers": f"{registers} registers a thread",
+        "shared memory": f"{shared_bytes:,} bytes of shared memory",
+        "warps": f"{options.num_warps} warps",
+        "blocks": "blocks",
+    }
+    blocks = max(1, fits.blocks)
+    limits = " and ".join(amounts[name] for name in fits.limited_by)
+    where = f"{blocks} on each of {multiprocessors} multiprocessors"
+    return blocks * multiprocessors, f"{where}, by {limits}"
