@@ -70,7 +70,9 @@ def test_a_kernel_of_the_users_is_launched_from_its_comment(tmp_path):
     def launched(line):
         frame = SimpleNamespace(f_code=SimpleNamespace(co_filename=str(wrapper)), f_lineno=line)
         with launched_from(frame):
-            return at_model_line(fault_at("/m/kernel.py", 20)).frames
+            return at_model_line(fault_at("/m/kernel.py", 20, "guard it"))
 
-    assert launched(5) == (Frame("/m/model.py", 8, "f"), Frame("/m/kernel.py", 20, "k"))
-    assert launched(6) == (Frame("/m/kernel.py", 20, "k"),)
+    compiled, plain = launched(5), launched(6)
+    assert compiled.frames == (Frame("/m/model.py", 8, "f"), Frame("/m/kernel.py", 20, "k"))
+    assert compiled.hint == "guard it; torch.compile's code launches it"
+    assert plain == fault_at("/m/kernel.py", 20, "guard it")

@@ -33,6 +33,13 @@ def mirror_through_memory(x_ptr, scratch_ptr, n, BLOCK: tl.constexpr):
 
 
 @tkdebug.jit
+def copy_shifted(from_ptr, to_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(from_ptr + offs, mask=offs < n)  # READ copy_shifted
+    tl.store(to_ptr + n - 1 - offs, x, mask=offs < n)  # RACE copy_shifted
+
+
+@tkdebug.jit
 def scale_in_place(x_ptr, n, BLOCK: tl.constexpr):
     for start in range(0, 2 * BLOCK, BLOCK):
         offs = tl.program_id(0) * 2 * BLOCK + start + tl.arange(0, BLOCK)

@@ -241,3 +241,10 @@ def strided(b_ptr, out_ptr, K, N, sbk, sbn, B: tl.constexpr):
     rows = b_ptr + k * sbk
     x = tl.load(rows + n * sbn, mask=(k < K) & (n < N))  # FAULT strided
     tl.store(out_ptr + k * B * 3 + n, x)
+
+
+@tkdebug.jit
+def gathered(x_ptr, index_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    index = tl.load(index_ptr + tl.arange(0, M))
+    tl.store(out_ptr + tl.arange(0, M), tl.gather(x, index, 0))  # FAULT gathered

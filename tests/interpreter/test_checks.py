@@ -158,6 +158,29 @@ def test_races_in_a_large_tensor_take_memory_where_it_is_touched(checked):
     assert grown * unit_bytes < 1 << 29
 
 
+def test_race_between_two_arguments_that_are_one_tensor(checked):
+    x = torch.arange(64, dtype=torch.int32)
+    (fault,) = run(kernels.copy_shifted, (4,), x, x, 64, BLOCK=16)
+    assert (fault.line, fault.tensor) == (line("RACE copy_shifted"), "to_ptr")
+    read = line("READ copy_shifted")
+    assert f"reads at line {read} as offset {fault.index} of `from_ptr`, in no" in fault.message
+    assert "`to_ptr` and `from_ptr` are the same memory" in fault.hint
+    assert "of grid (4, 1, 1)" in fault.hint
+    assert "two launches" not in fault.hint
+
+
+def test_race_between_two_arguments_that_overlap(checked):
+    x = torch.arange(96, dtype=torch.int32)
+    (fault,) = run(kernels.copy_shifted, (4,), x[:64], x[32:], 64, BLOCK=16)
+    assert f"as offset {fault.index + 32} of `from_ptr`" in fault.message
+    assert "`to_ptr` and `from_ptr` overlap in memory" in fault.hint
+
+
+def test_two_arguments_of_one_allocation_that_do_not_overlap(checked):
+    x = torch.arange(128, dtype=torch.int32)
+    assert not run(kernels.copy_shifted, (4,), x[:64], x[64:], 64, BLOCK=16)
+
+
 @BUDGETS
 def test_the_last_program_to_arrive_reads_what_the_others_stored(checked, budget):
     args = integers(4), integers(1), integers(1)

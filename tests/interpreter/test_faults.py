@@ -323,6 +323,26 @@ def test_gather_with_a_bad_row(budget):
     )
 
 
+def test_gather_with_a_negative_row():
+    x = torch.arange(8.0 * 16).reshape(8, 16)
+    index = torch.tensor([3, 7, -2, 0, -1], dtype=torch.int32)
+    fault = only(
+        compare(kernels.gather_rows, (2,), x, index, zeros(5, 16), 5, 16, R=4, C=16).faults
+    )
+    assert (fault.index, fault.count) == (-32, 32)
+    assert fault.message == (
+        "load reads offset -32 of `x_ptr`, which is negative: it has 128 elements (legal: 0 to 127)"
+    )
+    assert fault.hint.endswith("loads from `index_ptr`, whose least element is -2")
+
+
+def test_negative_index_of_a_gather():
+    x, index = torch.arange(8.0), torch.tensor([3, -1, 2, 9], dtype=torch.int32)
+    fault = only(run(kernels.gathered, (1,), x, index, zeros(4), N=8, M=4))
+    assert (fault.line, fault.index, fault.count) == (line("FAULT gathered"), -1, 2)
+    assert "index -1 along axis 0, which is negative: it has 8 elements" in fault.message
+
+
 def test_address_of_a_tensor_that_is_gone():
     address = torch.tensor([64])
     fault = only(run(kernels.stale_address, (1,), address, zeros(8), BLOCK=8))

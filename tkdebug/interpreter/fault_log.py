@@ -10,7 +10,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Literal
 
+import torch
+
 from tkdebug.compiler.faults import messages
+from tkdebug.compiler.faults.access_hints import loaded_offset
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, named, place_of
 from tkdebug.compiler.ir import Operation, Value
@@ -90,8 +93,20 @@ class FaultLog:
             arguments=self.arguments,
             misled_by=self._misled.get(op),
             freed=None if buffer is not None else self.freed_at(offender.index or 0),
+            negative=self._negative_source(op) if (offender.index or 0) < 0 else None,
         )
         self.record(op, text, offender, count)
+
+    def _negative_source(self, op: Operation) -> str | None:
+        """Say that the tensor which an access takes its offset from has negative numbers."""
+        source = loaded_offset(op)
+        tensor = None if source is None else self.arguments.get(source[1])
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+            return None
+        if tensor.is_floating_point() or tensor.is_complex():
+            return None
+        least = int(tensor.min())
+        return f"whose least element is {least}" if least < 0 else None
 
     def bad_index(
         self, op: Operation, offender: Offender, axis: int, extent: int, count: int

@@ -101,7 +101,9 @@ def at_model_line(fault: Fault) -> Fault:
         return fault
     launcher, here = _launched_by.get(), fault.frames[-1]
     if launcher is not None:
-        return replace(fault, frames=(launcher, *fault.frames))
+        note = "torch.compile's code launches it"
+        hint = f"{fault.hint}; {note}" if fault.hint else note
+        return replace(fault, frames=(launcher, *fault.frames), hint=hint)
     origins = origins_in(here.file)
     if not origins:
         return fault

@@ -82,6 +82,7 @@ def bad_access(
     arguments: Mapping[str, object],
     misled_by: Operation | None = None,
     freed: str | None = None,
+    negative: str | None = None,
 ) -> FaultText:
     """An access outside a tensor, or between its elements.
 
@@ -95,6 +96,7 @@ def bad_access(
         arguments: of the launch, by name; of these, strides are looked for.
         misled_by: what made the offset, and wrapped or gave a negative remainder.
         freed: which tensor had the address, and that it is freed; None where that is not known.
+        negative: what is known of negative numbers where the offset was loaded from, in words.
     """
     hint = None
     if accessed is None and freed is not None:
@@ -116,6 +118,8 @@ def bad_access(
         hint = f"the offset {did} at {place_of(misled_by, op)}: fix that first"
     elif offender.index is not None:
         hint = _hint_of_access(op, accessed, offender, mask, grid, arguments)
+        if negative is not None:
+            hint += f", {negative}"
     return FaultText(
         kind,
         _access_text(kind, accessed, offender.index),
@@ -137,6 +141,8 @@ def _access_text(kind: FaultKind, accessed: AccessedTensor | None, index: int | 
     extent = accessed.hull_elems
     if not extent:
         return f"{offset}, which is empty"
+    if index is not None and index < 0:
+        return f"{offset}, which is negative: it has {counted(extent)} (legal: 0 to {extent - 1})"
     return f"{offset}, which has {counted(extent)} (legal: 0 to {extent - 1})"
 
 
@@ -161,9 +167,10 @@ def _hint_of_access(
 
 def bad_index(index: int | None, axis: int, extent: int) -> FaultText:
     """An index of a gather that is outside the axis it counts along."""
+    which = "which is negative: it" if index is not None and index < 0 else "which"
     return FaultText(
         "oob-load",
-        f"gather reads index {index} along axis {axis}, which has {extent} elements "
+        f"gather reads index {index} along axis {axis}, {which} has {extent} elements "
         f"(legal: 0 to {extent - 1})",
         index=index,
         legal=(0, extent),

@@ -158,11 +158,33 @@ def race_text(
     if race.other is not None:
         other = f"program {log.program_at(race.other)}"
     where = "here too" if race.other_op is op else f"at {place_of(race.other_op, op)}"
+    hint = race.hint
+    if race.through is not None:
+        offset = _offset_in(race.through, buffer, offender.index or 0)
+        where += f" as offset {offset} of {named(race.through.name)}"
+        hint = _alias_hint(log, buffer, race.through)
     message = (
         f"{access_verb(op)} offset {offender.index} of {named(buffer.name)}, which {other} "
         f"{race.did} {where}, in no certain order"
     )
-    return FaultText("race", message, tensor=buffer.name, index=offender.index, hint=race.hint)
+    return FaultText("race", message, tensor=buffer.name, index=offender.index, hint=hint)
+
+
+def _offset_in(tensor: Buffer, buffer: Buffer, index: int) -> int:
+    """The offset in `tensor` of an element of `buffer`, which shares its memory."""
+    return (buffer.address + index * buffer.itemsize - tensor.address) // tensor.itemsize
+
+
+def _alias_hint(log: FaultLog, buffer: Buffer, other: Buffer) -> str:
+    """The fix where programs race since two arguments share memory."""
+    sizes = {tensor.hull_elems * tensor.itemsize for tensor in (buffer, other)}
+    is_same = buffer.address == other.address and len(sizes) == 1
+    what = "are the same memory" if is_same else "overlap in memory"
+    launch = f"launch {log.launch_id}" if log.launch_id else "this launch"
+    return (
+        f"{named(buffer.name)} and {named(other.name)} {what} in {launch}, of grid {log.grid}: "
+        "pass a tensor of its own for one of them; was a copy left out that the kernel counts on?"
+    )
 
 
 def _changed(access: ObservedAccess) -> Tensor | None:

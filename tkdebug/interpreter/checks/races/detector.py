@@ -63,6 +63,7 @@ class Race:
         other: the other program, None for the same tile.
         other_op: what that program does there.
         did: what that is, as "writes".
+        through: the tensor that it does it through, where that is another argument.
     """
 
     first: int
@@ -71,6 +72,7 @@ class Race:
     other_op: Operation
     did: str
     hint: str
+    through: Buffer | None = None
 
 
 Report = Callable[[Operation, Buffer, Touched, Race], None]
@@ -286,6 +288,7 @@ class RaceDetector:
     ) -> None:
         record = records[int(elements.records[offender])]
         other_record = records[int(elements.records[other])]
+        is_same = other_record.buffer.name == record.buffer.name
         race = Race(
             0,
             count,
@@ -293,6 +296,7 @@ class RaceDetector:
             other_record.op,
             _DID[Deed(int(elements.deeds[other]))],
             self._hint(_side(records, elements, offender), _side(records, elements, other)),
+            None if is_same else other_record.buffer,
         )
         at, itemsize = slice(offender, offender + 1), record.buffer.itemsize
         touched = Touched(
