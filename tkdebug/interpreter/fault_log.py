@@ -122,6 +122,14 @@ class FaultLog:
         text = messages.misaligned_descriptor(tensor, part, offender.index)
         self.record(op, text, offender, count)
 
+    def misaligned_block(
+        self, op: Operation, tensor: str | None, unit: int, offender: Offender, count: int
+    ) -> None:
+        """Record a block that begins at no multiple of `unit` elements."""
+        self.record(
+            op, messages.misaligned_block(op, tensor, unit, offender.index), offender, count
+        )
+
     def assertion(self, op: Operation, offender: Offender, count: int) -> None:
         """Record a failed device_assert."""
         self.record(op, messages.failed_assertion(op), offender, count)

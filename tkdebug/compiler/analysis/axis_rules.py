@@ -328,7 +328,7 @@ def _hint(op: Operation, operands: Infos) -> AxisInfo:
     values = tt.Hint(op).values
     assumed = [largest_divisor(v) if v else 1 for v in values]
     shape = extents(op.result.type)
-    if len(assumed) != len(shape):
+    if len(assumed) != len(shape) or tt.Hint(op).kind == tt.BLOCK_START:
         return a
     within = tuple(map(min, assumed, shape))
     match tt.Hint(op).kind:

@@ -198,6 +198,20 @@ def misaligned_descriptor(tensor: str | None, part: str, size_bytes: int | None)
     )
 
 
+def misaligned_block(op: Operation, tensor: str | None, unit: int, start: int | None) -> FaultText:
+    """A block of one axis, through a tensor descriptor, that bulk copies cannot begin at."""
+    return FaultText(
+        "misaligned-descriptor",
+        f"{access_verb(op)} a block of {named(tensor)} from offset {start} of its descriptor on, "
+        f"which is no multiple of {unit} elements ({tt.DESCRIPTOR_ALIGNMENT_BYTES} bytes)",
+        "warning",
+        tensor,
+        hint="Triton's kernel ends with an illegal instruction on an sm_90 GPU, and its "
+        f"interpreter refuses this: begin blocks at multiples of {unit} and let the last one "
+        "reach past the end, where nothing is stored, or use pointers and masks",
+    )
+
+
 def failed_assertion(op: Operation) -> FaultText:
     """A device_assert that failed."""
     text = tt.Assert(op).message

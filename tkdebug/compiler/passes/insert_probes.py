@@ -1,8 +1,9 @@
 """`InsertProbes`: numbers the accesses and other ops that a checked kernel tests as it runs.
 
 It comes before all GPU passes, so that one source access is one site: these copy, peel and mask
-accesses, and each copy keeps its number. Nothing else of the kernel changes, and the tests
-themselves are written by lowering, so that no pass has to look through them.
+accesses, and each copy keeps its number. Where a block of a descriptor begins is put through a hint
+that no pass goes by. Nothing else of the kernel changes, and the tests themselves are written by
+lowering, so that no pass has to look through them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tkdebug.compiler.probes.sites import (
     probe_bounds,
     probe_sites,
 )
-from tkdebug.compiler.probes.symptoms import SYMPTOM_KINDS, SYMPTOMS
+from tkdebug.compiler.probes.symptoms import HINT, SYMPTOM_KINDS, SYMPTOMS
 from tkdebug.compiler.probes.watch_sites import watch_sites
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.rewriting.saved_module import copy_module
@@ -100,9 +101,35 @@ class InsertProbes:
                 number += 1
                 rewriter.record_change(op, "number-value-site")
         symptoms = tuple(kind for kind in SYMPTOM_KINDS if kind in kinds)
+        if HINT in symptoms:
+            _mark_starts(module, rewriter)
         if any(_may_show(op) for op in module.walk()) and symptoms:
             tt.Func(function).probe_symptoms = symptoms
             yield ProbeSite(number, SYMPTOMS, function.id, None, (), 0, False)
+
+
+def _mark_starts(module: Module, rewriter: Rewriter) -> None:
+    """Put the starts of blocks of one axis through hints, unless they are aligned constants."""
+    for op in module.walk():
+        access = tt.DescriptorBlockAccess.cast(op)
+        if access is None or len(access.offsets) != 1:
+            continue
+        (start,) = access.offsets
+        element = element_of(op.results[0].type if op.results else stored(op).type)
+        unit, number = tt.DESCRIPTOR_ALIGNMENT_BYTES * 8 // element.bits, constant_value(start)
+        if unit <= 1 or (isinstance(number, int) and number % unit == 0):
+            continue
+        hint = rewriter.build_before(
+            op,
+            tt.Hint,
+            (start,),
+            (start.type,),
+            {"kind": tt.BLOCK_START, "values": (unit,)},
+            location=op.location,
+        )
+        rewriter.record_new(hint, "mark-start")
+        op.replace_operand(start, hint.result)
+        rewriter.record_change(op, "mark-start")
 
 
 def stores_floats(op: Operation) -> bool:
@@ -123,7 +150,7 @@ def _loads_marked(op: Operation) -> bool:
 
 def _may_show(op: Operation) -> bool:
     """Whether an op may give what has no defined result, or promises something."""
-    shown = (tt.Hint, tt.AddPtr, tt.Gather)
+    shown = (tt.Hint, tt.AddPtr, tt.Gather, tt.MakeTensorDescriptor)
     if any(view.matches(op) for view in shown) or stores_floats(op):
         return True
     if op.name not in _PARTIAL:

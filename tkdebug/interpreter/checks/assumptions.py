@@ -58,6 +58,8 @@ class AssumptionCheck(Observer):
         self._tell(run, assume.op, ~held, ir.shape_of(type_), None)
 
     def _look_at_hint(self, run: Evaluator, hint: tt.Hint, value: TileValue) -> None:
+        if hint.kind not in _CALLS:
+            return  # of the starts of blocks, which are judged where the blocks are accessed
         if isinstance(value, PointerTile | AddressTile):
             return  # of addresses, which are the stand-in's and no GPU's
         assumed, kind = hint.values, hint.kind

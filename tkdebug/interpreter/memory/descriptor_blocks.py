@@ -1,4 +1,8 @@
-"""Blocks read and written through tensor descriptors: pointer tiles and masks made on the spot."""
+"""Blocks read and written through tensor descriptors: pointer tiles and masks made on the spot.
+
+A block of one axis has to begin at a multiple of `tt.DESCRIPTOR_ALIGNMENT_BYTES`: a bulk copy of
+one that does not ends with an illegal instruction (H200, Triton 3.6). Such blocks are reported.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +62,31 @@ def descriptor_access(
     scaled = _times(run, affine_of(run, total, shape), size, shape)
     address = sum_of(run, scaled, tile_scalar(base.address, shape), shape)
     return AddressTile(wrapped(run, address), base.buffers, size), mask
+
+
+def check_start(
+    run: Evaluator,
+    op: Operation,
+    descriptor: DescriptorTile,
+    shape: tuple[int, ...],
+    offsets: Sequence[TileValue],
+) -> None:
+    """Record a block of one axis that begins between units of bulk copies."""
+    if len(shape) != 1:
+        return
+    base, (start,) = descriptor.base, offsets
+    size = base.buffer.itemsize if isinstance(base, PointerTile) else base.itemsize
+    unit = tt.DESCRIPTOR_ALIGNMENT_BYTES // size
+    if unit <= 1 or (isinstance(start, int) and start % unit == 0):
+        return
+    begins = run.materialize(tile_scalar(start, ())).reshape(-1)
+    bad = (begins % unit != 0).expand(run.programs)
+    if run.active is not None:
+        bad = bad & run.active
+    if bool(bad.any()):
+        name = base.buffer.name if isinstance(base, PointerTile) else None
+        offender = run.offender(bad, begins.expand(run.programs), None)
+        run.faults.misaligned_block(op, name, unit, offender, int(bad.sum()))
 
 
 def tile_scalar(value: TileValue, shape: tuple[int, ...]) -> AffineTile:
@@ -121,6 +150,7 @@ def load_block(
     assert isinstance(descriptor, DescriptorTile)
     block = loaded_type(op)
     assert isinstance(block, ir.TensorType)
+    check_start(run, op, descriptor, block.shape, offsets)
     pointer, mask = descriptor_access(run, descriptor, block.shape, offsets)
     other = None
     if descriptor.padding == "nan":
@@ -151,6 +181,7 @@ def store_block(
     """Write `value`, of type `block`, at some offsets, for the access `op`."""
     assert isinstance(descriptor, DescriptorTile)
     assert isinstance(block, ir.TensorType | ir.MemDescType)
+    check_start(run, op, descriptor, block.shape, offsets)
     pointer, mask = descriptor_access(run, descriptor, block.shape, offsets)
     if isinstance(mask, int) and not mask:
         return

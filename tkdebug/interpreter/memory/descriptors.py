@@ -15,7 +15,7 @@ from tkdebug.interpreter.memory.addresses import store_addresses
 from tkdebug.interpreter.memory.atomics import in_rounds, plain_add, run_atomic
 from tkdebug.interpreter.memory.buffer_access import store_active
 from tkdebug.interpreter.memory.checked_access import Access
-from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access, tile_scalar
+from tkdebug.interpreter.memory.descriptor_blocks import check_start, descriptor_access, tile_scalar
 from tkdebug.interpreter.memory.loads_and_stores import load_pointers
 from tkdebug.interpreter.memory.pointers import affine_of
 from tkdebug.interpreter.tiles.program_bases import Base
@@ -108,6 +108,7 @@ def descriptor_reduce(
     assert isinstance(descriptor, DescriptorTile)
     block, kind = view.value.type, view.kind
     assert isinstance(block, ir.TensorType)
+    check_start(run, view.op, descriptor, block.shape, offsets)
     pointer, mask = descriptor_access(run, descriptor, block.shape, offsets)
     stored = run.dense(value, block)
     apply = partial(plain_add, run) if kind in ("add", "fadd") else in_rounds(run, kind)

@@ -149,7 +149,7 @@ def _may_break(run: Evaluator, hint: tt.Hint, value: TileValue) -> Tensor:
     values = run.full(value, hint.source.type)
     bad = torch.zeros_like(values, dtype=torch.bool)
     for axis, number in enumerate(hint.values):
-        if hint.kind == "divisibility":
+        if hint.kind in ("divisibility", tt.BLOCK_START):
             bad = bad | (values % number != 0)
         elif number > 1 and values.dim() > axis + 1:
             before = values.roll(1, axis + 1)

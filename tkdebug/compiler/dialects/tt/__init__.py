@@ -32,6 +32,7 @@ from tkdebug.compiler.dialects.tt.memory import (
     is_exchange,
 )
 from tkdebug.compiler.dialects.tt.program import (
+    BLOCK_START,
     Assert,
     Assume,
     Barrier,
@@ -75,6 +76,7 @@ from tkdebug.compiler.dialects.tt.tiles import (
 )
 
 __all__ = [
+    "BLOCK_START",
     "DESCRIPTOR_ALIGNMENT_BYTES",
     "AddPtr",
     "AlongAxis",

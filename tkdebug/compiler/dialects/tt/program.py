@@ -86,6 +86,10 @@ class Visit(OneResult):
     watch = attribute_def("watch", int)
 
 
+# A hint that no pass goes by: checked kernels look whether a block begins at a multiple of it.
+BLOCK_START = "block-start"
+
+
 class Hint(OneResult):
     """Its operand, of which `kind` says `values` per axis."""
 

@@ -261,7 +261,7 @@ class Symptoms:
             # The base of a descriptor.
             registers = [self._ctx.to_bits(registers[0])]
         if not isinstance(source.type, TensorType):
-            if kind == "divisibility":
+            if kind in ("divisibility", tt.BLOCK_START):
                 self._note(HINT, [self._is_no_multiple(registers[0], max(hint.values))])
             return
         for axis, number in enumerate(hint.values):
