@@ -459,6 +459,82 @@ def test_padding_beside_what_was_cared_for():
     assert not run(masked_and_padded, (3,), x, y, out, 6, "product", BLOCK=8)
 
 
+@tkdebug.jit
+def underflowing(x_ptr, out_ptr, n, other, HOW: tl.constexpr, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = cols < n
+    x = tl.load(x_ptr + row * n + cols, mask=mask, other=other)  # LOAD underflowing
+    if HOW == "min":
+        m = tl.min(x, 0)  # BAD underflowing min
+        e = tl.exp(m - x)
+    elif HOW == "two":
+        m = tl.max(x, 0)  # BAD underflowing two
+        e = tl.exp2((x - m) * 1.4426950408889634)
+    else:
+        m = tl.max(x, 0)  # BAD underflowing
+        e = tl.exp(x - m)
+    total = tl.sum(e, 0)
+    if HOW == "log":
+        tl.store(out_ptr + row, m + tl.log(total))
+    elif HOW == "eps":
+        tl.store(out_ptr + row * n + cols, e / (total + 1e-9), mask=mask)
+    elif HOW == "weighted":
+        tl.store(out_ptr + row, tl.sum(e * x, 0) / total)
+    else:
+        tl.store(out_ptr + row * n + cols, e / total, mask=mask)
+
+
+def found_underflowing(x, how="", other=0.0):
+    return run(underflowing, (len(x),), x, torch.zeros_like(x), x.shape[1], other, how, BLOCK=16)
+
+
+@pytest.mark.parametrize(
+    ("how", "base"),
+    [("", -200), ("", -1000), ("two", -200), ("min", 200), ("log", -200), ("eps", -300)],
+)
+def test_an_exponential_that_underflows_beside_the_padding(how, base):
+    """The maximum and the sum both take padding in: one of them alone shows nothing."""
+    x = base + torch.randn(3, 10)
+    fault = only(found_underflowing(x, how))
+    what = "min" if how == "min" else "max"
+    assert fault.kind == "padding"
+    assert fault.line == line(
+        f"BAD underflowing {how}".strip().replace(" log", "").replace(" eps", "")
+    )
+    assert fault.message.startswith(
+        f"this {what} takes in elements that the load at line {line('LOAD underflowing')} masks off"
+    )
+    assert "in place of" in fault.message
+    assert "neutral here" in fault.hint
+
+
+def test_rows_of_which_only_some_underflow():
+    x = torch.tensor([-200.0, 3.0, 1.0])[:, None] + torch.randn(3, 10).abs()
+    (at_max, *others) = sorted(found_underflowing(x), key=lambda fault: fault.line)
+    assert (at_max.line, at_max.program_id) == (line("BAD underflowing"), (0, 0, 0))
+    assert all(fault.program_id != (0, 0, 0) for fault in others)
+
+
+@tkdebug.jit
+def weights_of_keys_far_off(q_ptr, k_ptr, v_ptr, out_ptr, n, D: tl.constexpr, N: tl.constexpr):
+    d, keys = tl.arange(0, D), tl.arange(0, N)
+    mask = keys[:, None] < n
+    at = keys[:, None] * D + d[None, :]
+    q = tl.load(q_ptr + d)
+    k = tl.load(k_ptr + at, mask=mask, other=0.0)  # LOAD far off
+    v = tl.load(v_ptr + at, mask=mask, other=0.0)
+    s = tl.sum(q[None, :] * k, axis=1)
+    p = tl.exp(s - tl.max(s, axis=0))  # BAD far off
+    p = p / tl.sum(p, axis=0)
+    tl.store(out_ptr + d, tl.sum(p[:, None] * v, axis=0))
+
+
+def test_scores_that_underflow_beside_those_of_padding():
+    q, k, v = torch.ones(16), torch.full((10, 16), -20.0), torch.randn(10, 16)
+    faults = run(weights_of_keys_far_off, (1,), q, k, v, torch.zeros(16), 10, D=16, N=16)
+    assert {fault.line for fault in faults} == {line("BAD far off")}
+
+
 # Look-alikes that are right
 
 
@@ -488,6 +564,32 @@ def test_softmaxes_are_right(budget):
     assert not run(right_softmax, (3,), x, out, 5, 0.0, BLOCK=8, budget=budget)
     assert not run(softmax_with_a_choice, (3,), x, out, 5, BLOCK=8, budget=budget)
     torch.testing.assert_close(out, x.softmax(1))
+
+
+@pytest.mark.parametrize(
+    ("how", "base", "other"),
+    [
+        ("", -200, float("-inf")),
+        ("two", -200, float("-inf")),
+        ("min", 200, float("inf")),
+        ("log", -200, float("-inf")),
+        ("eps", -300, float("-inf")),
+        ("", 200, 0.0),
+        ("min", -200, 0.0),
+        ("two", 300, 0.0),
+        ("log", 200, 0.0),
+        ("eps", 150, -1e4),
+        ("weighted", 200, 0.0),
+    ],
+)
+def test_exponentials_that_underflow_in_the_padding_alone_are_right(how, base, other):
+    x = base + torch.randn(3, 10)
+    assert not found_underflowing(x, how, other)
+
+
+def test_rows_that_overflow_by_themselves_tell_nothing_of_their_padding():
+    x = torch.tensor([float("inf"), float("nan")])[:, None] + torch.randn(2, 10)
+    assert not found_underflowing(x)
 
 
 @tkdebug.jit

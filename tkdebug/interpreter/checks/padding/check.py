@@ -59,6 +59,8 @@ class PaddingTracker(ShadowValues[Origin]):
         # Values that are computed from no data yet, such as what a loop begins its sum with.
         self._blank: set[Value] = set()
         self._cared_for = CaredFor(ev)
+        # Of the op that is about to run, by operand: padding, also where it is neutral.
+        self._padding_of_op: dict[int, Tensor] = {}
 
     def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
         """`op` is about to run."""
@@ -133,11 +135,12 @@ class PaddingTracker(ShadowValues[Origin]):
         each = [self._pad(value) for value in op.operands] if source is not None else []
         results: Sequence[Tensor | None] = [None] * len(op.results)
         cleaned: dict[int, Tensor] = {}
+        self._padding_of_op = {}
         if source is not None:
             results, cleaned = self._padding(op, operands, each)
             data = [self._data(value) for value in op.operands]
             self._cared_for.note(op, operands, each, results, data)
-        self._worlds.step(op, operands, cleaned, source)
+        self._worlds.step(op, operands, cleaned, self._padding_of_op, source)
         for value, shadow in zip(op.results, results, strict=True):
             # A shadow that is forwarded as it is has elements, as all that are kept.
             is_kept = any(shadow is given for given in each)
@@ -202,6 +205,7 @@ class PaddingTracker(ShadowValues[Origin]):
         result = pad if is_scan else whole.squeeze(axis)
         if not has_any:
             return [result] * len(op.results), {}
+        self._padding_of_op = {0: left_out}
         if combiner == "add" and not is_scan and left_out.numel() == extent:
             load = self._source(op.operands)
             if load is not None:
@@ -231,10 +235,16 @@ class PaddingTracker(ShadowValues[Origin]):
         cleaned: dict[int, Tensor] = {}
         for place, dim in ((0, -1), (1, -2)):
             shadow, whole = each[place], no_data[place]
-            if shadow is None or whole is None or is_filled(operands[place], shadow, 0):
+            if shadow is None or whole is None:
+                continue
+            is_zero = is_filled(operands[place], shadow, 0)
+            if is_zero and not self._worlds.has_joint:
                 continue
             type_ = dot.factors[place].type
             shadow = ev.full(shadow, type_) & ~ev.full(whole, type_).all(dim, keepdim=True)
+            self._padding_of_op[place] = shadow
+            if is_zero:
+                continue
             values = ev.full(operands[place], dot.factors[place].type)
             if bool((shadow & (numbers(values) != 0)).any()):
                 cleaned[place] = shadow

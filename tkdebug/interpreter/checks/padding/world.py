@@ -1,4 +1,4 @@
-"""What a kernel would compute if one op of it left its padding out, beside what it computes."""
+"""The values that a kernel would compute if some op left its padding out, beside its own values."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class World:
         hint: what to do about it.
         values: those that differ.
         untold: programs (P,) that it tells nothing of; None where there are none.
+        lost: programs (P,) or (1,) in which a reduction is given what is not finite, where the
+            kernel's own is: it tells nothing of them; None where there are none.
     """
 
     def __init__(self, op: Operation, load: Operation, what: str, hint: str) -> None:
@@ -47,6 +49,24 @@ class World:
         self.hint = hint
         self.values: dict[Value, TileValue] = {}
         self.untold: Tensor | None = None
+        self.lost: Tensor | None = None
+
+    def copied(self) -> World:
+        """The same, to go another way."""
+        copy = World(self.op, self.load, self.what, self.hint)
+        copy.values = dict(self.values)
+        copy.untold = self.untold
+        return copy
+
+    def note_lost(self, ev: Evaluator, op: Operation, tile: TileValue) -> None:
+        """Note where `op`, a reduction, is given what is not finite here alone."""
+        value = op.operands[0]
+        if value not in self.values:
+            return
+        clean, real = ev.full(self.values[value], value.type), ev.full(tile, value.type)
+        if clean.is_floating_point() and not bool(clean.isfinite().all()):
+            lost = (~clean.isfinite() & real.isfinite()).flatten(1).any(1)
+            self.lost = united(self.lost, lost)
 
     def operands_of(
         self, op: Operation, operands: Sequence[TileValue]

@@ -1,4 +1,10 @@
-"""What would be computed without padding: the worlds of a batch, run beside the kernel."""
+"""The worlds of a batch, in which padding is left out; they run beside the kernel.
+
+In each of them one op leaves its padding out. Where several take some in, there is a joint world in
+which all of them leave it out. It counts where one op alone tells nothing: the exponentials of a
+row beside the maximum of its padding are all 0, and without that maximum those of the padding
+overflow.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +46,9 @@ class Worlds:
         self._facts = facts
         self._by_op: dict[Operation, World] = {}
         self._dropped: set[Operation] = set()
+        # In which all ops leave their padding out, once a second one does; None where none is.
+        self._joint: World | None = None
+        self._may_join = True
         # Of sums that leave elements out: the extent, which are left out, and the load.
         self._counts: dict[Value, tuple[int, Tensor, Operation]] = {}
         self.is_apart = False
@@ -49,13 +58,22 @@ class Worlds:
         """Whether there is any, or a sum by which one may begin."""
         return bool(self._by_op or self._counts)
 
+    @property
+    def has_joint(self) -> bool:
+        """Whether there is one in which several ops leave their padding out."""
+        return self._joint is not None
+
     def has_begun(self, op: Operation) -> bool:
         """Whether there is one in which `op` leaves its padding out."""
         return op in self._by_op
 
     def differ_in(self, value: Value) -> bool:
         """Whether a value is another in one of them."""
-        return any(value in world.values for world in self._by_op.values())
+        return any(value in world.values for world in self._followed())
+
+    def _followed(self) -> list[World]:
+        """All worlds, the joint one last."""
+        return [*self._by_op.values(), *(() if self._joint is None else (self._joint,))]
 
     def note_count(self, value: Value, extent: int, left_out: Tensor, load: Operation) -> None:
         """`value` is a sum of `extent` elements without some that a load masks off."""
@@ -68,32 +86,41 @@ class Worlds:
 
     def forget_results(self, op: Operation) -> None:
         """`op` gives the same in all of them, as far as is known."""
-        for world in self._by_op.values():
+        for world in self._followed():
             world.forget_results(op)
 
     def forget(self, value: Value) -> None:
         """A value dies; a world in which no value differs ends."""
         self._counts.pop(value, None)
-        for world in tuple(self._by_op.values()):
+        for world in self._followed():
             world.values.pop(value, None)
-            if not world.values:
+            if world.values:
+                continue
+            if world is self._joint:
+                self._joint = None
+            else:
                 del self._by_op[world.op]
 
     def forward(self, op: Operation) -> None:
         """Control goes on from `op`."""
-        for world in tuple(self._by_op.values()):
-            if not world.forward(self._ev, op):
-                self._drop(world.op)
+        self._keep(lambda world: world.forward(self._ev, op))
 
-    def _drop(self, op: Operation) -> None:
-        self._by_op.pop(op, None)
-        self._dropped.add(op)
+    def _keep(self, is_kept: Callable[[World], bool]) -> None:
+        """End the other worlds for good; what one op cannot tell, all of them cannot either."""
+        for world in tuple(self._by_op.values()):
+            if not is_kept(world):
+                del self._by_op[world.op]
+                self._dropped.add(world.op)
+                self._joint, self._may_join = None, False
+        if self._joint is not None and not is_kept(self._joint):
+            self._joint, self._may_join = None, False
 
     def step(
         self,
         op: Operation,
         operands: Sequence[TileValue],
         cleaned: dict[int, Tensor],
+        padding: dict[int, Tensor],
         load: Operation | None,
     ) -> None:
         """`op` is about to run.
@@ -102,28 +129,32 @@ class Worlds:
             op: which.
             operands: what it is given.
             cleaned: by operand, the elements that it should not take in.
+            padding: the same, with those that make no difference in the kernel.
             load: the load whose padding these are.
         """
         if not cleaned and not self.are_followed:
             return
-        for world in tuple(self._by_op.values()):
-            if world.is_corrected_by(op):
-                self._drop(world.op)
+        self._keep(lambda world: not world.is_corrected_by(op))
         own = self._by_op.get(op)
         if own is None and cleaned and self._may_begin(op):
             self._begin(op, operands, cleaned, load)
         elif own is None and not cleaned:
             self._divide(op, operands)
-        for world in tuple(self._by_op.values()):
-            if own is None and world.op is op:
+        for world in self._followed():
+            is_joint = world is self._joint
+            if own is None and world.op is op and not is_joint:
                 continue  # it has just begun
+            if op in self._facts.reached and not is_joint:
+                world.note_lost(self._ev, op, operands[0])
+            left_out = cleaned if world.op is op or is_joint else {}
             given = world.operands_of(op, operands)
-            if given is None and not (world.op is op and cleaned):
+            if is_joint and given is not None:
+                # What is neutral in the kernel need not be so here.
+                left_out = padding or cleaned
+            if given is None and not left_out:
                 world.forget_results(op)
                 continue
-            world.set_results(
-                op, self._run(op, given or operands, cleaned if world.op is op else {})
-            )
+            world.set_results(op, self._run(op, given or operands, left_out))
 
     def _may_begin(self, op: Operation) -> bool:
         return op not in self._dropped and len(self._by_op) < _MOST_WORLDS
@@ -153,6 +184,9 @@ class Worlds:
             hint = f"pass other={neutral} there, which is neutral here"
         else:
             hint = f"choose with tl.where(mask, x, {neutral}) before it, which is neutral here"
+        if self._joint is None and self._may_join and len(self._by_op) == 1:
+            (first,) = self._by_op.values()
+            self._joint = first.copied()
         world = World(op, load, what_of(op), hint)
         self._by_op[op] = world
         world.set_results(op, clean)
@@ -229,22 +263,55 @@ class Worlds:
             stored: gives the elements of that.
             pad: which of them are padding themselves; None for none.
         """
-        for world in self._by_op.values():
-            if value not in world.values:
-                continue
-            touched, values = access.touch(), stored()
+        worlds = [world for world in self._by_op.values() if value in world.values]
+        if not worlds:
+            return
+        values = stored()
+        open_ones = torch.zeros(values.shape[0], dtype=torch.bool, device=values.device)
+        told = open_ones.clone()
+        for world in worlds:
+            wrong, is_lost = self._judged(world, access, value, values, pad)
+            open_ones, told = open_ones | is_lost, told | wrong
+            self._tell_of(world, access, value, values, wrong)
+        if self._joint is not None and value in self._joint.values:
+            wrong, _ = self._judged(self._joint, access, value, values, pad)
+            self._tell_of(self._joint, access, value, values, wrong & open_ones & ~told)
+
+    def _judged(
+        self,
+        world: World,
+        access: ObservedAccess,
+        value: Value,
+        values: Tensor,
+        pad: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return where a world would store something else, and where it tells nothing."""
+        touched, first = access.touch(), self._ev.first
+        clean = at_touched(self._ev.full(world.values[value], value.type), touched, first)
+        wrong = different(values, clean)
+        if pad is not None:
+            wrong = wrong & ~at_touched(pad, touched, first)
+        if world.untold is not None:
+            wrong = wrong & ~world.untold[touched.programs - first]
+        is_lost = torch.zeros_like(wrong)
+        if clean.is_floating_point():
+            is_lost = ~clean.isfinite() & values.isfinite()
+        if world.lost is not None:
+            lost = world.lost.expand(self._ev.programs)
+            is_lost = is_lost | lost[touched.programs - first]
+        return wrong, is_lost
+
+    def _tell_of(
+        self, world: World, access: ObservedAccess, value: Value, values: Tensor, wrong: Tensor
+    ) -> None:
+        """Report the elements that are wrong, if there are any."""
+        places = wrong.nonzero().reshape(-1)
+        if places.numel():
+            first = int(places[0])
             tile = self._ev.full(world.values[value], value.type)
-            clean = at_touched(tile, touched, self._ev.first)
-            wrong = different(values, clean)
-            if pad is not None:
-                wrong = wrong & ~at_touched(pad, touched, self._ev.first)
-            if world.untold is not None:
-                wrong = wrong & ~world.untold[touched.programs - self._ev.first]
-            places = wrong.nonzero().reshape(-1)
-            if places.numel():
-                first = int(places[0])
-                shown = _shown(values[first]), _shown(clean[first])
-                self._tell(world, access, first, places.numel(), shown)
+            clean = at_touched(tile, access.touch(), self._ev.first)
+            shown = _shown(values[first]), _shown(clean[first])
+            self._tell(world, access, first, places.numel(), shown)
 
     def _tell(
         self, world: World, access: ObservedAccess, first: int, count: int, shown: tuple[str, str]
