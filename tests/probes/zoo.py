@@ -34,6 +34,7 @@ MODULES = (
     "test_undefined_values",
     "test_assumptions",
     "test_check_inf",
+    "test_masked_weights",
     "test_misaligned_descriptors",
 )
 # Those that checked kernels look for.

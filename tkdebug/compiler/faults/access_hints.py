@@ -86,7 +86,7 @@ def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
             continue
         load = tt.Load.cast(made_by)
         if load is not None:
-            name = _argument_name(load.pointer)
+            name = argument_name(load.pointer)
             if name is not None:
                 return made_by, name
             continue
@@ -95,7 +95,7 @@ def loaded_offset(op: Operation) -> tuple[Operation, str] | None:
     return None
 
 
-def _argument_name(pointer: Value) -> str | None:
+def argument_name(pointer: Value) -> str | None:
     """The parameter that a pointer was made of by adding offsets alone."""
     pointer = traced(pointer, _POINTER_STEPS)
     block = pointer.owner

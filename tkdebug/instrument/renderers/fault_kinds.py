@@ -25,7 +25,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "offset-overflow": "An offset that wrapped around leads an access.",
     "negative-remainder": "The remainder of a negative number leads an access before its tensor.",
     "undefined-value": "What a masked-off load without `other` gives is used.",
-    "misaligned-descriptor": "A tensor descriptor, or a block of it, is placed where TMA takes none.",
+    "misaligned-descriptor": "A tensor descriptor, or a block of it, is where TMA takes none.",
     "assumption": "A fact that the kernel lets the compiler assume does not hold.",
     "plugin-check": "A check of a plugin found something.",
     "assert": "A device assertion failed.",

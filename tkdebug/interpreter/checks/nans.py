@@ -10,8 +10,8 @@ again (`replay`), ops are looked at from the start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import isnan
 
 import torch
@@ -20,11 +20,17 @@ from torch import Tensor
 from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import named, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.given_values import is_function_of_input
+from tkdebug.interpreter.checks.masked_weights import (
+    MaskedProduct,
+    conditions_needed,
+    masked_product,
+)
 from tkdebug.interpreter.checks.shadow_values import at_touched
 from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
 from tkdebug.interpreter.checks.stored_values import HeldStores
@@ -62,11 +68,16 @@ _KEEPS = names_of(
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """The op that made a NaN, where first, and of what, such as "0.0 / 0.0" ("" when unknown)."""
+    """The op that made a NaN, where first, and of what, such as "0.0 / 0.0" ("" when unknown).
+
+    Attributes:
+        product: of one that a masked weight let through, what is known of it.
+    """
 
     op: Operation
     offender: Offender
     cause: str
+    product: MaskedProduct | None = None
 
 
 class NanCheck(StoredValueCheck):
@@ -177,8 +188,11 @@ class NanTracker(Observer):
                 for given, tile in zip(op.operands, operands, strict=True)
                 if _has_nan(tile, run.active)
             ]
-            if carriers:
-                self._origins[value] = self._origins.get(carriers[0])
+            product = masked_product(run, op, operands, result)
+            if product is not None:
+                self._origins[value] = self._let_through(run, op, operands, product, carriers)
+            elif carriers:
+                self._origins[value] = self._of_carriers(carriers)
             elif arith.Constant.matches(op) or op.name in _REINTERPRETS:
                 self._origins[value] = None
             elif any(word in op.name for word in _HANDS_OUT):
@@ -186,6 +200,33 @@ class NanTracker(Observer):
             else:
                 self._origins[value] = self._birth(run, op, operands, result)
         return results
+
+    def needs(self, op: Operation) -> Iterable[Value]:
+        """The masks of weights."""
+        return conditions_needed(op)
+
+    def _of_carriers(self, carriers: Sequence[Value]) -> Birth | None:
+        """The origin of a NaN that came from some operands."""
+        origin = self._origins.get(carriers[0])
+        if origin is not None and origin.product is not None:
+            # With a NaN of the input's own beside it, nothing is known of the result's.
+            if not all(map(self._origins.get, carriers)):
+                return None
+        return origin
+
+    def _let_through(
+        self,
+        run: Evaluator,
+        op: Operation,
+        operands: Sequence[TileValue],
+        product: MaskedProduct,
+        carriers: Sequence[Value],
+    ) -> Birth | None:
+        """The origin of NaNs that masked weights let through, beside those of an accumulator."""
+        if len(operands) == 3 and op.operands[2] in carriers:
+            return self._origins.get(op.operands[2])
+        offender, place = _first(run, product.elements)
+        return Birth(op, offender, _cause(run, op, operands, place), product)
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: hold the NaNs among what it stores."""
@@ -202,6 +243,9 @@ class NanTracker(Observer):
 
         def tell(first: int, count: int) -> None:
             at = int(places[first]) - buffer.storage_offset
+            if birth.product is not None:
+                self._tell_let_through(birth, birth.product, access, at, count)
+                return
             made = birth.op, birth.offender, birth.cause
             self._faults.nan(*made, op, buffer.name, at, count, is_function_of_input(birth.op))
 
@@ -215,20 +259,45 @@ class NanTracker(Observer):
         operands: Sequence[TileValue],
         result: TileValue,
     ) -> Birth:
-        dense = run.full(result, op.result.type)
-        bad = dense.isnan()
+        bad = run.full(result, op.result.type).isnan()
         if run.active is not None and bad.shape[0] == run.active.shape[0]:
             bad = bad & run.active.reshape(-1, *(1,) * (bad.dim() - 1))
-        flat = int(bad.reshape(-1).to(torch.uint8).argmax())
-        place = []
-        for extent in reversed(bad.shape):
-            place.append(flat % extent)
-            flat //= extent
-        program, *lane = reversed(place)
-        if run.active is not None and bad.shape[0] == 1:
-            program = int(run.active.nonzero()[0])
-        offender = Offender(run.program_at(program), tuple(lane), None)
-        return Birth(op, offender, _cause(run, op, operands, (program, *lane)))
+        offender, place = _first(run, bad)
+        return Birth(op, offender, _cause(run, op, operands, place))
+
+    def _tell_let_through(
+        self, birth: Birth, product: MaskedProduct, access: ObservedAccess, at: int, count: int
+    ) -> None:
+        """Report a NaN that was loaded, and that a weight of 0 did not keep out."""
+        op, mask = birth.op, place_of(product.mask.op, birth.op)
+        offender = replace(birth.offender, index=at)
+        self._faults.value_fault(
+            op,
+            "nan",
+            f"{product.loaded} that the load at {place_of(product.load, op)} takes from "
+            f"{named(product.tensor)} is multiplied by a weight which the mask at {mask} makes 0, "
+            "and NaN is stored",
+            offender,
+            count,
+            store=access.op,
+            severity="error",
+            tensor=access.buffer.name,
+            hint=f"0 * {product.loaded} is NaN: mask that load, too, with other=0, or choose with "
+            "tl.where what is multiplied",
+        )
+
+
+def _first(run: Evaluator, bad: Tensor) -> tuple[Offender, tuple[int, ...]]:
+    """The first element of a tile that is bad: whose, and its place there."""
+    flat = int(bad.reshape(-1).to(torch.uint8).argmax())
+    place = []
+    for extent in reversed(bad.shape):
+        place.append(flat % extent)
+        flat //= extent
+    program, *lane = reversed(place)
+    if run.active is not None and bad.shape[0] == 1:
+        program = int(run.active.nonzero()[0])
+    return Offender(run.program_at(program), tuple(lane), None), (program, *lane)
 
 
 def _has_nan(tile: TileValue, active: Tensor | None) -> bool:

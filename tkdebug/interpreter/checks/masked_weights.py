@@ -1,0 +1,230 @@
+"""Finds where a NaN or an Inf that was loaded is multiplied by a weight that a mask made 0.
+
+0 * NaN is NaN: a mask on the scores, or on one factor, does not keep what the other factor loads
+out of the sum. A mask is a condition of positions, lengths and program ids: one that goes by loaded
+tiles or compares floats says what the data mean, and its zeros are data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import inf
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.analysis.data_flow import backward, traced
+from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.dialects.interfaces import Cast
+from tkdebug.compiler.faults.access_hints import argument_name
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.checks.shadow_flow import computable, is_elementwise
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.tiles.values import TileValue
+
+_MOVED = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans, tt.Reshape)
+_SAME = names_of(Cast, tt.Rearrangement, tt.Splat, tt.Broadcast)
+_LOADS = (tt.Load, tt.DescriptorLoad, tt.DescriptorGather)
+# Scores are masked by -inf, or by -1e4 where that overflows.
+_DROWNING = -1e4
+# How many ops back a weight is followed.
+_MOST_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What makes elements of a weight 0.
+
+    Attributes:
+        op: the `tl.where`, the load or the conversion that does it.
+        condition: its mask.
+        is_zero_where: what the condition is there.
+        moves: the ops that brought its elements to their places in the weight, in order.
+    """
+
+    op: Operation
+    condition: Value
+    is_zero_where: bool
+    moves: tuple[Operation, ...]
+
+    def elements(self, run: Evaluator) -> Tensor | None:
+        """Return which elements of the weight it masks; None where its value is gone."""
+        tile = run.values.get(self.condition)
+        if tile is None:
+            return None
+        masked = run.dense(tile, self.condition.type).bool() == self.is_zero_where
+        for op in self.moves:
+            (moved,) = run.plan.run_alone(run, op, [masked])
+            masked = run.dense(moved, ir.tile(ir.shape_of(op.result.type), ir.I1))
+        return masked
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedProduct:
+    """A product of which some elements are NaN only since a masked weight met what was loaded.
+
+    Attributes:
+        elements: which, (P or 1, then the tile's axes).
+        mask: what made the weight 0.
+        load: what loaded the other factor.
+        loaded: "NaN" or "Inf".
+    """
+
+    elements: Tensor
+    mask: Mask
+    load: Operation
+    loaded: str
+
+    @property
+    def tensor(self) -> str | None:
+        """The argument that was loaded; None where that is not plain."""
+        load = tt.Load.cast(self.load)
+        return None if load is None else argument_name(load.pointer)
+
+
+def conditions_needed(op: Operation) -> Iterator[Value]:
+    """The conditions that `masked_product` looks at before `op` ends."""
+    for weight, values in _factors(op):
+        if _load_of(op.operands[values]) is not None:
+            for mask in _masks_of(op.operands[weight]):
+                yield mask.condition
+
+
+def masked_product(
+    run: Evaluator, op: Operation, operands: Sequence[TileValue], result: TileValue
+) -> MaskedProduct | None:
+    """What masked weights have to do with the NaNs among the elements of a product.
+
+    Args:
+        run: the batch.
+        op: has just run.
+        operands: what it was given.
+        result: what it gave, with a NaN among its elements.
+
+    Returns:
+        None where an element is NaN by another weight, or `op` is no product. What was NaN in an
+        accumulator is no concern; there may be no element beside that.
+    """
+    for weight, values in _factors(op):
+        load = _load_of(op.operands[values])
+        if load is None:
+            continue
+        weights, loaded = (
+            computable(run.full(operands[at], op.operands[at].type)) for at in (weight, values)
+        )
+        found = _of_active(run, run.full(result, op.result.type).isnan())
+        masks = [
+            (mask, masked)
+            for mask in _masks_of(op.operands[weight])
+            if (masked := mask.elements(run)) is not None
+        ]
+        if not masks or bool(weights.isnan().any()):
+            continue
+        is_zero, is_bad = weights == 0, ~loaded.isfinite()
+        each = [(mask, is_zero & masked) for mask, masked in masks]
+        all_masked = reduce(torch.logical_or, (masked for _, masked in each))
+        if bool((found & _meets(op, weight, ~all_masked, is_bad)).any()):
+            continue
+        new = found
+        if len(operands) == 3:
+            new = found & ~run.full(operands[2], op.operands[2].type).isnan()
+        elements = new & _meets(op, weight, all_masked, is_bad)
+        shown = [(mask, elements & _meets(op, weight, masked, is_bad)) for mask, masked in each]
+        mask = max(shown, key=lambda one: int(one[1].sum()))[0]
+        return MaskedProduct(elements, mask, load, "NaN" if bool(loaded.isnan().any()) else "Inf")
+    return None
+
+
+def _of_active(run: Evaluator, found: Tensor) -> Tensor:
+    if run.active is None or found.shape[0] != run.active.shape[0]:
+        return found
+    return found & run.active.reshape(-1, *(1,) * (found.dim() - 1))
+
+
+def _meets(op: Operation, weight: int, weights: Tensor, is_bad: Tensor) -> Tensor:
+    """The elements of a product in which some of the weights meet what is not finite."""
+    if not tt.Dot.matches(op):
+        return weights & is_bad
+    a, b = (weights, is_bad) if weight == 0 else (is_bad, weights)
+    return torch.matmul(a.float(), b.float()) > 0
+
+
+def _factors(op: Operation) -> tuple[tuple[int, int], ...]:
+    """The places of a weight and of what it weighs, both ways round; () of other ops."""
+    is_product = any(view.matches(op) for view in (arith.MulF, math.Fma, tt.Dot))
+    return ((0, 1), (1, 0)) if is_product else ()
+
+
+def _load_of(value: Value) -> Operation | None:
+    """The load that gave a value, in whatever shape and type."""
+    op = traced(value, _SAME).defining_op
+    return op if op is not None and any(view.matches(op) for view in _LOADS) else None
+
+
+def _masks_of(weight: Value) -> Iterable[Mask]:
+    """The masks that may have made elements of a weight 0, the nearest first."""
+    pending: list[tuple[Value, tuple[Operation, ...]]] = [(weight, ())]
+    seen = {weight}
+    while pending and len(seen) < _MOST_STEPS:
+        value, moves = pending.pop(0)
+        op = value.defining_op
+        if op is None or op.name in CONTROL_FLOW:
+            continue
+        mask = _mask_at(op, moves)
+        if mask is not None and _is_of_positions(mask.condition):
+            yield mask
+        if op.name in _MOVED:
+            sources, moves = op.operands, (op, *moves)
+        elif is_elementwise(op):
+            sources = op.operands
+        else:
+            continue
+        pending += [(source, moves) for source in sources if source not in seen]
+        seen.update(sources)
+
+
+def _mask_at(op: Operation, moves: tuple[Operation, ...]) -> Mask | None:
+    """The mask by which `op` itself makes elements 0, or so small that `exp` makes them 0."""
+    if arith.Select.matches(op):
+        select = arith.Select(op)
+        if ir.shape_of(select.condition.type) != ir.shape_of(op.result.type):
+            return None
+        for value, is_zero_where in ((select.false_value, False), (select.true_value, True)):
+            if _masks(value):
+                return Mask(op, select.condition, is_zero_where, moves)
+    load = tt.Load.cast(op)
+    if load is not None and load.mask is not None and (load.other is None or _masks(load.other)):
+        return Mask(op, load.mask, False, moves)
+    if arith.UIToFP.matches(op) and ir.element_of(op.operands[0].type).bits == 1:
+        return Mask(op, op.operands[0], False, moves)
+    return None
+
+
+def _masks(value: Value) -> bool:
+    number = constant_value(traced(value, names_of(tt.Splat, tt.Broadcast)))
+    return isinstance(number, int | float) and (number == 0 or -inf <= number <= _DROWNING)
+
+
+def _is_of_positions(condition: Value) -> bool:
+    """Whether a mask is made of no loaded tile and of no comparison of floats."""
+    for value in backward([condition], _sources):
+        op = value.defining_op
+        if op is None:
+            continue
+        is_load = any(view.matches(op) for view in _LOADS)
+        if arith.CmpF.matches(op) or (is_load and ir.shape_of(value.type)):
+            return False
+    return True
+
+
+def _sources(value: Value) -> Iterable[Value]:
+    op = value.defining_op
+    if op is None or op.name in CONTROL_FLOW:
+        return incoming(value)
+    return () if any(view.matches(op) for view in _LOADS) else op.operands
