@@ -54,6 +54,7 @@ CHECKS = (
     Check(MASKED_LOADS),
     Check("coverage", "coverage.check", "CoverageCheck", by_default=True),
     Check("row-overrun", "row_overruns", "RowOverruns", by_default=True),
+    Check("thread-order", "thread_order", "ThreadOrderCheck", by_default=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)
 # Looked for unless `NO_CHECKS` is among those that are asked for, and the others.

@@ -28,6 +28,7 @@ FaultKind = Literal[
     "unwritten-output",
     "coverage",
     "row-overrun",
+    "thread-order",
     "division-by-zero",
     "shift-range",
     "offset-overflow",

@@ -6,5 +6,6 @@ from tkdebug.interpreter.launch import (
     run_module,
     stored_tensors,
 )
+from tkdebug.interpreter.observers import CompiledFacts
 
-__all__ = ["look_at_empty_launch", "run_debugged", "run_module", "stored_tensors"]
+__all__ = ["CompiledFacts", "look_at_empty_launch", "run_debugged", "run_module", "stored_tensors"]

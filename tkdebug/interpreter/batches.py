@@ -19,10 +19,10 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.launch_kind import LaunchKind
 from tkdebug.interpreter.launch_messages import announce_sequential
-from tkdebug.interpreter.observers import LaunchContext, Observer
+from tkdebug.interpreter.observers import CompiledFacts, LaunchContext, Observer
 from tkdebug.interpreter.prepared import Prepared
 from tkdebug.interpreter.replay import SavedMemory, memory_to_save
-from tkdebug.interpreter.scheduler import Room, Scheduler
+from tkdebug.interpreter.scheduler import Scheduler
 from tkdebug.interpreter.state import Batch
 from tkdebug.knobs import KNOBS
 
@@ -41,7 +41,7 @@ class Batches:
         faults: takes the faults.
         report: gets how many programs have ended, after each batch.
         observers: who looks on, checks among them.
-        room: gives how many programs a GPU holds at once; None for any number.
+        compiled: what is known of the kernel as a GPU would run it; None for nothing.
 
     Attributes:
         size: programs of a batch.
@@ -57,7 +57,7 @@ class Batches:
         faults: FaultLog,
         report: Callable[[int], None] | None,
         observers: Sequence[Observer],
-        room: Callable[[], Room] | None = None,
+        compiled: CompiledFacts | None = None,
     ) -> None:
         prepared = self.prepared = Prepared.of(module)
         self.module = module
@@ -81,6 +81,7 @@ class Batches:
             self.arguments.written,
             self.saved is not None,
             LaunchKind(grid, self.arguments) if is_passive else None,
+            compiled,
         )
         for observer in self.observers:
             observer.launch_begins(context)
@@ -97,7 +98,7 @@ class Batches:
                 self.total,
                 self.run_batch,
                 self.arguments.device,
-                None if room is None else room(),
+                None if compiled is None else compiled.room(),
             )
 
     @property

@@ -6,7 +6,7 @@ Invariant: a launch leaves no reference to its tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,9 +21,8 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.freed_memory import keep_freed_memory
 from tkdebug.interpreter.launch_messages import progress_reporter, tell_interrupted
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
-from tkdebug.interpreter.observers import LaunchContext, Observer
+from tkdebug.interpreter.observers import CompiledFacts, LaunchContext, Observer
 from tkdebug.interpreter.prepared import Prepared
-from tkdebug.interpreter.scheduler import Room
 from tkdebug.interpreter.torch_state import apart_from_the_script
 
 # Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.
@@ -41,7 +40,7 @@ def run_module(
     arguments: Mapping[str, object] | None = None,
     observers: Sequence[Observer] = (),
     log: FaultLog | None = None,
-    room: Callable[[], Room] | None = None,
+    compiled: CompiledFacts | None = None,
 ) -> list[Fault]:
     """Run a module's kernel for every program of `grid`.
 
@@ -56,7 +55,7 @@ def run_module(
         arguments: what the kernel was called with, by name, constants too; for hints.
         observers: who looks on, beside the checks.
         log: where its faults go; None for a new log.
-        room: gives how many programs that wait for each other a GPU holds; None for any number.
+        compiled: what is known of the kernel as a GPU would run it; None for nothing.
 
     Returns:
         The faults.
@@ -72,7 +71,7 @@ def run_module(
             faults,
             progress_reporter(record, name, math.prod(grid)),
             [*observers_in_force(module, faults), *observers],
-            room,
+            compiled,
         )
         with _tuned_for(launch.batch_bytes):
             try:

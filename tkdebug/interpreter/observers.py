@@ -7,7 +7,7 @@ the launch has them, in the thread that runs the program.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, ClassVar
@@ -18,8 +18,10 @@ from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.thread_order import ThreadOrder
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.memory.observed_access import ObservedAccess
+    from tkdebug.interpreter.scheduler import Room
     from tkdebug.interpreter.state import EvaluatorState
 
 
@@ -34,6 +36,19 @@ class Moments(Flag):
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledFacts:
+    """What is known of a kernel as a GPU would run it, each worked out when it is asked for.
+
+    Attributes:
+        room: for programs that wait for each other.
+        order_of_threads: gives which thread has which element; None where no code can be made.
+    """
+
+    room: Callable[[], Room]
+    order_of_threads: Callable[[], ThreadOrder | None]
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchContext:
     """A launch that begins.
 
@@ -43,6 +58,7 @@ class LaunchContext:
         written: storages that the kernel may write, None for any.
         can_replay: whether batches can be run again (`Observer.replay`).
         kind: what decides on addresses beside memory; None where an observer may alter values.
+        compiled: what is known of the kernel as a GPU would run it; None for nothing.
     """
 
     module: Module
@@ -51,6 +67,7 @@ class LaunchContext:
     written: frozenset[int] | None
     can_replay: bool = False
     kind: LaunchKind | None = None
+    compiled: CompiledFacts | None = None
 
 
 class Observer:

@@ -80,7 +80,7 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
     by_base: dict[Value, dict[Operation, Tile]] = {}
     for op in function.walk():
         kind = _KINDS.get(op.name)
-        if kind is not None and not _waits_for_others(op):
+        if kind is not None and not waits_for_others(op):
             pointer = PointerAccess(op).pointer
             tile = Tile(pointer_base(pointer), encoding_of(pointer.type), kind)
             by_base.setdefault(tile.base, {})[op] = tile
@@ -93,7 +93,8 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
     return found
 
 
-def _waits_for_others(op: Operation) -> bool:
+def waits_for_others(op: Operation) -> bool:
+    """Whether a load is volatile, or decides whether a `while` goes on."""
     if tt.Load.matches(op) and tt.Load(op).volatile:
         return True
     block = op.block

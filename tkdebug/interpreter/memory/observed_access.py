@@ -153,6 +153,16 @@ class ObservedAccess:
         assert self._access is not None
         return touched_by(self._run, narrowed(self._run, self._access, rows))
 
+    def touch_programs(self, positions: Tensor) -> Touched:
+        """The elements of those programs of the batch, by their positions, that take part."""
+        access, active = self._access, self._run.active
+        if access is None:
+            touched = self.touch()
+            return touched.chosen(torch.isin(touched.programs - self._run.first, positions))
+        if access.programs is not None:
+            return self.touch_rows(torch.isin(access.programs, positions).nonzero().reshape(-1))
+        return self.touch_rows(positions if active is None else positions[active[positions]])
+
     @property
     def is_empty(self) -> bool:
         """Whether it touches nothing."""

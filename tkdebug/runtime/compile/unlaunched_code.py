@@ -10,17 +10,51 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.compiler.analysis.thread_order import ThreadOrder, thread_order
+from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
+from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.rewriting.saved_module import copy_module
 from tkdebug.compiler.targets.backend import Observers
+from tkdebug.compiler.targets.function_options import note_options
 from tkdebug.compiler.targets.registered_backends import backend_of
 from tkdebug.errors import TkError
 from tkdebug.runtime.compile.compilation import note_arguments
-from tkdebug.runtime.compile.debugged_stages import source_for_gpu
+from tkdebug.runtime.compile.debugged_stages import gpu_passes, source_for_gpu
 from tkdebug.runtime.compile.native_compilation import native_options, target_for
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.runtime.compile.specialization import Specialization
+
+
+def order_of_threads(
+    src: Specialization, module: Module, values: Sequence[Any]
+) -> ThreadOrder | None:
+    """Find out which threads access what in a kernel, and what orders them.
+
+    Args:
+        src: of the kernel, which is interpreted.
+        module: its Tile IR after the passes; not changed.
+        values: of the launch, of which GPU code knows the alignment.
+
+    Returns:
+        None where native code does not have the kernel.
+    """
+    src = source_for_gpu(src, None, values)
+    target, options = target_for(src.options), native_options(src)
+    gpu_ir = copy_module(module)
+    note_arguments(src, gpu_ir)
+    note_options(gpu_ir, options, target)
+    passes = gpu_passes(target, options)
+    names = [one.name for one in passes]
+    if AssignLayouts.name not in names:
+        return None
+    passes = passes[: names.index(AssignLayouts.name) + 1]
+    try:
+        PassManager(passes, verify_each=False, print_after=()).run(gpu_ir)
+    except TkError:
+        return None
+    return thread_order(module, gpu_ir, backend_of(target).scratch_bytes)
 
 
 def fitting_programs(

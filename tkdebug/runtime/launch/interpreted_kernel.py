@@ -6,7 +6,7 @@ Responsible for its launches and for the figures that only a native kernel has, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from tkdebug.runtime.watched_values import architecture, hand_out, launch_watche
 if TYPE_CHECKING:
     import torch
 
+    from tkdebug.compiler.analysis.thread_order import ThreadOrder
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.interpreter.launch_profile import LaunchProfile
@@ -80,6 +81,7 @@ class InterpretedKernel(CompiledKernel):
         self.cross_compile = cross_compile
         self._cross_compiled: dict[object, NativeCompilation | None] = {}
         self._compilation: NativeCompilation | None = None
+        self._thread_orders: dict[Hashable, ThreadOrder | None] = {}
         self.asm = Artifacts(
             self.name,
             {"source": lambda: src.fn.kernel_source.text, "ttir": lambda: self.tile_ir},
@@ -148,7 +150,7 @@ class InterpretedKernel(CompiledKernel):
     def _execute(
         self, grid: Grid, values: tuple[Any, ...], record: LaunchRecord | None, is_reported: bool
     ) -> None:
-        from tkdebug.interpreter import run_module
+        from tkdebug.interpreter import CompiledFacts, run_module
         from tkdebug.runtime.arguments.tensor_places import refuse_unfit_tensors
 
         refuse_unfit_tensors(self.name, self.src.fn.arg_names, values)
@@ -172,7 +174,9 @@ class InterpretedKernel(CompiledKernel):
             is_reported=is_reported,
             arguments=arguments,
             observers=[one for one in (profile, watcher) if one is not None],
-            room=lambda: self._room(values),
+            compiled=CompiledFacts(
+                lambda: self._room(values), lambda: self._order_of_threads(values)
+            ),
         )
         if watcher is not None:
             hand_out(watcher.seen(), watcher.launch, lambda: self._as_instrumented(values))
@@ -192,6 +196,16 @@ class InterpretedKernel(CompiledKernel):
             return fitting_programs(self.src, self.module, values, count)
 
         return Room(count, fitting)
+
+    def _order_of_threads(self, values: tuple[Any, ...]) -> ThreadOrder | None:
+        """Return what is known of the threads of a launch with `values`, once by alignment."""
+        from tkdebug.runtime.arguments.alignment import alignment_key
+        from tkdebug.runtime.compile.unlaunched_code import order_of_threads
+
+        key = alignment_key(self.src.fn.params, values)
+        if key not in self._thread_orders:
+            self._thread_orders[key] = order_of_threads(self.src, self.module, values)
+        return self._thread_orders[key]
 
     def _as_instrumented(self, values: tuple[Any, ...]) -> Kernel:
         """The kernel as native code would be of a launch's values, for plugins."""

@@ -1,0 +1,127 @@
+"""Threads of one program that pass values through memory: what nothing orders, and look-alikes."""
+
+from functools import partial
+
+import pytest
+import thread_order_kernels as kernels
+import torch
+from differential import run
+from marked_lines import line_of, only
+
+from tkdebug.knobs import scope
+
+line = partial(line_of, kernels)
+
+
+@pytest.fixture(autouse=True)
+def order():
+    with scope(checks=("thread-order",)):
+        torch.manual_seed(0)
+        yield
+
+
+def zeros(*shape, dtype=torch.float32):
+    return torch.zeros(*shape, dtype=dtype)
+
+
+def permutation(n):
+    return torch.randperm(n).to(torch.int32)
+
+
+def ints(*shape):
+    return zeros(*shape, dtype=torch.int32)
+
+
+BUGS = {
+    "reversed_back": ((2,), lambda: (zeros(256), zeros(256)), {"BLOCK": 128}, "writes"),
+    "rows_then_tile": (
+        (1,),
+        lambda: (zeros(512), zeros(128), 128),
+        {"ROWS": 4, "BLOCK": 128},
+        "reads",
+    ),
+    "shifted_in_place": ((2,), lambda: (zeros(512), 512), {"BLOCK": 256}, "reads"),
+    "rows_cleared": (
+        (1,),
+        lambda: (zeros(512), zeros(256)),
+        {"ROWS": 4, "BLOCK": 64},
+        "reads",
+    ),
+    "scalar_read_by_all": ((3,), lambda: (zeros(3), zeros(384), 2.0), {"BLOCK": 128}, "writes"),
+    "counter_taken_by_all": ((1,), lambda: (ints(1), ints(128)), {"BLOCK": 128}, "reads"),
+    "halves_combined": ((1,), lambda: (zeros(256),), {"BLOCK": 256}, "writes"),
+    "scan_in_rounds": ((1,), lambda: (zeros(128), 4), {"BLOCK": 128}, "reads"),
+    "two_stores": ((2,), lambda: (ints(256),), {"BLOCK": 128}, "writes"),
+    "gathered_back": (
+        (1,),
+        lambda: (zeros(128), permutation(128), zeros(128)),
+        {"BLOCK": 128},
+        "writes",
+    ),
+}
+
+
+def found(name, how="", **options):
+    grid, arguments, constants, _ = BUGS[name]
+    kernel = getattr(kernels, name)
+    return run(kernel, grid, *arguments(), **constants, HOW=how, **options)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_threads_that_nothing_orders(name):
+    faults = found(name)
+    first, second = line(f"FIRST {name}"), line(f"SECOND {name}")
+    fault = next(fault for fault in faults if fault.line == second)
+    assert (fault.kind, fault.severity) == ("thread-order", "warning")
+    did = BUGS[name][3]
+    assert f"which another thread of the same program {did} at" in fault.message
+    assert f"{first}" in fault.message.partition(f"{did} at ")[2]
+    assert fault.message.endswith("Triton does not order these")
+    assert "tl.debug_barrier()" in fault.hint
+    assert fault.program_id == (0, 0, 0)
+    assert fault.count > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        *((name, "barrier") for name in BUGS if name not in ("scan_in_rounds", "gathered_back")),
+        ("scalar_read_by_all", "atomic"),
+        ("scalar_read_by_all", "one"),
+        ("counter_taken_by_all", "alone"),
+        ("two_stores", "same"),
+        ("scan_in_rounds", "barriers"),
+        ("gathered_back", "sum"),
+        ("gathered_back", "back"),
+    ],
+)
+def test_threads_that_something_orders(name, how):
+    assert found(name, how) == []
+
+
+LOOK_ALIKES = {
+    "transposed_in_place": ((1,), lambda: (torch.randn(32, 64),), {"N": 32}),
+    "by_columns_and_rows": ((1,), lambda: (torch.randn(32, 32), zeros(32, 32)), {"N": 32}),
+    "softmax_in_place": ((3,), lambda: (torch.randn(3, 50), 50), {"BLOCK": 64}),
+    "halves_rotated": ((2,), lambda: (torch.randn(2, 128),), {"HALF": 64}),
+    "two_passes": (
+        (2,),
+        lambda: (torch.randn(2, 512), zeros(2, 512), zeros(2, 512), 512),
+        {"BLOCK": 256},
+    ),
+    "other_rows": ((1,), lambda: (torch.randn(6, 64),), {"BLOCK": 64}),
+    "accumulated": ((1,), lambda: (torch.randn(5, 64), zeros(64), 5), {"BLOCK": 64}),
+    "product_in_place": ((1,), lambda: (torch.randn(16, 16), torch.randn(16, 16)), {"N": 16}),
+    "updated": (
+        (3,),
+        lambda: (*(torch.randn(300) for _ in range(3)), zeros(1), 300),
+        {"BLOCK": 128},
+    ),
+}
+
+
+@pytest.mark.parametrize("warps", [1, 4, 8])
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_threads_that_keep_to_their_elements(name, warps):
+    grid, arguments, constants = LOOK_ALIKES[name]
+    assert run(getattr(kernels, name), grid, *arguments(), **constants, num_warps=warps) == []

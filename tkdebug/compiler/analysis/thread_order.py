@@ -1,0 +1,156 @@
+"""Which thread accesses which element of a tile, and what orders the threads of a program.
+
+Read off GPU IR right after its layouts were assigned, where ops still stand in the order of the
+source, and noted for the ops of the Tile IR that it was made of. Threads are ordered by a barrier,
+an atomic, and what goes through shared memory: a reduction across warps, a change of layout, the
+operands of a dot. Barriers that `InsertBarriers` puts between accesses to global memory are not
+there yet: Triton has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tkdebug.compiler.analysis.memory_tiles import pointer_base, waits_for_others
+from tkdebug.compiler.dialects import gpu, scf, tt, ttg
+from tkdebug.compiler.dialects.interfaces import DotLike, PointerAccess
+from tkdebug.compiler.ir.control_flow import BRANCHES, CONTROL_FLOW, deciding, forwarded
+from tkdebug.compiler.ir.core import Block, Module, Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.types import encoding_of
+from tkdebug.compiler.layouts import LinearLayout
+
+_ACCESSES = names_of(tt.Load, tt.Store)
+_STORES = names_of(tt.Store, tt.Atomic, tt.DescriptorStore, tt.DescriptorScatter)
+# They are passed in order, and so carry what came before them.
+_PASSED = _ACCESSES | names_of(scf.If, scf.For, scf.While, scf.Yield, scf.Condition, tt.Return)
+_BARRIERS = names_of(
+    *(gpu.Barrier, tt.Barrier, tt.Atomic),
+    *(tt.DescriptorLoad, tt.DescriptorStore, tt.DescriptorGather, tt.DescriptorScatter),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThreadOrder:
+    """What is known of the threads of one kernel, by ops of its Tile IR.
+
+    Attributes:
+        layouts: of each load and store, the layouts in which threads do it; None of a scalar.
+        barriers: the ops before which all threads have waited for each other.
+    """
+
+    layouts: Mapping[Operation, tuple[LinearLayout | None, ...]]
+    barriers: frozenset[Operation]
+
+
+def accessed_bases(function: Operation) -> Mapping[Operation, Value]:
+    """The loads and stores of a kernel by pointers, each with what these are computed from.
+
+    Those that wait for another program are left out.
+    """
+    return {
+        op: pointer_base(PointerAccess(op).pointer)
+        for op in function.walk()
+        if op.name in _ACCESSES and not waits_for_others(op)
+    }
+
+
+def thread_order(
+    tile: Module, gpu_ir: Module, scratch_bytes: Callable[[Operation], int]
+) -> ThreadOrder:
+    """Find out what is known of the threads of a kernel.
+
+    Args:
+        tile: its Tile IR after the passes.
+        gpu_ir: made of that, with layouts, and with ids and locations of its ops.
+        scratch_bytes: how much shared memory the lowering of an op needs for itself.
+    """
+    return _Reading(tile, scratch_bytes).of(gpu_ir)
+
+
+class _Reading:
+    def __init__(self, tile: Module, scratch_bytes: Callable[[Operation], int]) -> None:
+        ops = tile.walk()
+        self._by_id = {op.id: op for op in ops}
+        self._by_place: dict[tuple[str, object], list[Operation]] = {}
+        for op in ops:
+            self._by_place.setdefault((op.name, op.location.primary), []).append(op)
+        self._scratch_bytes = scratch_bytes
+        self._layouts: dict[Operation, dict[LinearLayout | None, None]] = {}
+        self._barriers: set[Operation] = set()
+        # Users of what went through shared memory: that may be done as late as before them.
+        self._due: set[Operation] = set()
+
+    def of(self, gpu_ir: Module) -> ThreadOrder:
+        """Read a kernel."""
+        self._block(gpu_ir.function.regions[0].block)
+        layouts = {op: tuple(found) for op, found in self._layouts.items()}
+        return ThreadOrder(layouts, frozenset(self._barriers))
+
+    def _block(self, block: Block) -> None:
+        is_ordered = False
+        for op in block.operations:
+            orders = self._orders(op)
+            is_ordered = is_ordered or orders or op in self._due
+            if orders:
+                for result in op.results:
+                    self._due.update(result.uses)
+            if op.name in _PASSED:
+                for here in self._tile_ops(op):
+                    if op.name in _ACCESSES:
+                        layout = encoding_of(PointerAccess(op).pointer.type)
+                        self._layouts.setdefault(here, {})[layout] = None
+                    if is_ordered:
+                        self._barriers.add(here)
+                is_ordered = False
+            for region in op.regions:
+                if op.name in _PASSED:
+                    self._block(region.block)
+
+    def _tile_ops(self, op: Operation) -> list[Operation]:
+        """The ops of Tile IR that one of GPU IR stands for."""
+        known = self._by_id.get(op.id)
+        if known is not None and known.name == op.name:
+            return [known]
+        return self._by_place.get((op.name, op.location.primary), [])
+
+    def _orders(self, op: Operation) -> bool:
+        if op.name in _BARRIERS or DotLike.matches(op) or self._scratch_bytes(op):
+            return True
+        if tt.ElementwiseInlineAsm.matches(op):
+            return "bar" in tt.ElementwiseInlineAsm(op).asm
+        return ttg.LocalAlloc.matches(op) and bool(op.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Where loaded elements end up.
+
+    Attributes:
+        stores: the stores and atomics that they have a part in.
+        decide: whether they decide where control goes, for all threads.
+    """
+
+    stores: tuple[Operation, ...]
+    decide: bool
+
+    @classmethod
+    def of(cls, load: Operation) -> Uses:
+        """Those of a load."""
+        found: dict[Operation, None] = {}
+        decide = False
+        pending, seen = [load.result], {load.result}
+        while pending:
+            value = pending.pop()
+            following: list[Value] = []
+            for user in value.uses:
+                if user.name in _STORES:
+                    found[user] = None
+                decide = decide or (user.name in BRANCHES and value in deciding(user))
+                following += [target for source, target in forwarded(user) if source is value]
+                if user.name not in CONTROL_FLOW:
+                    following += user.results
+            pending += [one for one in following if one not in seen]
+            seen.update(following)
+        return cls(tuple(found), decide)

@@ -1,0 +1,380 @@
+"""Reports threads of one program that access the same memory with nothing that orders them.
+
+A program is written as if it did one thing after the other, and its threads do so each for itself:
+what one of them stores and another loads is in order only where threads wait for each other in
+between. Which thread has which element is known of the compiled kernel (`ThreadOrder`); so is what
+orders threads under Triton, which puts no barrier between accesses to global memory.
+
+Looked at are kernels that load and store, or store twice, by different pointers to one tensor, in
+the first launches of each kind, and there some programs of the first batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.analysis.thread_order import ThreadOrder, Uses, accessed_bases
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import FaultText, access_verb, named, place_of
+from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+from tkdebug.interpreter.tiles.values import TileValue
+
+# Smaller tiles may leave some of the threads of 32 warps without an element of their own.
+_MOST_THREADS = 1024
+_MOST_KINDS = 16
+# Of a launch: batches, and of each the elements of an access, and accesses.
+_MOST_BATCHES = 8
+_MOST_ELEMENTS = 1 << 16
+_MOST_ACCESSES = 512
+# Elements of an allocation have fewer bits.
+_PLACE_BITS = 40
+# Accesses of one batch that nothing has ordered with the next one.
+_MOST_OPEN = 32
+_HINT = (
+    "Triton puts no barrier between accesses to global memory, and which thread has which element "
+    "is its own choice: put tl.debug_barrier() between them, or keep the value in a variable"
+)
+
+
+class _Pairs:
+    """The accesses of a module that may meet in memory, by what their pointers are made of."""
+
+    def __init__(self, module: Module) -> None:
+        self.bases = accessed_bases(module.function)
+        groups: dict[Value, list[Operation]] = {}
+        for op, base in self.bases.items():
+            groups.setdefault(base, []).append(op)
+        self.meeting = frozenset(op for ops in groups.values() if _may_meet(ops) for op in ops)
+        self.stores_arguments = any(
+            tt.Store.matches(op) and isinstance(base.owner, Block)
+            for op, base in self.bases.items()
+        )
+        self.looked_at: set[Hashable] = set()
+
+    @classmethod
+    def of(cls, module: Module) -> _Pairs:
+        """Those of a module, worked out when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = cls(module)
+        assert isinstance(found, cls)
+        return found
+
+    def watched(self, buffers: Sequence[Buffer]) -> frozenset[Operation]:
+        """Those that may meet in a launch, of which arguments may be the same memory."""
+        if not self.stores_arguments or not _any_overlap(buffers):
+            return self.meeting
+        return frozenset(self.bases)
+
+
+def _may_meet(ops: Sequence[Operation]) -> bool:
+    """Whether threads may have to wait for each other between two of some accesses to a tensor."""
+    stores = [op for op in ops if tt.Store.matches(op)]
+    return any(
+        not _is_same_place(store, other) for store in stores for other in ops if other is not store
+    )
+
+
+def _is_same_place(store: Operation, other: Operation) -> bool:
+    """Whether both access the same elements by the same threads, as far as the source tells."""
+    if PointerAccess(store).pointer is not PointerAccess(other).pointer:
+        return False
+    if not tt.Load.matches(other):
+        return True
+    uses, shape = Uses.of(other), _shape(other)
+    if not uses.decide and all(_shape(use) == shape for use in uses.stores):
+        return True
+    return shape is not None and math.prod(shape) >= _MOST_THREADS
+
+
+def _shape(access: Operation) -> tuple[int, ...] | None:
+    """Of the tile that an access by pointers is of; None of others."""
+    pointers = PointerAccess.cast(access)
+    return None if pointers is None else ir.shape_of(pointers.pointer.type)
+
+
+def _any_overlap(buffers: Sequence[Buffer]) -> bool:
+    spans = sorted(
+        (buffer.address, buffer.address + buffer.hull_elems * buffer.itemsize) for buffer in buffers
+    )
+    return any(low < high for (_, high), (low, _) in pairwise(spans))
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found of one access and tensor: the first element, how many, and the others."""
+
+    offender: Offender
+    count: int
+    others: dict[Operation, None]
+
+
+class ThreadOrderCheck(Observer):
+    """`--check thread-order`."""
+
+    is_passive = True
+    follows_accesses = False
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._module = module
+        self._faults = faults
+        self._order: ThreadOrder | None = None
+        self._watched: frozenset[Operation] = frozenset()
+        self._batches_left = _MOST_BATCHES
+        self._found: dict[tuple[Operation, Buffer], _Found] = {}
+
+    @property
+    def key(self) -> Hashable | None:
+        """Plans differ by what is looked at."""
+        return type(self), self._order
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Settle whether the launch is looked at."""
+        pairs = _Pairs.of(self._module)
+        if launch.compiled is None or not pairs.bases:
+            return
+        watched = pairs.watched(launch.buffers)
+        kind = None if launch.kind is None else launch.kind.key()
+        if not watched or kind in pairs.looked_at or len(pairs.looked_at) >= _MOST_KINDS:
+            return
+        pairs.looked_at.add(kind)
+        self._order = launch.compiled.order_of_threads()
+        if self._order is not None:
+            self._watched = watched & self._order.layouts.keys()
+            self.follows_accesses = bool(self._watched)
+
+    def moments(self, op: Operation) -> Moments:
+        """Before what orders threads."""
+        is_barrier = self._order is not None and op in self._order.barriers
+        return Moments.BEFORE if is_barrier else Moments.NEVER
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The accesses of one batch, of the first ones."""
+        self._batches_left -= 1
+        if self._order is None or self._batches_left < 0:
+            return Observer()
+        return AccessesOfThreads(run, self._order, self._watched, self._note)
+
+    def _note(
+        self, access: ObservedAccess, touched: Touched, bad: Tensor, other: Operation
+    ) -> None:
+        """Elements that another thread has accessed by `other`, and nothing orders the two."""
+        places = bad.nonzero().reshape(-1)
+        offender = self._faults.offender(access.buffer, touched, int(places[0]))
+        key = access.op, access.buffer
+        known = self._found.get(key)
+        if known is None:
+            self._found[key] = _Found(offender, places.numel(), {other: None})
+        else:
+            known.others[other] = None
+            known.count = max(known.count, places.numel())
+
+    def launch_ends(self) -> None:
+        """Report what was found."""
+        for (op, buffer), found in self._found.items():
+            self._faults.record(op, _text(op, buffer, found), found.offender, found.count)
+
+
+def _text(op: Operation, buffer: Buffer, found: _Found) -> FaultText:
+    index = found.offender.index
+    others = sorted(found.others, key=lambda other: other.location.primary.line)
+    did = "writes" if tt.Store.matches(others[0]) else "reads"
+    places = list(dict.fromkeys(place_of(other, op) for other in others))
+    listed = " and ".join([", ".join(places[:-1]), places[-1]] if places[1:] else places)
+    if places == [place_of(op, op)]:
+        listed = "the same line, in another round"
+    return FaultText(
+        "thread-order",
+        f"{access_verb(op)} offset {index} of {named(buffer.name)}, which another thread of the "
+        f"same program {did} at {listed}: Triton does not order these",
+        "warning",
+        buffer.name,
+        index,
+        hint=_HINT,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An access that nothing has ordered with what comes after it.
+
+    Attributes:
+        key: of its storage, and the size of an element.
+        codes: of its elements, each once, ascending; the program in the upper bits.
+        least: the first thread that accesses each.
+        most: the last one.
+        is_shared: whether several threads load each element, and use it.
+    """
+
+    op: Operation
+    key: tuple[int, int]
+    codes: Tensor
+    least: Tensor
+    most: Tensor
+    is_shared: bool
+    is_store: bool
+
+    @classmethod
+    def of(
+        cls, access: ObservedAccess, codes: Tensor, threads: Tensor, is_shared: bool, is_store: bool
+    ) -> _Open:
+        """One whose elements come in any order, and maybe several times."""
+        codes, where = torch.unique(codes, return_inverse=True)
+        least = torch.full_like(codes, _MOST_THREADS).scatter_reduce_(0, where, threads, "amin")
+        most = torch.zeros_like(codes).scatter_reduce_(0, where, threads, "amax")
+        key = access.buffer.storage_key, access.itemsize
+        return cls(access.op, key, codes, least, most, is_shared, is_store)
+
+    def of_others(self, programs: Tensor) -> _Open | None:
+        """The same without some programs; None where nothing is left."""
+        stays = ~torch.isin(self.codes >> _PLACE_BITS, programs)
+        if not bool(stays.any()):
+            return None
+        codes, least, most = self.codes[stays], self.least[stays], self.most[stays]
+        return replace(self, codes=codes, least=least, most=most)
+
+    def conflicts(self, codes: Tensor, threads: Tensor, is_shared: bool) -> Tensor:
+        """Which elements of a later access another thread has accessed here."""
+        at = torch.searchsorted(self.codes, codes).clamp(max=self.codes.shape[0] - 1)
+        is_met = self.codes[at] == codes
+        if is_shared or self.is_shared:
+            return is_met
+        return is_met & ((self.least[at] != threads) | (self.most[at] != threads))
+
+
+class AccessesOfThreads(Observer):
+    """The accesses of the threads of some programs of a batch since these last waited.
+
+    Args:
+        run: the batch.
+        order: what is known of the threads.
+        watched: the accesses that are looked at.
+        note: takes what is found.
+    """
+
+    def __init__(
+        self,
+        run: Evaluator,
+        order: ThreadOrder,
+        watched: frozenset[Operation],
+        note: Callable[[ObservedAccess, Touched, Tensor, Operation], None],
+    ) -> None:
+        self._order = order
+        self._watched = watched
+        self._note = note
+        self._open: list[_Open] = []
+        self._left = _MOST_ACCESSES
+        self._shared: dict[tuple[Operation, LinearLayout | None], bool] = {}
+        largest = max(math.prod(ir.shape_of(PointerAccess(op).pointer.type)) for op in watched)
+        count = max(1, min(run.programs, _MOST_ELEMENTS // largest))
+        chosen = torch.arange(count, device=run.device) * run.programs // count
+        self._programs = chosen
+
+    def before(self, run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> None:
+        """Threads wait for each other."""
+        if run.active is None:
+            self._open.clear()
+        elif self._open:
+            waiting = run.active.nonzero().reshape(-1) + run.first
+            left = (one.of_others(waiting) for one in self._open)
+            self._open = [one for one in left if one is not None]
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load."""
+        self._look(run, access, is_store=False)
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        self._look(run, access, is_store=True)
+
+    def _look(self, run: EvaluatorState, access: ObservedAccess, is_store: bool) -> None:
+        op = access.op
+        if op not in self._watched or not self._left:
+            return
+        self._left -= 1
+        touched = access.touch_programs(self._programs)
+        if not touched.places.numel():
+            return
+        codes = (touched.programs << _PLACE_BITS) | touched.places
+        found: list[_Open] = []
+        for layout in self._order.layouts[op]:
+            threads = _owners(layout)[touched.lanes]
+            is_shared = not is_store and self._is_shared(op, layout)
+            new = _Open.of(access, codes, threads, is_shared, is_store)
+            for one in self._open:
+                if one.key == new.key and (one.is_store or is_store):
+                    bad = one.conflicts(codes, threads, is_shared)
+                    if bool(bad.any()):
+                        self._note(access, touched, bad, one.op)
+            found.append(new)
+        self._open = [*self._open, *found][-_MOST_OPEN:]
+
+    def _is_shared(self, load: Operation, layout: LinearLayout | None) -> bool:
+        """Whether threads use copies of what they load that are another thread's to store."""
+        if not _has_copies(layout):
+            return False
+        key = load, layout
+        known = self._shared.get(key)
+        if known is None:
+            known = self._shared[key] = self._has_other_users(load, _owners(layout))
+        return known
+
+    def _has_other_users(self, load: Operation, owners: Tensor) -> bool:
+        uses = Uses.of(load)
+        if uses.decide:
+            return True
+        for store in uses.stores:
+            layouts = self._order.layouts.get(store)
+            if layouts is None:
+                if _shape(store) != _shape(load):
+                    return True
+            elif not all(bool(torch.isin(_owners(one), owners).all()) for one in layouts):
+                return True
+        return False
+
+
+def _has_copies(layout: LinearLayout | None) -> bool:
+    """Whether several threads hold an element of a tile; of a scalar all do."""
+    if layout is None:
+        return True
+    return bool(layout.free_masks.get(LANE) or layout.free_masks.get(WARP))
+
+
+@lru_cache(256)
+def _owners(layout: LinearLayout | None) -> Tensor:
+    """The thread that stores each element of a tile, row by row."""
+    if layout is None:
+        return torch.zeros(1, dtype=torch.int64)
+    index = torch.arange(len(layout.table))
+    is_first, threads, shift = torch.ones_like(index, dtype=torch.bool), 0 * index, 0
+    for name, size in layout.in_sizes:
+        at = (index >> shift) & (size - 1)
+        is_first &= at & layout.free_masks[name] == 0
+        if name in (LANE, WARP):
+            threads += at * (1 if name == LANE else layout.in_size(LANE))
+        shift += size.bit_length() - 1
+    places, lanes, shift = torch.tensor(layout.table), 0 * index, 0
+    for extent in layout.shape:
+        lanes = lanes * extent + ((places >> shift) & (extent - 1))
+        shift += extent.bit_length() - 1
+    owners = torch.zeros(math.prod(layout.shape), dtype=torch.int64)
+    owners[lanes[is_first]] = threads[is_first]
+    return owners
