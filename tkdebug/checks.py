@@ -31,6 +31,7 @@ class Check(NamedTuple):
 
 # The observer that looks for undefined values anyway then follows what masked loads give, too.
 MASKED_LOADS = "undefined-value"
+THREAD_ORDER = "thread-order"
 CHECKS = (
     Check("race", "races.check", "RaceCheck", natively=True),
     Check(
@@ -54,7 +55,7 @@ CHECKS = (
     Check(MASKED_LOADS),
     Check("coverage", "coverage.check", "CoverageCheck", by_default=True),
     Check("row-overrun", "row_overruns", "RowOverruns", by_default=True),
-    Check("thread-order", "thread_order", "ThreadOrderCheck", by_default=True),
+    Check(THREAD_ORDER, "thread_order", "ThreadOrderCheck", by_default=True, natively=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)
 # Looked for unless `NO_CHECKS` is among those that are asked for, and the others.

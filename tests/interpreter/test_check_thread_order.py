@@ -6,7 +6,7 @@ import pytest
 import thread_order_kernels as kernels
 import torch
 from differential import run
-from marked_lines import line_of, only
+from marked_lines import line_of
 
 from tkdebug.knobs import scope
 

@@ -15,6 +15,7 @@ import tkdebug.language as tl
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 from tkdebug.errors import LaunchError
 from tkdebug.knobs import scope
+from tkdebug.runtime.compile.debugged_stages import source_for_gpu
 from tkdebug.runtime.compile.unlaunched_code import fitting_programs
 from tkdebug.runtime.cuda.platform import H200_PROPERTIES
 from tkdebug.runtime.device.driver import DriverUtils
@@ -308,7 +309,8 @@ def with_a_large_tile(x, out, BLOCK: tl.constexpr):
 def fitting(multiprocessors=10, **options):
     x, out = torch.ones(128, 128), torch.zeros(128, 128)
     kernel = with_a_large_tile.interpret.warmup(x, out, BLOCK=128, grid=(1,), **options)
-    return fitting_programs(kernel.src, kernel.module, (x, out, 128), multiprocessors)
+    src = source_for_gpu(kernel.src, None, (x, out, 128))
+    return fitting_programs(src, kernel.module, multiprocessors)
 
 
 def test_shared_memory_limits_how_many_programs_fit():

@@ -32,6 +32,7 @@ from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
 from tkdebug.runtime.probes import checked_launches, held_arguments, watched_kernel
 from tkdebug.runtime.probes.checked_launches import CHECKED
+from tkdebug.runtime.probes.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.probes.launch_kinds import QUIET
 from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 from tkdebug.runtime.probes.watched_kernels import MOST_CHECKED_BUILDS
@@ -680,6 +681,59 @@ def test_stored_nan_of_a_kernel_that_works_in_place(printer, reported):
     (fault,) = faults
     assert (fault.kind, fault.index) == ("nan", 90)
     assert "of 0 / 0" in fault.message
+
+
+def make_turned():
+    @tkdebug.jit
+    def turned(scratch, out, BLOCK: tl.constexpr, WAITS: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        last = tl.program_id(0) * BLOCK + BLOCK - 1
+        tl.store(scratch + i, i * 2)
+        if WAITS:
+            tl.debug_barrier()
+        tl.store(out + i, tl.load(scratch + last - tl.arange(0, BLOCK)))
+
+    return turned
+
+
+def launch_turned(waits=False):
+    numbers = torch.zeros(256, dtype=torch.int32)
+    make_turned()[(2,)](numbers, numbers.clone(), BLOCK=128, WAITS=waits)
+    CHECKED.collect()
+
+
+def test_threads_that_nothing_orders_are_looked_for_in_a_first_launch(printer, reported):
+    faults, _ = reported
+    launch_turned()
+    (fault,) = faults
+    assert (fault.kind, fault.severity, fault.tensor) == ("thread-order", "warning", "scratch")
+    assert (fault.program_id, fault.line) == ((0, 0, 0), fault.frames[0].line)
+    assert "load reads offset 127 of `scratch`" in fault.message
+    assert f"writes at line {fault.line - 3}" in fault.message
+
+
+def test_threads_that_wait_for_each_other(printer, reported):
+    faults, _ = reported
+    launch_turned(waits=True)
+    assert faults == []
+
+
+@pytest.mark.parametrize("left_out", [{"ignored_kinds": ("thread-order",)}, {"checks": ("none",)}])
+def test_threads_are_not_looked_at_where_that_is_left_out(printer, reported, left_out):
+    faults, _ = reported
+    with knobs.scope(**left_out):
+        launch_turned()
+    assert faults == []
+
+
+def test_threads_are_looked_at_in_the_first_launches_of_a_build(printer, reported):
+    faults, _ = reported
+    turned = make_turned()
+    for programs in range(1, 6):
+        numbers = torch.zeros(128 * programs, dtype=torch.int32)
+        turned[(programs,)](numbers, numbers.clone(), BLOCK=128, WAITS=False)
+        CHECKED.collect()
+    assert len(faults) == MOST_LOOKS_AT_THREADS
 
 
 def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):

@@ -98,7 +98,7 @@ class Batches:
                 self.total,
                 self.run_batch,
                 self.arguments.device,
-                None if compiled is None else compiled.room(),
+                None if compiled is None or compiled.room is None else compiled.room(),
             )
 
     @property

@@ -121,6 +121,7 @@ def run_programs(
     log: FaultLog,
     checks: Collection[str],
     observers: Sequence[Observer],
+    compiled: CompiledFacts | None = None,
 ) -> None:
     """Run some programs of a launch for what checks say of them; nothing is reported.
 
@@ -132,10 +133,11 @@ def run_programs(
         log: takes the faults; the caller publishes them.
         checks: those that look on, beside the ones that always do.
         observers: who else does.
+        compiled: as for `run_module`.
     """
     looking = [*observers_of(checks, module, log), *observers]
     with apart_from_the_script(device_of(values)):
-        launch = Batches(module, values, grid, log, None, looking)
+        launch = Batches(module, values, grid, log, None, looking, compiled)
         with _tuned_for(launch.batch_bytes):
             launch.run_only(programs)
 

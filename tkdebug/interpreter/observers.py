@@ -40,11 +40,11 @@ class CompiledFacts:
     """What is known of a kernel as a GPU would run it, each worked out when it is asked for.
 
     Attributes:
-        room: for programs that wait for each other.
+        room: for programs that wait for each other; None for any number.
         order_of_threads: gives which thread has which element; None where no code can be made.
     """
 
-    room: Callable[[], Room]
+    room: Callable[[], Room] | None
     order_of_threads: Callable[[], ThreadOrder | None]
 
 

@@ -9,7 +9,8 @@ there yet: Triton has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.memory_tiles import pointer_base, waits_for_others
@@ -18,11 +19,13 @@ from tkdebug.compiler.dialects.interfaces import DotLike, PointerAccess
 from tkdebug.compiler.ir.control_flow import BRANCHES, CONTROL_FLOW, deciding, forwarded
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import encoding_of
+from tkdebug.compiler.ir.types import encoding_of, shape_of
 from tkdebug.compiler.layouts import LinearLayout
 
 _ACCESSES = names_of(tt.Load, tt.Store)
 _STORES = names_of(tt.Store, tt.Atomic, tt.DescriptorStore, tt.DescriptorScatter)
+# Smaller tiles may leave some of the threads of 32 warps without an element of their own.
+MOST_THREADS = 1024
 # They are passed in order, and so carry what came before them.
 _PASSED = _ACCESSES | names_of(scf.If, scf.For, scf.While, scf.Yield, scf.Condition, tt.Return)
 _BARRIERS = names_of(
@@ -44,16 +47,66 @@ class ThreadOrder:
     barriers: frozenset[Operation]
 
 
-def accessed_bases(function: Operation) -> Mapping[Operation, Value]:
-    """The loads and stores of a kernel by pointers, each with what these are computed from.
+@dataclass(frozen=True, slots=True)
+class MeetingAccesses:
+    """The loads and stores of a module by which threads may pass values to each other.
 
-    Those that wait for another program are left out.
+    Attributes:
+        of_one_pointer: those that load and store, or store twice, through one argument or other
+            pointer, and not by the same threads, as far as the source tells.
+        of_all: all of them, where two arguments may be the same memory; none where none is stored.
     """
-    return {
-        op: pointer_base(PointerAccess(op).pointer)
-        for op in function.walk()
-        if op.name in _ACCESSES and not waits_for_others(op)
-    }
+
+    of_one_pointer: frozenset[Operation]
+    of_all: frozenset[Operation]
+
+    @classmethod
+    def of(cls, module: Module) -> MeetingAccesses:
+        """Those of a module, worked out when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = _meeting_accesses(module.function)
+        assert isinstance(found, cls)
+        return found
+
+
+def _meeting_accesses(function: Operation) -> MeetingAccesses:
+    groups: dict[Value, list[Operation]] = {}
+    for op in function.walk():
+        if op.name in _ACCESSES and not waits_for_others(op):
+            groups.setdefault(pointer_base(PointerAccess(op).pointer), []).append(op)
+    ops = [op for group in groups.values() for op in group]
+    is_stored = any(map(tt.Store.matches, ops)) and len(groups) > 1
+    return MeetingAccesses(
+        frozenset(op for group in groups.values() if _may_meet(group) for op in group),
+        frozenset(ops if is_stored else ()),
+    )
+
+
+def _may_meet(ops: Sequence[Operation]) -> bool:
+    """Whether threads may have to wait for each other between two of some accesses to a tensor."""
+    stores = [op for op in ops if tt.Store.matches(op)]
+    return any(
+        not _is_same_place(store, other) for store in stores for other in ops if other is not store
+    )
+
+
+def _is_same_place(store: Operation, other: Operation) -> bool:
+    """Whether both access the same elements by the same threads, as far as the source tells."""
+    if PointerAccess(store).pointer is not PointerAccess(other).pointer:
+        return False
+    if not tt.Load.matches(other):
+        return True
+    uses, shape = Uses.of(other), accessed_shape(other)
+    if not uses.decide and all(accessed_shape(use) == shape for use in uses.stores):
+        return True
+    return shape is not None and math.prod(shape) >= MOST_THREADS
+
+
+def accessed_shape(access: Operation) -> tuple[int, ...] | None:
+    """The shape of the tile that an access by pointers is of; None of others."""
+    pointers = PointerAccess.cast(access)
+    return None if pointers is None else shape_of(pointers.pointer.type)
 
 
 def thread_order(

@@ -20,12 +20,18 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.thread_order import ThreadOrder, Uses, accessed_bases
+from tkdebug.compiler.analysis.thread_order import (
+    MOST_THREADS,
+    MeetingAccesses,
+    ThreadOrder,
+    Uses,
+    accessed_shape,
+)
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, access_verb, named, place_of
-from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
 from tkdebug.interpreter.evaluator import Evaluator
@@ -37,8 +43,6 @@ from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
 
-# Smaller tiles may leave some of the threads of 32 warps without an element of their own.
-_MOST_THREADS = 1024
 _MOST_KINDS = 16
 # Of a launch: batches, and of each the elements of an access, and accesses.
 _MOST_BATCHES = 8
@@ -54,64 +58,22 @@ _HINT = (
 )
 
 
-class _Pairs:
-    """The accesses of a module that may meet in memory, by what their pointers are made of."""
+class _Looks:
+    """The kinds of launches of a module that were looked at."""
 
-    def __init__(self, module: Module) -> None:
-        self.bases = accessed_bases(module.function)
-        groups: dict[Value, list[Operation]] = {}
-        for op, base in self.bases.items():
-            groups.setdefault(base, []).append(op)
-        self.meeting = frozenset(op for ops in groups.values() if _may_meet(ops) for op in ops)
-        self.stores_arguments = any(
-            tt.Store.matches(op) and isinstance(base.owner, Block)
-            for op, base in self.bases.items()
-        )
-        self.looked_at: set[Hashable] = set()
+    def __init__(self) -> None:
+        self.kinds: set[Hashable] = set()
 
     @classmethod
-    def of(cls, module: Module) -> _Pairs:
-        """Those of a module, worked out when they are first asked for."""
-        found = module.derived.get(cls)
-        if found is None:
-            found = module.derived[cls] = cls(module)
+    def of(cls, module: Module) -> _Looks:
+        """Those of a module."""
+        found = module.derived.setdefault(cls, cls())
         assert isinstance(found, cls)
         return found
 
-    def watched(self, buffers: Sequence[Buffer]) -> frozenset[Operation]:
-        """Those that may meet in a launch, of which arguments may be the same memory."""
-        if not self.stores_arguments or not _any_overlap(buffers):
-            return self.meeting
-        return frozenset(self.bases)
-
-
-def _may_meet(ops: Sequence[Operation]) -> bool:
-    """Whether threads may have to wait for each other between two of some accesses to a tensor."""
-    stores = [op for op in ops if tt.Store.matches(op)]
-    return any(
-        not _is_same_place(store, other) for store in stores for other in ops if other is not store
-    )
-
-
-def _is_same_place(store: Operation, other: Operation) -> bool:
-    """Whether both access the same elements by the same threads, as far as the source tells."""
-    if PointerAccess(store).pointer is not PointerAccess(other).pointer:
-        return False
-    if not tt.Load.matches(other):
-        return True
-    uses, shape = Uses.of(other), _shape(other)
-    if not uses.decide and all(_shape(use) == shape for use in uses.stores):
-        return True
-    return shape is not None and math.prod(shape) >= _MOST_THREADS
-
-
-def _shape(access: Operation) -> tuple[int, ...] | None:
-    """Of the tile that an access by pointers is of; None of others."""
-    pointers = PointerAccess.cast(access)
-    return None if pointers is None else ir.shape_of(pointers.pointer.type)
-
 
 def _any_overlap(buffers: Sequence[Buffer]) -> bool:
+    """Whether some arguments share memory."""
     spans = sorted(
         (buffer.address, buffer.address + buffer.hull_elems * buffer.itemsize) for buffer in buffers
     )
@@ -148,14 +110,16 @@ class ThreadOrderCheck(Observer):
 
     def launch_begins(self, launch: LaunchContext) -> None:
         """Settle whether the launch is looked at."""
-        pairs = _Pairs.of(self._module)
-        if launch.compiled is None or not pairs.bases:
+        meeting, looks = MeetingAccesses.of(self._module), _Looks.of(self._module)
+        watched = meeting.of_one_pointer
+        if meeting.of_all and _any_overlap(launch.buffers):
+            watched = meeting.of_all
+        if launch.compiled is None or not watched:
             return
-        watched = pairs.watched(launch.buffers)
         kind = None if launch.kind is None else launch.kind.key()
-        if not watched or kind in pairs.looked_at or len(pairs.looked_at) >= _MOST_KINDS:
+        if kind in looks.kinds or len(looks.kinds) >= _MOST_KINDS:
             return
-        pairs.looked_at.add(kind)
+        looks.kinds.add(kind)
         self._order = launch.compiled.order_of_threads()
         if self._order is not None:
             self._watched = watched & self._order.layouts.keys()
@@ -238,7 +202,7 @@ class _Open:
     ) -> _Open:
         """One whose elements come in any order, and maybe several times."""
         codes, where = torch.unique(codes, return_inverse=True)
-        least = torch.full_like(codes, _MOST_THREADS).scatter_reduce_(0, where, threads, "amin")
+        least = torch.full_like(codes, MOST_THREADS).scatter_reduce_(0, where, threads, "amin")
         most = torch.zeros_like(codes).scatter_reduce_(0, where, threads, "amax")
         key = access.buffer.storage_key, access.itemsize
         return cls(access.op, key, codes, least, most, is_shared, is_store)
@@ -344,7 +308,7 @@ class AccessesOfThreads(Observer):
         for store in uses.stores:
             layouts = self._order.layouts.get(store)
             if layouts is None:
-                if _shape(store) != _shape(load):
+                if accessed_shape(store) != accessed_shape(load):
                     return True
             elif not all(bool(torch.isin(_owners(one), owners).all()) for one in layouts):
                 return True

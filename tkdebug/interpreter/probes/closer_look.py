@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.checks import THREAD_ORDER
 from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.probes.symptoms import HINT, INDEX
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import run_programs
-from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.observers import CompiledFacts, Moments, Observer
 from tkdebug.interpreter.probes.reports import symptoms
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.thread_order import ThreadOrder
     from tkdebug.compiler.ir import Operation, Region
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.events import Fault
@@ -61,6 +63,7 @@ def look_closer(
     launch: CheckedLaunch,
     values: Sequence[Any],
     faults: Sequence[Fault],
+    order_of_threads: Callable[[], ThreadOrder | None] | None = None,
 ) -> list[Fault]:
     """The faults of a launch, with those that its device reported.
 
@@ -71,17 +74,24 @@ def look_closer(
         values: one for each of the kernel's run-time arguments, as `run_module` takes them: copies
             of what was passed, which are changed.
         faults: those that the device reported (`faults_of`).
+        order_of_threads: gives what is known of the kernel's threads; None where that is not asked.
     """
     seen = _Seen(launch, symptoms(plan, table), faults)
     checks = seen.symptoms.keys() & {"nan", "inf"}
+    compiled = None
+    if order_of_threads is not None:
+        checks |= {THREAD_ORDER}
+        compiled = CompiledFacts(None, order_of_threads)
     total = math.prod(launch.grid)
     ways = [([range(total)], WHOLE_S)] if total <= MOST_PROGRAMS else []
-    ways.append((seen.first_programs(), LONGEST_S))
+    ways.append((seen.first_programs() or [range(1)], LONGEST_S))
     for programs, longest_s in ways:
         log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
         deadline = _Deadline(time.monotonic() + longest_s)
         try:
-            run_programs(plan.module, values, launch.grid, programs, log, checks, [deadline])
+            run_programs(
+                plan.module, values, launch.grid, programs, log, checks, [deadline], compiled
+            )
         except _TooLongError:
             continue
         is_whole = sum(map(len, programs)) == total
@@ -114,6 +124,8 @@ class _Seen:
 
     def shows(self, fault: Fault) -> bool:
         """Whether the device saw a symptom of the fault's kind in its program."""
+        if fault.kind == THREAD_ORDER:
+            return True  # of which the source and the layouts tell, and no device
         kind: str = HINT if fault.kind in _OF_HINTS else fault.kind
         if fault.kind == "oob-load" and fault.tensor is None:
             kind = INDEX

@@ -6,9 +6,8 @@ launches are compiled for by default, an H200's where there is no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.thread_order import ThreadOrder, thread_order
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
@@ -19,7 +18,7 @@ from tkdebug.compiler.targets.function_options import note_options
 from tkdebug.compiler.targets.registered_backends import backend_of
 from tkdebug.errors import TkError
 from tkdebug.runtime.compile.compilation import note_arguments
-from tkdebug.runtime.compile.debugged_stages import gpu_passes, source_for_gpu
+from tkdebug.runtime.compile.debugged_stages import gpu_passes
 from tkdebug.runtime.compile.native_compilation import native_options, target_for
 
 if TYPE_CHECKING:
@@ -27,20 +26,16 @@ if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
 
 
-def order_of_threads(
-    src: Specialization, module: Module, values: Sequence[Any]
-) -> ThreadOrder | None:
+def order_of_threads(src: Specialization, module: Module) -> ThreadOrder | None:
     """Find out which threads access what in a kernel, and what orders them.
 
     Args:
-        src: of the kernel, which is interpreted.
+        src: of the kernel, for a GPU (`source_for_gpu`).
         module: its Tile IR after the passes; not changed.
-        values: of the launch, of which GPU code knows the alignment.
 
     Returns:
         None where native code does not have the kernel.
     """
-    src = source_for_gpu(src, None, values)
     target, options = target_for(src.options), native_options(src)
     gpu_ir = copy_module(module)
     note_arguments(src, gpu_ir)
@@ -57,21 +52,17 @@ def order_of_threads(
     return thread_order(module, gpu_ir, backend_of(target).scratch_bytes)
 
 
-def fitting_programs(
-    src: Specialization, module: Module, values: Sequence[Any], multiprocessors: int
-) -> tuple[int, str]:
+def fitting_programs(src: Specialization, module: Module, multiprocessors: int) -> tuple[int, str]:
     """Count the programs of a kernel that a GPU holds at once.
 
     Args:
-        src: of the kernel, which is interpreted.
+        src: of the kernel, for a GPU (`source_for_gpu`).
         module: its Tile IR after the passes; not changed.
-        values: of the launch, of which GPU code knows the alignment.
         multiprocessors: of the GPU.
 
     Returns:
         How many, and what limits that, in words. Where no code can be generated, by warps alone.
     """
-    src = source_for_gpu(src, None, values)
     target, options = target_for(src.options), native_options(src)
     backend = backend_of(target)
     registers, shared_bytes = 0, 0

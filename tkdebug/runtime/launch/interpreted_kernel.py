@@ -193,19 +193,23 @@ class InterpretedKernel(CompiledKernel):
         def fitting() -> tuple[int, str]:
             from tkdebug.runtime.compile.unlaunched_code import fitting_programs
 
-            return fitting_programs(self.src, self.module, values, count)
+            return fitting_programs(self._source_for_gpu(values), self.module, count)
 
         return Room(count, fitting)
 
     def _order_of_threads(self, values: tuple[Any, ...]) -> ThreadOrder | None:
         """Return what is known of the threads of a launch with `values`, once by alignment."""
-        from tkdebug.runtime.arguments.alignment import alignment_key
         from tkdebug.runtime.compile.unlaunched_code import order_of_threads
 
-        key = alignment_key(self.src.fn.params, values)
-        if key not in self._thread_orders:
-            self._thread_orders[key] = order_of_threads(self.src, self.module, values)
-        return self._thread_orders[key]
+        src = self._source_for_gpu(values)
+        if src.alignment not in self._thread_orders:
+            self._thread_orders[src.alignment] = order_of_threads(src, self.module)
+        return self._thread_orders[src.alignment]
+
+    def _source_for_gpu(self, values: tuple[Any, ...]) -> Specialization:
+        from tkdebug.runtime.compile.debugged_stages import source_for_gpu
+
+        return source_for_gpu(self.src, None, values)
 
     def _as_instrumented(self, values: tuple[Any, ...]) -> Kernel:
         """The kernel as native code would be of a launch's values, for plugins."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.compiler.probes.table import table_bytes
@@ -12,11 +13,12 @@ from tkdebug.compiler.probes.watch_sites import WORD_BYTES, records_words
 from tkdebug.events import next_launch_id
 from tkdebug.hook_chain import HOOKS
 from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
-from tkdebug.runtime.probes.closer_looks import may_need_closer_look
+from tkdebug.runtime.probes.closer_looks import may_need_closer_look, wants_look_at_threads
 from tkdebug.runtime.probes.held_arguments import HeldArguments
 from tkdebug.runtime.probes.memory_maps import LaunchMemory, launch_memory
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.thread_order import ThreadOrder
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.interpreter.replay import Parameters
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
@@ -206,9 +208,18 @@ class CheckedLaunch:
             self._held,
             self._records,
             self._known,
+            self._order_of_threads(plan),
         )
         CHECKED.add(pending)
         return ran
+
+    def _order_of_threads(self, plan: ProbePlan) -> Callable[[], ThreadOrder | None] | None:
+        """Return what finds out the order of the kernel's threads, where it is looked at for it."""
+        if self._held is None or not wants_look_at_threads(plan):
+            return None
+        from tkdebug.runtime.compile.unlaunched_code import order_of_threads
+
+        return partial(order_of_threads, self._kernel.src, plan.module)
 
 
 def _or_wait(begin: Callable[[], _T | None]) -> _T | None:

@@ -15,7 +15,7 @@ import atexit
 import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import replace
 from time import perf_counter
@@ -40,6 +40,7 @@ from tkdebug.terminal_text import tell
 from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.thread_order import ThreadOrder
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
@@ -64,6 +65,8 @@ class PendingTable(NamedTuple):
         held: for a closer look at what it found; None where there can be none.
         records: of watched values; None where none is.
         known: what was known of memory; None where the kernel loads no pointers.
+        order_of_threads: gives what is known of the kernel's threads; None where the launch is not
+            looked at for that.
     """
 
     memory: ProbeMemory
@@ -77,6 +80,7 @@ class PendingTable(NamedTuple):
     held: HeldArguments | None = None
     records: ProbeRecords | None = None
     known: LaunchMemory | None = None
+    order_of_threads: Callable[[], ThreadOrder | None] | None = None
 
 
 class CheckedLaunches:
@@ -265,7 +269,11 @@ class CheckedLaunches:
             return True
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
-        if reported != bytes(size) or self._is_for_the_host(first):
+        if (
+            reported != bytes(size)
+            or self._is_for_the_host(first)
+            or first.order_of_threads is not None
+        ):
             self._report(first, reported)
         if first.records is not None:
             self._show_values(first, first.records, counters)
@@ -322,7 +330,8 @@ class CheckedLaunches:
         try:
             if self._is_for_the_host(pending):
                 faults = merged(faults, host_faults(pending.plan, launch))
-            if may_look and needs_closer_look(pending.plan, table, faults):
+            is_wanted = pending.order_of_threads is not None
+            if may_look and (is_wanted or needs_closer_look(pending.plan, table, faults)):
                 faults = self._looks.faults(pending, table, launch, faults)
         except Exception as error:
             # No script fails by what its checks do.

@@ -9,8 +9,11 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from tkdebug.checks import NO_CHECKS, THREAD_ORDER
+from tkdebug.compiler.analysis.thread_order import MeetingAccesses
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.errors import TkError
+from tkdebug.knobs import KNOBS
 from tkdebug.runtime.probes.held_arguments import GoneError
 from tkdebug.terminal_text import tell
 
@@ -24,11 +27,31 @@ if TYPE_CHECKING:
 MOST_LOOKS = 16
 MOST_FRUITLESS = 3
 ALL_LOOKS_S = 3.0
+# Of each build, for how its threads pass values to each other.
+MOST_LOOKS_AT_THREADS = 2
+_LOOKS_AT_THREADS = "looks at threads"
 
 
 def may_need_closer_look(plan: ProbePlan) -> bool:
     """Whether a launch may show what only a closer look can judge."""
-    return any(site.kind == SYMPTOMS for site in plan.sites)
+    return any(site.kind == SYMPTOMS for site in plan.sites) or threads_may_meet(plan)
+
+
+def threads_may_meet(plan: ProbePlan) -> bool:
+    """Whether threads of a program may pass values to each other by memory, if that is checked."""
+    if THREAD_ORDER in KNOBS.ignored_kinds or NO_CHECKS in KNOBS.checks:
+        return False
+    return bool(MeetingAccesses.of(plan.module).of_one_pointer)
+
+
+def wants_look_at_threads(plan: ProbePlan) -> bool:
+    """Whether a launch of a build is looked at for how its threads pass values to each other."""
+    looks = plan.module.derived.get(_LOOKS_AT_THREADS, 0)
+    assert isinstance(looks, int)
+    if looks >= MOST_LOOKS_AT_THREADS or not threads_may_meet(plan):
+        return False
+    plan.module.derived[_LOOKS_AT_THREADS] = looks + 1
+    return True
 
 
 class CloserLooks:
@@ -66,9 +89,10 @@ class CloserLooks:
         except (GoneError, TkError) as error:
             self._tell_of_values(pending, table, launch, str(error))
             return faults
-        found = look_closer(pending.plan, table, launch, values, faults)
+        found = look_closer(pending.plan, table, launch, values, faults, pending.order_of_threads)
         self._looks[kernel] = looks + 1
-        self._fruitless[kernel] = fruitless + (found == faults)
+        if pending.order_of_threads is None:
+            self._fruitless[kernel] = fruitless + (found == faults)
         self._left_s -= perf_counter() - begin
         return found
 
