@@ -45,12 +45,17 @@ def fresh_kernels(monkeypatch):
     CHECKED.renew_locks()
 
 
+@pytest.mark.parametrize(
+    "further",
+    [(), ("race",), ("uninitialised-read",), ("race", "uninitialised-read", "inf")],
+    ids="-".join,
+)
 @pytest.mark.parametrize("bug", checked_bugs.BUGS, ids=lambda bug: bug.__name__)
-def test_faults_are_those_of_the_interpreter(faults, bug):
-    with tkdebug.mode("interpret"), knobs.scope(checks=("nan",)):
+def test_faults_are_those_of_the_interpreter(faults, bug, further):
+    with tkdebug.mode("interpret"), knobs.scope(checks=("nan", *further)):
         bug("cpu")
     expected = taken(faults)
-    with tkdebug.mode("native"), knobs.scope(check_launches="all"):
+    with tkdebug.mode("native"), knobs.scope(check_launches="all", checks=further):
         bug("cuda")
         CHECKED.conclude()
     assert taken(faults) == expected

@@ -24,6 +24,7 @@ from tkdebug.compiler.probes.live_memory import MEMORY, MemoryMap
 from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.compiler.probes.table import HEADER_BYTES, SLOT_BYTES, VERSION, reports, table_bytes
+from tkdebug.compiler.probes.watch_sites import records_words
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage
@@ -73,9 +74,12 @@ def by_ptx(
             packed.append(packed_scalar(argument.type, value))
         else:
             raise NotByHandError("a descriptor")
-    for one in (table, shown[HEADER_BYTES:]):
+    words = records_words(plan.watches, plan.watch_bytes)
+    counters, records = (np.zeros(8 * max(1, n), np.uint8) for n in (len(plan.watches), words))
+    watched = (counters, records) if plan.watches else ()
+    for one in (*watched, table, shown[HEADER_BYTES:]):
         packed.append(struct.pack("=Q", one.ctypes.data))
-    names = module.function.attributes["arg_names"]
+    names = plan.module.function.attributes["arg_names"]
     passed = {n: PassedTensor.of(v) for n, v in zip(names, values, strict=True) if _is_tensor(v)}
     for name in plan.bounds:
         first, size = memory_map.ctypes.data, 1
@@ -85,7 +89,8 @@ def by_ptx(
         packed += [struct.pack("=Q", place) for place in (first, end)]
         packed.append(struct.pack("=i", elements_behind(first, end, size)))
     packed += [struct.pack("=Q", 0)] * (len(program.parameters) - len(packed))
-    memory = Memory([tables, shown, memory_map, *(_bytes_of(v) for v in values if _is_tensor(v))])
+    own = [tables, shown, memory_map, counters, records]
+    memory = Memory([*own, *(_bytes_of(v) for v in values if _is_tensor(v))])
     x, y, z = launch.grid
     for place in itertools.product(range(z), range(y), range(x)):
         where = (tuple(reversed(place)), launch.grid)

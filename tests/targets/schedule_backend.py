@@ -20,13 +20,10 @@ from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP
 from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
-from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
-from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
-from tkdebug.compiler.passes.log_accesses import LogAccesses
+from tkdebug.compiler.passes.insert_probes import add_probes
 from tkdebug.compiler.passes.pipeline import run_pipeline
-from tkdebug.compiler.probes.access_logs import RACE
 from tkdebug.compiler.probes.sites import ProbePlan
 from tkdebug.compiler.targets.backend import NativeOptions, NativeStage, Observers
 from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts
@@ -179,14 +176,9 @@ class ScheduleBackend:
         function.num_warps = options.num_warps
         function.threads_per_warp = target.threads_per_warp
         function.target = target.name
+        probes = None
         if options.probes is not None:
-            run_pipeline(module, (InsertProbes(options.probes),), on_run=observers.on_run)
-            if RACE in options.probes.kinds:
-                run_pipeline(module, (LogAccesses(),), on_run=observers.on_run)
-        size_bytes = 0 if options.probes is None else options.probes.watch_bytes
-        probes = probe_plan(module, size_bytes)
-        if probes is not None and probes.watches:
-            run_pipeline(module, (ExpandWatches(size_bytes),), on_run=observers.on_run)
+            _, probes = add_probes(module, options.probes, on_run=observers.on_run)
         passes = self.pipeline(target, options)
         run_pipeline(module, passes, snapshot=observers.snapshot, on_run=observers.on_run)
         if observers.on_resources is not None:

@@ -392,7 +392,7 @@ def test_build_that_fails_leaves_launches_bare(printer, x, monkeypatch, capsys):
     def refuse(self, module, rewriter):
         raise RuntimeError("no room")
 
-    from schedule_backend import InsertProbes
+    from tkdebug.compiler.passes.insert_probes import InsertProbes
 
     monkeypatch.setattr(InsertProbes, "run", refuse)
     faults = []

@@ -83,3 +83,43 @@ def test_races_are_told_from_the_log_of_accesses(device, tmp_path, capsys):
     told = capsys.readouterr().err
     assert "script.py:7: race in count: store writes offset 0 of `out`, which program" in told
     assert "1 launch of 1 kernel (1 of them checked), 1 fault" in told
+
+
+_RATIO = """
+import torch, triton, triton.language as tl
+@triton.jit
+def ratio(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a, b = tl.load(x + at, mask=at < n), tl.load(y + at, mask=at < n)
+    tl.store(out + at, a / b, mask=at < n)
+    tl.store(out + at, tl.load(out + at, mask=at < n) + 1, mask=at < n)
+x, y, out = torch.zeros(100), torch.ones(100), torch.zeros(100)
+y[90] = 0
+ratio[(2,)](x, y, out, 100, BLOCK=64)
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--check", "race"),
+        ("--check", "race", "--check", "uninitialised-read", "--check", "inf"),
+        ("--watch", "script.py:6:a"),
+    ],
+)
+def test_stored_nan_is_found_with_whatever_is_looked_for_besides(
+    device, tmp_path, capsys, monkeypatch, options
+):
+    monkeypatch.chdir(tmp_path)
+    assert run(_RATIO, tmp_path, *options) == 3
+    assert "script.py:7: nan in ratio: a NaN is made here" in capsys.readouterr().err
+
+
+def test_kernel_that_cannot_be_logged_is_checked_for_the_rest(device, tmp_path, capsys):
+    device.memory.is_mapped = False
+    assert run(_RATIO, tmp_path, "--check", "race") == 3
+    told = capsys.readouterr().err
+    assert "kernel ratio: its launches are not checked for race: TkError" in told
+    assert "script.py:7: nan in ratio: a NaN is made here" in told
+    assert device.is_checked == [True]

@@ -30,7 +30,9 @@ from tkdebug.interpreter.tiles.values import AddressTile
 
 # Effects of a kind of their own that come to the same when they come again. Not among them are
 # clocks, inline assembly and what is asynchronous.
-_REPEATABLE = CONTROL_FLOW | names_of(tt.Func, tt.Assert, tt.Assume, tt.Print, tt.Barrier)
+_REPEATABLE = CONTROL_FLOW | names_of(
+    *(tt.Func, tt.Assert, tt.Assume, tt.Print, tt.Barrier, tt.Watch)
+)
 _EFFECTS = Effects.READ | Effects.WRITE | Effects.TERMINATOR
 # Saved bytes may be this part of a batch's live bytes.
 _SAVED_PART = 4

@@ -21,6 +21,9 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
+from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline
+from tkdebug.compiler.probes.access_logs import RACE
 from tkdebug.compiler.probes.marks import MARKS
 from tkdebug.compiler.probes.site_text import site_text
 from tkdebug.compiler.probes.sites import (
@@ -161,6 +164,36 @@ def _may_show(op: Operation) -> bool:
     return not isinstance(number, int) or not 0 < number < (bits if op.name in _SHIFTS else 1 << 64)
 
 
+def add_probes(
+    module: Module,
+    options: ProbeOptions,
+    snapshot: SnapshotCallback | None = None,
+    on_run: RunCallback | None = None,
+) -> tuple[tuple[PassRun, ...], ProbePlan | None]:
+    """Run the passes that make a kernel a checked one; give their runs, and how it is read.
+
+    Args:
+        module: Tile IR, changed in place.
+        options: what is looked for.
+        snapshot: called after each pass that changed something.
+        on_run: called after each pass, also one that failed.
+    """
+    from tkdebug.compiler.passes.expand_watches import ExpandWatches
+    from tkdebug.compiler.passes.log_accesses import LogAccesses
+
+    runs = run_pipeline(module, (InsertProbes(options),), snapshot=snapshot, on_run=on_run)
+    # Reports are read by the kernel without its log, which a closer look could not run again.
+    read_by = copy_module(module)
+    if RACE in options.kinds:
+        logged = run_pipeline(module, (LogAccesses(),), snapshot=snapshot, on_run=on_run)
+        runs = (*runs, *logged)
+    plan = _plan(module, options.watch_bytes, read_by)
+    if plan is not None and plan.watches:
+        expand = (ExpandWatches(plan.watch_bytes),)
+        runs = (*runs, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
+    return runs, plan
+
+
 def probe_plan(module: Module, watch_bytes: int = 0) -> ProbePlan | None:
     """What the reports of a kernel are read by, as the module is now; None without sites.
 
@@ -168,11 +201,14 @@ def probe_plan(module: Module, watch_bytes: int = 0) -> ProbePlan | None:
         module: Tile IR whose sites are numbered.
         watch_bytes: memory for what is kept of watched values in one launch.
     """
+    return _plan(module, watch_bytes, copy_module(module))
+
+
+def _plan(module: Module, watch_bytes: int, read_by: Module) -> ProbePlan | None:
     sites, watches = probe_sites(module.function), watch_sites(module.function)
     if not sites and not watches:
         return None
-    bounds = probe_bounds(module.function)
-    return ProbePlan(sites, bounds, copy_module(module), watches, watch_bytes)
+    return ProbePlan(sites, probe_bounds(module.function), read_by, watches, watch_bytes)
 
 
 def _site(

@@ -80,7 +80,11 @@ def host_faults(plan: ProbePlan, launch: CheckedLaunch) -> list[Fault]:
     if decided is None:
         decided = plan.module.derived[decided_blocks] = decided_blocks(plan.module)
     assert isinstance(decided, frozenset)
-    sites = [site for site in plan.sites if site.op_id in decided and site.tensor is not None]
+    sites = [
+        site
+        for site in plan.sites
+        if site.op_id in decided and site.tensor is not None and site.kind in BOUNDS_KINDS
+    ]
     found = faults_between_elements(plan, launch)
     if sites:
         log = launch.log()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.ops.debug import STATIC_PRINTS
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS
+from tkdebug.compiler.probes.sites import BOUNDS_KINDS, KINDS
 from tkdebug.compiler.targets import backend_of
 from tkdebug.forks import renew_after_forks
 from tkdebug.runtime.compile.native_compilation import NativeCompilation, target_for
@@ -118,6 +118,18 @@ class Build:
         """The build of the same source with these probes; hooks do not hear of its failure."""
         src = replace(self.src, probes=probes)
         return Build(src, self._device, is_quiet=True, prints=self._prints)
+
+    @property
+    def further_kinds(self) -> tuple[str, ...]:
+        """The kinds of faults that it looks for beside the usual ones."""
+        return () if self.src.probes is None else tuple(sorted(self.src.probes.kinds - set(KINDS)))
+
+    def usual(self) -> Build | None:
+        """The build of the same source that looks for the usual kinds; None where it is this."""
+        probes = self.src.probes
+        if probes is None or not self.further_kinds:
+            return None
+        return self.checked(replace(probes, kinds=probes.kinds.intersection(KINDS)))
 
     def for_ends(self, aligned: frozenset[str]) -> Build:
         """The build of the same source for tensors some of which have aligned ends.

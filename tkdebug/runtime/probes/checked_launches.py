@@ -171,11 +171,14 @@ class CheckedLaunches:
         if self._awaited.get(kernel, 0) >= MOST_AWAITED:
             return
         self._awaited[kernel] = self._awaited.get(kernel, 0) + 1
-        begin = perf_counter()
-        end = begin + min(LONGEST_MOMENT_S, self._moments_s)
-        while self._pending and perf_counter() < end:
+        left_s = moment_s = min(LONGEST_MOMENT_S, self._moments_s)
+        while self._pending and left_s > 0:
+            begin, count = perf_counter(), len(self._pending)
             self.collect()
-        self._moments_s -= perf_counter() - begin
+            if len(self._pending) == count:
+                # To judge what was found takes longer, and is no waiting.
+                left_s -= perf_counter() - begin
+        self._moments_s -= moment_s - left_s
 
     def conclude(self) -> None:
         """Wait for all launches, report them, and say how many there were."""

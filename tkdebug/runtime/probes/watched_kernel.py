@@ -135,7 +135,8 @@ class WatchedKernel(CompiledKernel):
             failure = error
         self._give_up(failure)
         if kernel is None:
-            return None
+            # Another build, where there is one.
+            return self._checked_kernel()
         plan = kernel.binary.probes
         if plan is None or not (plan.sites or plan.watches or plan.timeline):
             self._checked_build = None
@@ -202,15 +203,21 @@ class WatchedKernel(CompiledKernel):
         return kernel
 
     def _give_up(self, error: Exception | None) -> None:
-        """After an error no more checks: the bare build says what is wrong with the kernel itself.
+        """After an error look for the usual kinds of faults alone, or where these fail for none.
 
-        Called behind the handler of the error, so that what is wrong does not come as its sequel.
+        The bare build says what is wrong with the kernel itself. Called after the handler of the
+        error, so that what is wrong does not come as its sequel.
         """
         if error is None:
             return
-        self._checked_build = self._checked = None
+        build, self._checked = self._checked_build, None
+        self._checked_build = None if build is None else build.usual()
+        self._lasting_build, self._before_lasting = None, _LASTING_AFTER
         name = self._bare_build.kernel().name
         what = "its values are not watched" if is_looked_at() else "its launches are not checked"
+        if self._checked_build is not None:
+            assert build is not None
+            what = f"its launches are not checked for {' and '.join(build.further_kinds)}"
         tell(f"kernel {name}: {what}: {type(error).__name__}: {error}")
 
     @property
@@ -304,6 +311,12 @@ class WatchedKernel(CompiledKernel):
             self._timelines_left -= 1
         elif KNOBS.check_launches == "first" and not self._is_wanted(grid, values):
             return None
+        return self._prepared(kernel, grid, stream, values)
+
+    def _prepared(
+        self, kernel: NativeKernel, grid: Grid, stream: int, values: tuple[Any, ...]
+    ) -> CheckedLaunch | None:
+        """The launch with its table; None where there can be none."""
         failure = None
         try:
             arguments = PassedArguments(self.src.fn.arg_names, values)
@@ -314,7 +327,8 @@ class WatchedKernel(CompiledKernel):
         except Exception as error:
             failure = error
         self._give_up(failure)
-        return None
+        other = self._checked_kernel()
+        return None if other is None else self._prepared(other, grid, stream, values)
 
     def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
         if self._kinds.wants(kind_of(grid, values)):

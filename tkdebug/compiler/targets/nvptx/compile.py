@@ -32,9 +32,8 @@ from tkdebug.errors import Frame
 from tkdebug.linemap.op_place import OpPlace
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.passes.pass_run import Pass
     from tkdebug.compiler.probes.clock_sites import TimelineOptions
-    from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+    from tkdebug.compiler.probes.sites import ProbePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +217,23 @@ def lower_to_llvm(
     if timeline is not None:
         function.timeline = (timeline.marks, *timeline.programs)
     elif options.probes is not None:
-        probed, probes = _insert_probes(module, options.probes, snapshot, on_run)
+        # Not in the first compile of a bare kernel.
+        from tkdebug.compiler.passes.insert_probes import add_probes
+
+        probed, probes = add_probes(module, options.probes, snapshot, on_run)
     if options.print_elements is not None:
         summarise = (SummarisePrints(options.print_elements),)
         probed = (*probed, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
     reports_asserts = options.probes is not None and "assert" in options.probes.kinds
     # What is copied asynchronously passes through no register, where marks are looked for.
     reads_marks = options.probes is not None and options.probes.reads_marks
+    if reads_marks:
+        function.mappable = ()
     pipeline = gpu_pipeline(
         target,
         1 if reads_marks else options.num_stages,
         debug=options.debug or reports_asserts,
-        host_tma_descriptors=options.host_tma_descriptors,
+        host_tma_descriptors=options.host_tma_descriptors and not reads_marks,
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
     if timeline is not None:
@@ -253,29 +257,6 @@ def lower_to_llvm(
         probes,
         options.probes is not None and options.probes.is_lasting,
     )
-
-
-def _insert_probes(
-    module: Module,
-    options: ProbeOptions,
-    snapshot: SnapshotCallback | None,
-    on_run: RunCallback | None,
-) -> tuple[tuple[PassRun, ...], ProbePlan | None]:
-    # Not in the first compile of a bare kernel.
-    from tkdebug.compiler.passes.expand_watches import ExpandWatches
-    from tkdebug.compiler.passes.insert_probes import InsertProbes, probe_plan
-    from tkdebug.compiler.passes.log_accesses import LogAccesses
-    from tkdebug.compiler.probes.access_logs import RACE
-
-    insert: tuple[Pass, ...] = (InsertProbes(options),)
-    if RACE in options.kinds:
-        insert = (*insert, LogAccesses())
-    probed = run_pipeline(module, insert, snapshot=snapshot, on_run=on_run)
-    probes = probe_plan(module, options.watch_bytes)
-    if probes is not None and probes.watches:
-        expand = (ExpandWatches(probes.watch_bytes),)
-        probed = (*probed, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
-    return probed, probes
 
 
 def _timeline_plan(module: Module, timeline: TimelineOptions, num_warps: int) -> ProbePlan:
