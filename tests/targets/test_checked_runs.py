@@ -8,6 +8,7 @@ import pytest
 from interpreting_device import InterpretingDevice
 from schedule_backend import ScheduleBackend
 
+from tkdebug.checks import CHECKS
 from tkdebug.cli import main
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
@@ -123,3 +124,15 @@ def test_kernel_that_cannot_be_logged_is_checked_for_the_rest(device, tmp_path, 
     assert "kernel ratio: its launches are not checked for race: TkError" in told
     assert "script.py:7: nan in ratio: a NaN is made here" in told
     assert device.is_checked == [True]
+
+
+def test_all_are_the_checks_of_native_kernels_and_the_others_are_named_once(
+    device, tmp_path, capsys
+):
+    assert run(_RATIO + _RACE, tmp_path, "--check", "all") == 3
+    told = capsys.readouterr().err
+    others = [check.name for check in CHECKS if not check.natively]
+    assert told.count("native kernels are not checked for " + ", ".join(others)) == 1
+    assert "nan in ratio: a NaN is made here" in told
+    assert "race in count: store writes offset 0 of `out`" in told
+    assert "2 launches of 2 kernels (2 of them checked)" in told

@@ -38,6 +38,7 @@ class Arguments:
         dump: the GPU core dump that `crash` reads.
         report_format: the format of a report, None for what its file's name says.
         format: the format of an answer; None likewise.
+        checks_all: whether all checks were asked for, and not each by its name.
         only: patterns of the kernels that are checked.
         ignored: kinds of faults that are not reported.
         baseline: the file of known faults.
@@ -106,6 +107,7 @@ class Arguments:
     ask_triton: str | None = None
     interpret: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    checks_all: bool = False
     only: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     baseline: Path | None = None
@@ -286,6 +288,7 @@ def _run_arguments(
         ask_triton=parsed.ask_triton,
         interpret=tuple(parsed.interpret),
         checks=_checks(parsed.check),
+        checks_all="all" in parsed.check,
         only=tuple(parsed.only),
         ignored=tuple(dict.fromkeys(kind for kinds in parsed.ignore for kind in kinds)),
         baseline=parsed.baseline,
