@@ -329,6 +329,27 @@ def test_tuner_tries_bare_kernels_and_checks_the_chosen_one(printer, x):
     assert not any(printer.is_checked[:-1])
 
 
+def test_tuner_checks_each_configuration_where_all_launches_are(printer, x):
+    configs = [tkdebug.Config({"BLOCK": block}) for block in (32, 64)]
+    tuned = tkdebug.autotune(configs, key=["n"], do_bench=lambda call, quantiles: [1.0])
+    with knobs.scope(check_launches="all"):
+        tuned(make_kernel())[(4,)](x, x, 100)
+    assert printer.is_checked == [True] * 3
+
+
+def test_configurations_that_are_tried_take_no_place_of_the_chosen_one(printer, x):
+    count = MOST_CHECKED_BUILDS + 1
+    configs = [tkdebug.Config({"BLOCK": 64}, num_stages=1 + n) for n in range(count)]
+    times = iter(range(count, 0, -1))
+
+    def bench(call, quantiles):
+        call()
+        return [next(times)] * 3
+
+    tkdebug.autotune(configs, key=["n"], do_bench=bench)(make_kernel())[(4,)](x, x, 100)
+    assert printer.is_checked == [False] * count + [True]
+
+
 def test_checked_kernel_reads_as_the_bare_one(printer, x):
     scale = make_kernel()
     kernel = scale[(2,)](x, x, 64, BLOCK=64)

@@ -64,6 +64,7 @@ class WatchedKernel(CompiledKernel):
         checked: the one that has.
         memory: for checked launches on the kernel's device.
         retire: called with the bare kernel when no more launches are to be looked at.
+        admits: asked before the checked build is compiled whether it may be.
         values: of the launch that the checked build is for, one for each parameter; None where the
             bare build is wanted first, as nothing is launched, or it is timed.
 
@@ -79,6 +80,7 @@ class WatchedKernel(CompiledKernel):
         checked: Build,
         memory: ProbeMemory,
         retire: Callable[[NativeKernel], None],
+        admits: Callable[[], bool],
         values: Sequence[object] | None,
     ) -> None:
         self._bare_build = bare
@@ -86,6 +88,8 @@ class WatchedKernel(CompiledKernel):
         self._checked: NativeKernel | None = None
         self._memory = memory
         self._retire = retire
+        self._admits = admits
+        self._is_admitted = False
         self._kinds = LaunchKinds()
         self._was_launched = False
         # Of the checked build, once it is there: which watched values it has.
@@ -128,6 +132,10 @@ class WatchedKernel(CompiledKernel):
         """The checked build; None where there is nothing to check, or it does not compile."""
         if self._checked is not None or self._checked_build is None:
             return self._checked
+        self._is_admitted = self._is_admitted or self._admits()
+        if not self._is_admitted:
+            self._checked_build = None
+            return None
         kernel, failure = None, None
         try:
             kernel = self._checked_build.kernel()

@@ -37,7 +37,7 @@ class WatchedKernels:
 
     def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
         self._kernels = kernels
-        self._made = 0
+        self._built = 0
 
     def make(
         self,
@@ -63,25 +63,31 @@ class WatchedKernels:
         # Edited stages are those of the bare build.
         is_edited = KNOBS.override_dir is not None
         probes = _probes(src)
-        if probes is not None and not is_edited and self._may_make(probes):
+        is_bare_first = values is None or begun is not None or TIMED.get()
+        # A configuration that a tuner tries may never be launched again.
+        if probes is not None and not is_edited and (is_bare_first or self._admits(probes)):
             platform = platform_in_force()
             memory = platform.probe_memory(device) if platform.obstacle() is None else None
         if probes is None or memory is None:
             return (begun or NativeCompilation(src, device)).finish()
-        self._made += 1
-        is_bare_first = values is None or begun is not None or TIMED.get()
         bare = Build(src, device, begun)
         return WatchedKernel(
             bare,
             bare.checked(probes),
             memory,
             partial(self._retire, key),
+            partial(self._admits, probes) if is_bare_first else lambda: True,
             None if is_bare_first else values,
         )
 
-    def _may_make(self, probes: ProbeOptions) -> bool:
+    def _admits(self, probes: ProbeOptions) -> bool:
+        """Count one more checked build, unless there are too many."""
         is_asked_for = bool(probes.watches or probes.instrumentations) or bool(probes.timeline)
-        return self._made < MOST_CHECKED_BUILDS or is_asked_for
+        if KNOBS.check_launches == "first" and not is_asked_for:
+            if self._built >= MOST_CHECKED_BUILDS:
+                return False
+            self._built += 1
+        return True
 
     def _retire(self, key: Key, kernel: NativeKernel) -> None:
         """Put the bare build in the place of one whose launches are looked at no more."""

@@ -321,6 +321,9 @@ class Autotuner(KernelInterface):
 
         token = TRYING.set(True)
         try:
+            if self._checks_trials():
+                # Of those that are not chosen, it is the only launch that is checked.
+                call()
             with timed_launches():
                 return self.do_bench(call, quantiles=_QUANTILES)
         except (OutOfResources, CompileError, PTXASError) as error:
@@ -329,6 +332,11 @@ class Autotuner(KernelInterface):
             return [float("inf")] * len(_QUANTILES)
         finally:
             TRYING.reset(token)
+
+    def _checks_trials(self) -> bool:
+        """Whether a configuration is launched once more to be checked, before it is timed."""
+        is_native = current_mode(self.base_fn.__name__) == "native"
+        return is_native and KNOBS.check_launches == "all" and self._do_bench is not briefly
 
     def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
         conflicts = sorted(kwargs.keys() & config.all_kwargs().keys())
