@@ -36,11 +36,15 @@ def example(standin):
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
-    """Run the command with a home and a stdin of its own: status, stdout, stderr."""
+    """Run the command with a home and a stdin of its own: status, stdout, stderr.
+
+    What is typed is text, or a stream; None for a stdin that is closed.
+    """
     monkeypatch.setenv("HOME", str(tmp_path))
 
     def call(*words, typed=None):
-        monkeypatch.setattr("sys.stdin", None if typed is None else io.StringIO(typed))
+        stdin = io.StringIO(typed) if isinstance(typed, str) else typed
+        monkeypatch.setattr("sys.stdin", stdin)
         try:
             status = main(["debug", *map(str, words)])
         except SystemExit as error:

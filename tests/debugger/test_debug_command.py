@@ -43,6 +43,7 @@ def test_what_the_script_prints_is_no_json(run):
 
 def test_commands_come_from_the_home_a_file_and_the_command_line(run, tmp_path, monkeypatch):
     (tmp_path / ".tkdebugrc").write_text("# mine\nb 8\n")
+    (tmp_path / ".tkdebugrc").chmod(0o600)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / ".tkdebugrc").write_text("b 18\n")
     monkeypatch.chdir(tmp_path / "here")
@@ -78,7 +79,7 @@ def test_mistakes_are_reported_before_the_script_runs(run, tmp_path):
     empty = tmp_path / "no_kernel.py"
     empty.write_text("print('ran')\n")
     for words, said in (
-        ((), "give a script.py or -m module"),
+        ((), "give a script.py, -m module, --code code, or - for stdin, to debug"),
         ((tmp_path / "nope.py",), "no such file"),
         (("-x", tmp_path / "nope", TWICE), "nope: cannot be read"),
         (("-x", "/dev/zero", TWICE), "/dev/zero: cannot be read (is a pipe or a device"),

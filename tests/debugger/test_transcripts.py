@@ -36,11 +36,17 @@ def test_transcript(name, capfd, monkeypatch, tmp_path):
     head, *rest = text.splitlines()
     assert head.startswith("$ tkdebug debug ")
     script, *flags = reversed(head.removeprefix("$ tkdebug debug ").split())
-    typed = [line.removeprefix(PROMPT) for line in rest if line.startswith(PROMPT)]
-    commands = [word for line in typed for word in ("-c", line)]
+    typed = iter([line.removeprefix(PROMPT) for line in rest if line.startswith(PROMPT)])
+
+    def type_line(prompt):
+        line = next(typed)
+        print(f"{prompt}{line}")
+        return line
+
+    monkeypatch.setattr("builtins.input", type_line)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(ROOT)
-    main(["debug", *reversed(flags), *commands, script])
+    main(["debug", *reversed(flags), script])
     out = "\n".join(line.rstrip() for line in capfd.readouterr().out.splitlines())
     got = f"{head}\n{out}\n"
     if os.environ.get("UPDATE_GOLDEN"):

@@ -158,6 +158,25 @@ class ProgramNumber(int):
     __hash__ = int.__hash__
 
 
+class Scalar(float):
+    """A float of a kernel; computing with it gives Python's floats.
+
+    Attributes:
+        dtype: of which it is.
+    """
+
+    dtype: torch.dtype
+
+
+def _number(element: Tensor) -> Any:
+    value = element.item()
+    if not isinstance(value, float):
+        return value
+    found = Scalar(value)
+    found.dtype = element.dtype
+    return found
+
+
 def as_python(reading: Reading, name: str) -> Any:
     """A reading of one program as expressions get it: tiles as tensors, scalars as numbers.
 
@@ -170,7 +189,7 @@ def as_python(reading: Reading, name: str) -> Any:
     """
     match reading:
         case Tile():
-            return reading.data[0] if reading.is_tile else reading.data[0].item()
+            return reading.data[0] if reading.is_tile else _number(reading.data[0])
         case Buffer():
             return reading.data[0]
         case Pointers():

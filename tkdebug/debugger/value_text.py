@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tkdebug.debugger.expressions import ProgramPlace
+from tkdebug.debugger.expressions import ProgramNumber, ProgramPlace, Scalar
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.values import (
     Buffer,
@@ -212,7 +212,7 @@ def _each_text(found: PerProgram, programs: tuple[int, ...], grid: tuple[int, in
         return _named(names, texts)
     first = found.values[0]
     kind = str(data.dtype).removeprefix("torch.")
-    kind = kind if isinstance(first, Tensor) else type(first).__name__
+    kind = kind if isinstance(first, Tensor) else type_name(first)
     if found.is_tile and data[0].numel() <= _SHOWN_ELEMENTS and len(names) <= _SHOWN_PROGRAMS:
         if not bool((data == data[:1]).all()):
             lines = [f"\n  {name}: {_elements(row)}" for name, row in zip(names, data, strict=True)]
@@ -239,6 +239,8 @@ def value_text(value: Any) -> str:
         return tensor_text(value)
     if isinstance(value, Pointers):
         return _pointers_text(value)
+    if isinstance(value, Scalar):
+        return element_text(torch.tensor(float(value), dtype=value.dtype))
     if isinstance(value, float):
         return float_text(value)
     if type(value) is list:
@@ -246,6 +248,13 @@ def value_text(value: Any) -> str:
     if type(value) is tuple:
         return f"({', '.join(map(value_text, value))}{',' * (len(value) == 1)})"
     return safe_repr(value)
+
+
+def type_name(value: Any) -> str:
+    """Return the name of a Python value's type; of ours that of the built-in one it stands for."""
+    own = type(value)
+    is_ours = isinstance(value, ProgramPlace | ProgramNumber | Scalar)
+    return own.__mro__[1].__name__ if is_ours else own.__name__
 
 
 def value_data(value: Any) -> Any:

@@ -141,8 +141,8 @@ class PerProgram:
             kinds = {(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in values}
             data = torch.stack(list(values)) if len(kinds) == 1 else None
             return cls(values, data, first.dim() > 0)
-        if {type(x) for x in values} in ({bool}, {int}, {float}):
-            kind = torch.float64 if type(first) is float else None
+        if {_number_type(x) for x in values} in ({bool}, {int}, {float}):
+            kind = torch.float64 if isinstance(first, float) else None
             with suppress(RuntimeError, OverflowError, ValueError):  # ints of more than 64 bits
                 data = torch.tensor(values, dtype=kind)
         return cls(values, data, False)
@@ -151,6 +151,10 @@ class PerProgram:
     def of_rows(cls, data: Tensor, is_tile: bool) -> PerProgram:
         """Of a tensor with an axis of programs."""
         return cls(data.unbind(0) if is_tile else data.tolist(), data, is_tile)
+
+
+def _number_type(value: Any) -> type | None:
+    return next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)
 
 
 Reading = Tile | Pointers | Described | Constant | Buffer | Unavailable | tuple[Any, ...]

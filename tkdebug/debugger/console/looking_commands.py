@@ -17,6 +17,7 @@ from tkdebug.debugger.value_text import (
     grid_lines,
     kind_text,
     reading_text,
+    type_name,
     value_data,
     value_text,
 )
@@ -69,6 +70,8 @@ def print_whole(console: Console, rest: str) -> None:
 def _whole_text(value: object) -> str:
     import pprint
 
+    if isinstance(value, float):
+        return value_text(value)
     return str(value) if isinstance(value, Tensor) else pprint.pformat(value)
 
 
@@ -97,7 +100,7 @@ def what_is(console: Console, rest: str) -> None:
     found = found.values[0] if isinstance(found, PerProgram) else found
     value = getattr(found, "value", found)
     kind = getattr(found, "type", None)
-    shown = str(kind) if isinstance(kind, str) else type(value).__name__
+    shown = str(kind) if isinstance(kind, str) else type_name(value)
     if isinstance(value, Tensor):
         shown = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     console.say(shown, type=shown)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from tkdebug.debugger.expressions import ProgramNumber, ProgramPlace
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.value_text import (
     element_text,
     found_text,
     kind_text,
     reading_text,
+    type_name,
     value_text,
 )
 from tkdebug.debugger.values import (
@@ -186,11 +186,11 @@ def of_value(name: str, value: Any, expression: str) -> Shown:
         return of_tensor(name, value, None, expression, (name, ()), is_memory=True)
     if isinstance(value, _HAS_LENGTH) and value:
         items = [of_value(f"[{i}]", item, f"{expression}[{i}]") for i, item in enumerate(value)]
-        return group(name, value_text(value), items, type=_type_name(value))
+        return group(name, value_text(value), items, type=type_name(value))
     if isinstance(value, Mapping) and value:
         items = [of_value(str(key), item, "") for key, item in value.items()]
-        return group(name, value_text(value), items, type=_type_name(value))
-    return Shown(name, value_text(value), _type_name(value), expression)
+        return group(name, value_text(value), items, type=type_name(value))
+    return Shown(name, value_text(value), type_name(value), expression)
 
 
 def of_tensor(
@@ -223,13 +223,3 @@ def of_tensor(
 
     length = data.shape[0]
     return Shown(name, shown, kind, expression, parts, length, place=place, is_memory=is_memory)
-
-
-def _type_name(value: Any) -> str:
-    match value:
-        case ProgramPlace():
-            return "tuple"
-        case ProgramNumber():
-            return "int"
-        case _:
-            return type(value).__name__
