@@ -1,8 +1,8 @@
 """Files that a user, a session or a core dump names, read only where they are regular and bounded.
 
 Opening a pipe would wait for its writer, a device has no end, and a file may be larger than memory.
-Invariant: nothing here waits, and nothing reads more than its limit. Of sources, what `linecache`
-has is taken as it is: cells of notebooks and texts of `exec` are in no file.
+Invariant: nothing here waits, and nothing reads more than its limit. Sources that `linecache`
+has are taken as they are: cells of notebooks and texts of `exec` are in no file.
 """
 
 from __future__ import annotations

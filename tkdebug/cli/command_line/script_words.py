@@ -1,4 +1,4 @@
-"""Which words of a command line are tkdebug's, and which the script's: one rule for all commands.
+"""The words of a command line that are the script's, by one rule for all commands.
 
 Options of tkdebug's stand before the script; everything after it is the script's, as with Python.
 A recorded run has no arguments, so options may stand after one, too. Not left to argparse, whose
@@ -24,7 +24,7 @@ _FOR_BOTH = ("-h", "--help", "-m", "-c")
 
 @dataclass(frozen=True, slots=True)
 class ScriptWords:
-    """What is to be run or looked at.
+    """A script or a recorded run, as a command line names it.
 
     Attributes:
         target: a script, a module, code, "-" for stdin, or a recorded run.
@@ -61,7 +61,7 @@ def split(
 def script_words(
     command: argparse.ArgumentParser, words: Sequence[str], expected: str
 ) -> ScriptWords:
-    """What the words from the script on say; ends the process where they name none.
+    """Read the words from the script on; end the process where they name none.
 
     Args:
         command: the parser of the command.
@@ -80,7 +80,7 @@ def script_words(
 
 
 def tell_own_options(command: argparse.ArgumentParser, name: str, script: ScriptWords) -> None:
-    """Say which words after the script look like options of the command, but are the script's."""
+    """Name words after the script that look like options of the command, but are the script's."""
     known = command._option_string_actions.keys() - {*_FOR_BOTH}  # noqa: SLF001
     own = [word for word in script.argv if word.partition("=")[0] in known]
     if own:

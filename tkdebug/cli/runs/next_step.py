@@ -1,4 +1,4 @@
-"""What to type next where a script that launched kernels ended by an exception.
+"""The command to type next where a script that launched kernels ended by an exception.
 
 Invariant: it is a command that works as it stands and stops where what is wrong can be seen; where
 none is known to, nothing is said. Which kernel wrote a wrong tensor is not guessed: one is named
@@ -96,7 +96,7 @@ def _step(
     faults: tuple[FaultGroup, ...],
     arguments: Arguments,
 ) -> tuple[str, list[str]]:
-    """What the next command is for, and its words before the script."""
+    """Return what the next command is for, and its words before the script."""
     triton = [] if arguments.triton is None else ["--triton", arguments.triton]
     open_faults = [group.fault for group in faults if group.fault.fails]
     if any(fault.kind in ENDING_KINDS for fault in open_faults):
