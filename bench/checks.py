@@ -48,6 +48,7 @@ ROWS = (
     Row("matmul", "matmul 512^3 fp32, 32-tiles, grouped", 11),
     Row("attention", "attention forward, 4 heads, N=512, D=64, 64-tiles", 11),
     Row("ragged-attention", "the same of N=500, whose last tiles are masked", 11),
+    Row("paged-prefill", "prefill over a paged cache, 4 sequences, 8 heads, D=64", 11),
     Row("split-k", "matmul 250x250x500 in 4 parts, the last to arrive adds up", 11),
     Row("locked-sum", "64 programs add 1,024 elements up under a lock", 11),
     Row("tiny-launch", "3,000 launches of one program of 64 elements", 20, 50),

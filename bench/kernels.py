@@ -199,6 +199,81 @@ def locked_sum_kernel(x_ptr, out_ptr, lock_ptr, BLOCK: tl.constexpr):
     tl.atomic_xchg(lock_ptr, 0)
 
 
+@triton.jit
+def paged_prefill_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    k_cache_ptr,
+    v_cache_ptr,
+    pages_ptr,
+    starts_ptr,
+    lengths_ptr,
+    cached_ptr,
+    out_ptr,
+    scale_log2,
+    stride_pages,
+    stride_row,
+    stride_head,
+    stride_page,
+    stride_slot,
+    stride_cached_head,
+    GROUP: tl.constexpr,
+    PAGE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    # The new tokens of a sequence attend to those in the cache, by pages, and to those before them.
+    sequence, head = tl.program_id(0), tl.program_id(1)
+    kv_head = head // GROUP
+    first, length = tl.load(starts_ptr + sequence), tl.load(lengths_ptr + sequence)
+    cached = tl.load(cached_ptr + sequence)
+    offs_q = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    offs_d = tl.arange(0, HEAD_DIM)
+    q_tile = (first + offs_q[:, None]) * stride_row + head * stride_head + offs_d[None, :]
+    q_mask = offs_q[:, None] < length
+    q = tl.load(q_ptr + q_tile, mask=q_mask, other=0.0)
+    row_max = tl.full([BLOCK_Q], -float("inf"), dtype=tl.float32)
+    row_sum = tl.zeros([BLOCK_Q], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_Q, HEAD_DIM], dtype=tl.float32)
+    for start in range(0, cached, BLOCK_K):
+        offs_k = start + tl.arange(0, BLOCK_K)
+        inside = offs_k < cached
+        page = tl.load(pages_ptr + sequence * stride_pages + offs_k // PAGE, mask=inside, other=0)
+        slot = page * stride_page + (offs_k % PAGE) * stride_slot + kv_head * stride_cached_head
+        k = tl.load(k_cache_ptr + slot[None, :] + offs_d[:, None], mask=inside[None, :], other=0.0)
+        v = tl.load(v_cache_ptr + slot[:, None] + offs_d[None, :], mask=inside[:, None], other=0.0)
+        scores = tl.dot(q, k)
+        scores = tl.where(inside[None, :], scores, -float("inf"))
+        scores *= scale_log2
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - new_max[:, None])
+        shrink = tl.exp2(row_max - new_max)
+        row_sum = row_sum * shrink + tl.sum(weights, axis=1)
+        acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None])
+        row_max = new_max
+    last = tl.where(tl.program_id(2) * BLOCK_Q < length, (tl.program_id(2) + 1) * BLOCK_Q, 0)
+    for start in range(0, last, BLOCK_K):
+        offs_k = start + tl.arange(0, BLOCK_K)
+        row = (first + offs_k) * stride_row // GROUP + kv_head * stride_head
+        k = tl.load(
+            k_ptr + row[None, :] + offs_d[:, None], mask=offs_k[None, :] < length, other=0.0
+        )
+        v = tl.load(
+            v_ptr + row[:, None] + offs_d[None, :], mask=offs_k[:, None] < length, other=0.0
+        )
+        scores = tl.dot(q, k) * scale_log2
+        scores = tl.where(offs_q[:, None] >= offs_k[None, :], scores, -float("inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - new_max[:, None])
+        shrink = tl.exp2(row_max - new_max)
+        row_sum = row_sum * shrink + tl.sum(weights, axis=1)
+        acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None])
+        row_max = new_max
+    tl.store(out_ptr + q_tile, acc / row_sum[:, None], mask=q_mask)
+
+
 @dataclass(frozen=True)
 class Work:
     """One row of the benchmark: `launch` fills `out`, `eager` gives what it must hold."""
@@ -304,6 +379,59 @@ def split_k() -> Work:
     )
 
 
+def paged_prefill() -> Work:
+    heads, kv_heads, dim, page, block = 8, 2, 64, 16, 64
+    lengths, cached = [150, 61, 128, 5], [200, 33, 512, 480]
+    starts = [sum(lengths[:place]) for place in range(len(lengths))]
+    rows, most = sum(lengths), max(cached) // page
+    q = torch.randn(rows, heads, dim)
+    k, v = (torch.randn(rows, kv_heads, dim) for _ in range(2))
+    k_cache, v_cache = (torch.randn(len(lengths) * most, page, kv_heads, dim) for _ in range(2))
+    pages = torch.randperm(len(lengths) * most).view(len(lengths), most)
+    out = torch.empty_like(q)
+    tables = [torch.tensor(each) for each in (starts, lengths, cached)]
+    grid = (len(lengths), heads, triton.cdiv(max(lengths), block))
+    strides = (pages.stride(0), *q.stride()[:2], *k_cache.stride()[:3])
+    group = heads // kv_heads
+
+    def eager() -> torch.Tensor:
+        parts = []
+        for place, (first, length, before) in enumerate(zip(starts, lengths, cached, strict=True)):
+            both = []
+            for cache, new in ((k_cache, k), (v_cache, v)):
+                old = cache[pages[place]].flatten(0, 1)[:before]
+                whole = torch.cat([old, new[first : first + length]]).repeat_interleave(group, 1)
+                both.append(whole.transpose(0, 1))
+            sees = torch.ones(length, before + length, dtype=torch.bool).tril(before)
+            mine = q[first : first + length].transpose(0, 1)
+            attend = torch.nn.functional.scaled_dot_product_attention
+            parts.append(attend(mine, *both, attn_mask=sees).transpose(0, 1))
+        return torch.cat(parts)
+
+    return Work(
+        lambda: paged_prefill_kernel[grid](
+            q,
+            k,
+            v,
+            k_cache,
+            v_cache,
+            pages,
+            *tables,
+            out,
+            math.log2(math.e) / math.sqrt(dim),
+            *strides,
+            GROUP=group,
+            PAGE=page,
+            HEAD_DIM=dim,
+            BLOCK_Q=block,
+            BLOCK_K=block,
+        ),
+        eager,
+        out,
+        2e-2,
+    )
+
+
 def locked_sum() -> Work:
     programs, block = 64, 1024
     x, out, lock = (
@@ -332,6 +460,7 @@ WORKS = {
     "matmul": matmul,
     "attention": attention,
     "ragged-attention": ragged_attention,
+    "paged-prefill": paged_prefill,
     "split-k": split_k,
     "locked-sum": locked_sum,
     "embedding": embedding,

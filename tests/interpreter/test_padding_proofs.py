@@ -222,3 +222,102 @@ def test_tiles_that_are_taken_apart(shown):
     assert not run(halves, (1,), x, out, 11, NEUTRAL=True, BLOCK=16)
     assert {f.kind for f in run(halves, (1,), x, out, 11, NEUTRAL=False, BLOCK=16)} == {"padding"}
     assert shown == [True, False]
+
+
+@tkdebug.jit
+def causal_attention(
+    q_ptr, k_ptr, v_ptr, out_ptr, n, scale, BUG: tl.constexpr, D: tl.constexpr, B: tl.constexpr
+):
+    # Of keys past the end only queries past the end see any.
+    offs_q, d = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, D)
+    at_q = offs_q[:, None] * D + d[None, :]
+    if BUG == "queries of another sequence":
+        q = tl.load(q_ptr + at_q)
+    elif BUG == "another length":
+        q = tl.load(q_ptr + at_q, mask=offs_q[:, None] < n - 1, other=0.0)
+    else:
+        q = tl.load(q_ptr + at_q, mask=offs_q[:, None] < n, other=0.0)
+    best, total = tl.full([B], float("-inf"), tl.float32), tl.zeros([B], tl.float32)
+    acc = tl.zeros([B, D], tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * B, B):
+        offs_k = start + tl.arange(0, B)
+        inside = offs_k < n
+        k = tl.load(k_ptr + offs_k[None, :] * D + d[:, None], mask=inside[None, :], other=0.0)
+        scores = tl.dot(q, k, input_precision="ieee") * scale - 3.0
+        if BUG == "turned":
+            scores = tl.where(offs_q[:, None] <= offs_k[None, :], scores, float("-inf"))
+        elif BUG == "window":
+            sees = (offs_q[:, None] >= offs_k[None, :]) & (offs_q[:, None] - offs_k[None, :] < 99)
+            scores = tl.where(sees, scores, float("-inf"))
+        elif BUG == "one key too many":
+            sees = offs_q[:, None] + 1 >= offs_k[None, :]
+            scores = tl.where(sees, scores, float("-inf"))
+        elif BUG == "strict":
+            scores = tl.where(offs_k[None, :] < offs_q[:, None] + 1, scores, float("-inf"))
+        else:
+            scores = tl.where(offs_q[:, None] >= offs_k[None, :], scores, float("-inf"))
+        new_best = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp(scores - new_best[:, None])
+        shrink = tl.exp(best - new_best)
+        total = total * shrink + tl.sum(weights, 1)
+        v = tl.load(v_ptr + offs_k[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)
+        acc = acc * shrink[:, None] + tl.dot(weights, v, input_precision="ieee")
+        best = new_best
+    tl.store(out_ptr + at_q, acc / total[:, None], mask=offs_q[:, None] < n)
+
+
+def causally(bug, n=27):
+    q, k, v = (torch.randn(32, 16) for _ in range(3))
+    out = torch.zeros(32, 16)
+    arguments = q, k, v, out, n, 0.25
+    return run(causal_attention, (2,), *arguments, BUG=bug, D=16, B=16)
+
+
+@pytest.mark.parametrize("bug", ["", "window"])
+def test_a_causal_mask_leaves_out_keys_past_the_end(shown, bug):
+    assert causally(bug) == []
+    assert shown == [True]
+
+
+@pytest.mark.parametrize(
+    "bug", ["queries of another sequence", "another length", "turned", "strict"]
+)
+def test_what_a_causal_mask_does_not_show(shown, bug):
+    causally(bug)
+    assert shown == [False]
+
+
+def test_keys_past_the_end_that_queries_before_it_see(shown):
+    faults = causally("one key too many")
+    assert {fault.kind for fault in faults} == {"padding"}
+
+
+@tkdebug.jit
+def paged_sum(pages_ptr, x_ptr, out_ptr, n, HOW: tl.constexpr, B: tl.constexpr):
+    # Whole blocks are loaded without a mask, by the numbers of pages, which are loaded with one.
+    total = tl.zeros([B], tl.float32)
+    for start in range(0, n, B):
+        at = start + tl.arange(0, B)
+        page = tl.load(pages_ptr + at, mask=at < n, other=0)
+        whole = start + B <= n
+        if HOW == "turned":
+            whole = start + B > n
+        elif HOW == "another end":
+            whole = start + B <= n + 1
+        if whole:
+            x = tl.load(x_ptr + page)
+        else:
+            x = tl.load(x_ptr + page, mask=at < n, other=0.0)
+        total += x
+    tl.store(out_ptr, tl.sum(total, 0))
+
+
+@pytest.mark.parametrize(
+    ("how", "is_shown"), [("", True), ("turned", False), ("another end", False)]
+)
+def test_blocks_that_are_loaded_whole_before_the_end(shown, how, is_shown):
+    pages, x = torch.randperm(50).to(torch.int32), torch.rand(50) + 1
+    faults = run(paged_sum, (1,), pages, x, torch.zeros(1), 43, HOW=how, B=16)
+    assert shown == [is_shown]
+    assert {fault.kind for fault in faults} <= {"padding"}
+    assert bool(faults) is (how == "turned")

@@ -17,6 +17,7 @@ from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.numerics.bool_scan import any_along
 from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def shadows_of_results(
     if op.name in MOVES:
         return moved_shadows(ev, op, shadows)
     if tt.Reduce.matches(op):
-        return _each(op, all_united(shadows).any(tt.Reduce(op).axis + 1))
+        return _each(op, any_along(all_united(shadows), tt.Reduce(op).axis + 1))
     if tt.Scan.matches(op):
         return _each(op, scanned_shadows(op, all_united(shadows)))
     if tt.Dot.matches(op):
@@ -200,7 +201,7 @@ def rows_and_columns(shadows: Shadows) -> Tensor | None:
     """A matrix product's shadows: those of the accumulator, and of each row and column with one."""
     a, b, total = shadows[:3]
     if a is not None:
-        total = united(total, a.any(-1, keepdim=True))
+        total = united(total, any_along(a, -1, keepdim=True))
     if b is not None:
-        total = united(total, b.any(-2, keepdim=True))
+        total = united(total, any_along(b, -2, keepdim=True))
     return total

@@ -20,6 +20,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.events import FaultKind
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.pointers import offsets_of
+from tkdebug.interpreter.numerics.bool_scan import any_true
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue
 
@@ -170,7 +171,7 @@ def _report(
 ) -> None:
     if allowed is not None:
         bad = bad & allowed
-    if not bool(bad.any()):
+    if not any_true(bad):
         return
     # A batch of extent 1 stands for every active program.
     programs = access.programs

@@ -24,6 +24,7 @@ from tkdebug.interpreter.checks.shadow_flow import (
     selected_shadows,
     united,
 )
+from tkdebug.interpreter.numerics.bool_scan import all_along, any_along, any_true
 from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ class CaredFor:
         if pad.shape[axis] != extent:
             wide = pad.expand(*pad.shape[:axis], extent, *pad.shape[axis + 1 :])
         if cared_for is None:
-            whole = wide.all(axis, keepdim=True)
+            whole = all_along(wide, axis, keepdim=True)
         else:
-            whole = (wide | cared_for).all(axis, keepdim=True) & wide.any(axis, keepdim=True)
+            whole = all_along(wide | cared_for, axis, True) & any_along(wide, axis, True)
         left_out = wide & ~whole
-        found = wide, whole, left_out, bool(left_out.any())
+        found = wide, whole, left_out, any_true(left_out)
         self._last = None if cared_for is not None else (pad, axis, found)
         return found
 
@@ -110,7 +111,7 @@ class CaredFor:
             if shadow is None or shadow is pad:
                 continue
             rest = shadow if pad is None else shadow & ~pad
-            if bool(rest.any()):
+            if any_true(rest):
                 self._of[value] = rest
 
     def _through(
@@ -128,7 +129,7 @@ class CaredFor:
             pad = shadows[0]
             assert pad is not None
             full = self._ev.full(pad, tt.Combining(op).sources[0].type)
-            return [full.all(tt.Combining(op).axis + 1)] * len(op.results)
+            return [all_along(full, tt.Combining(op).axis + 1)] * len(op.results)
         if not is_elementwise(op) or tt.Scan.matches(op):
             return [None] * len(op.results)
         return [combined(shadows, data)] * len(op.results)

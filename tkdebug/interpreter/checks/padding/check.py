@@ -45,6 +45,7 @@ from tkdebug.interpreter.checks.shadow_values import (
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.numerics.bool_scan import all_along, any_along, any_true
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
 
@@ -119,7 +120,7 @@ class PaddingTracker(ShadowValues[Origin]):
         if not (isinstance(mask, int) and mask):
             type_ = ir.tile(ir.shape_of(op.result.type), ir.I1)
             pad = self.of_active(~ev.dense(mask, type_).bool())
-        if pad is not None and bool(pad.any()):
+        if pad is not None and any_true(pad):
             self.shadows[op.result] = {op: (Origin(op, pad, ()), pad)}
         else:
             self.shadows.pop(op.result, None)
@@ -144,7 +145,7 @@ class PaddingTracker(ShadowValues[Origin]):
         for value, shadow in zip(op.results, results, strict=True):
             # A shadow that is forwarded as it is has elements, as all that are kept.
             is_kept = any(shadow is given for given in each)
-            if shadow is not None and source is not None and (is_kept or bool(shadow.any())):
+            if shadow is not None and source is not None and (is_kept or any_true(shadow)):
                 self.shadows[value] = {source: (Origin(source, shadow, ()), shadow)}
             else:
                 self.shadows.pop(value, None)
@@ -215,10 +216,10 @@ class PaddingTracker(ShadowValues[Origin]):
         # A sum of which one element is not neutral picks that one, as networks that sort do.
         values = self._ev.full(operands[0], tt.Combining(op).sources[0].type)
         takes = values != neutral_of(combiner, values.dtype)
-        picks = ~(takes & ~pad).any(axis, keepdim=True) & (takes.sum(axis, keepdim=True) == 1)
+        picks = ~any_along(takes & ~pad, axis, keepdim=True) & (takes.sum(axis, keepdim=True) == 1)
         left_out = left_out & ~picks
         result = pad if is_scan else (whole | picks).squeeze(axis)
-        cleaned = {0: left_out} if bool(left_out.any()) else {}
+        cleaned = {0: left_out} if any_true(left_out) else {}
         return [result] * len(op.results), cleaned
 
     def _multiplied(
@@ -241,12 +242,12 @@ class PaddingTracker(ShadowValues[Origin]):
             if is_zero and not self._worlds.has_joint:
                 continue
             type_ = dot.factors[place].type
-            shadow = ev.full(shadow, type_) & ~ev.full(whole, type_).all(dim, keepdim=True)
+            shadow = ev.full(shadow, type_) & ~all_along(ev.full(whole, type_), dim, keepdim=True)
             self._padding_of_op[place] = shadow
             if is_zero:
                 continue
             values = ev.full(operands[place], dot.factors[place].type)
-            if bool((shadow & (numbers(values) != 0)).any()):
+            if any_true(shadow & (numbers(values) != 0)):
                 cleaned[place] = shadow
         return [result], cleaned
 
@@ -260,11 +261,11 @@ class PaddingTracker(ShadowValues[Origin]):
         pad = ev.full(each[0], view.source.type)
         values = ev.full(operands[0], view.source.type).long()
         values = values & ((1 << bits) - 1) if view.unsigned and bits < 64 else values
-        whole = pad.all(1, keepdim=True)
+        whole = all_along(pad, 1, keepdim=True)
         left_out = pad & ~whole & (values >= 0) & (values < view.bins)
         if view.mask is not None:
             left_out = left_out & ev.full(operands[1], view.mask.type).bool()
-        return [whole], {0: left_out} if bool(left_out.any()) else {}
+        return [whole], {0: left_out} if any_true(left_out) else {}
 
     def _accumulated(
         self,
@@ -290,15 +291,14 @@ class PaddingTracker(ShadowValues[Origin]):
         if result is not None:
             # What is padding still is followed as such.
             pad = pad & ~result
-            if not bool(pad.any()):
+            if not any_true(pad):
                 return [result], {}
         combiner = combination(op)
         if len(others) == 1 and combiner is not None and not self._worlds.has_begun(op):
             taken = operands[others[0]]
             neutral = neutral_of(combiner, self._ev.dtype_of(op.result.type))
-            if is_filled(taken, pad, neutral) or not bool(
-                (pad & (self._ev.dense(taken, op.result.type) != neutral)).any()
-            ):
+            values = self._ev.dense(taken, op.result.type)
+            if is_filled(taken, pad, neutral) or not any_true(pad & (values != neutral)):
                 return [result], {}
         return [result], {place: pad}
 

@@ -6,17 +6,20 @@ vector or of a tile with other axes of extent 1.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.analysis.data_flow import traced
+from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 
 # Ops that put a tile's axes elsewhere, and nothing else.
 MOVED = (tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans)
+_LEAST_FIRST = {"sle": True, "slt": True, "sge": False, "sgt": False}
 # Beyond so many ops a value is itself.
 _LARGEST_KEY = 200
 
@@ -59,6 +62,112 @@ def _parts(mask: Value, places: Mapping[int, int]) -> set[Condition]:
     own = {axis: axes.index(place) for axis, place in places.items() if place in axes}
     key = _key(mask, own, [_LARGEST_KEY])  # whichever axes of the tile they are
     return {Condition(key.text, axes, key.blocks)}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What `tl.where` keeps where positions along one axis are not before those along another.
+
+    Attributes:
+        least: the positions that are less or equal, as the sides of conditions are named.
+        most: the others.
+    """
+
+    least: Hashable
+    most: Hashable
+
+    def covers(self, condition: Condition, others: Collection[Condition]) -> bool:
+        """Whether elements that fail `condition` and are kept fail one of `others`, too.
+
+        Of keys past the end of a sequence only queries past that end see any: `least < n` fails
+        and `least <= most`, so `most < n` fails.
+        """
+        below = _below(condition)
+        if below is None or below[0] != self.least:
+            return False
+        return (self.most, below[1]) in map(_below, others)
+
+
+def orders_of(mask: Value) -> list[Order]:
+    """The orders all of which hold where a mask does."""
+    op = traced(mask, names_of(tt.Broadcast, tt.ExpandDims)).defining_op
+    if op is not None and arith.AndI.matches(op):
+        return [*orders_of(op.operands[0]), *orders_of(op.operands[1])]
+    compare = arith.CmpI.cast(op) if op is not None else None
+    least_first = None if compare is None else _LEAST_FIRST.get(compare.predicate)
+    if compare is None or least_first is None:
+        return []
+    sides = [_along_one_axis(value) for value in (compare.lhs, compare.rhs)]
+    least, most = sides if least_first else reversed(sides)
+    return [] if least is None or most is None else [Order(least, most)]
+
+
+def holds_at(op: Operation, condition: Condition) -> bool:
+    """Whether the branch that `op` is in is taken only where all elements meet a condition.
+
+    Kernels load a block without a mask where it ends before the sequence does: of
+    `if start + N > n` the other branch has `start + i < n` for each `i` below N.
+    """
+    below = _below(condition)
+    match below:
+        case (("arith.addi", _, _, _, start, ("range", 0, extent, _)), limit):
+            pass
+        case _:
+            return False
+    wanted = ("arith.addi", start, extent, _unwidened(limit))
+    block = op.block
+    while block is not None and (around := block.parent_op) is not None:
+        if scf.If.matches(around):
+            is_taken = block is around.regions[0].block
+            if wanted in _ends_within(scf.If(around).condition, is_taken):
+                return True
+        block = around.block
+    return False
+
+
+def _ends_within(test: Value, is_true: bool) -> Iterator[Hashable]:
+    """The ends of blocks that are not past a limit where a scalar test is true, or false."""
+    op = test.defining_op
+    if op is None:
+        return
+    if (arith.OrI if not is_true else arith.AndI).matches(op):
+        for operand in op.operands:
+            yield from _ends_within(operand, is_true)
+    compare = arith.CmpI.cast(op)
+    if compare is None:
+        return
+    end, limit = (_key(side, {}, [_LARGEST_KEY]).text for side in (compare.lhs, compare.rhs))
+    within = ("sle", "slt") if is_true else ("sgt", "sge")
+    if compare.predicate not in within:
+        return
+    match _unwidened(end):
+        case ("arith.addi", _, _, _, start, ("constant", int(extent))):
+            yield ("arith.addi", start, extent, _unwidened(limit))
+
+
+def _along_one_axis(value: Value) -> Hashable:
+    """A side of a comparison as conditions name it; None where it has several axes, or none."""
+    places = {axis: axis for axis in range(len(ir.shape_of(value.type)))}
+    axes = sorted(_key(value, places, [_LARGEST_KEY]).axes)
+    if len(axes) != 1:
+        return None
+    return _unwidened(_key(value, {axes[0]: 0}, [_LARGEST_KEY]).text)
+
+
+def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
+    """Both sides of `positions < limit`; None of any other condition."""
+    match condition.text:
+        case ("arith.cmpi", _, _, (("predicate", "'slt'"),), side, limit):
+            return _unwidened(side), _unwidened(limit)
+    return None
+
+
+def _unwidened(text: Hashable) -> Hashable:
+    """A number before it was widened, which changes nothing of it."""
+    match text:
+        case ("arith.extsi", _, _, _, inner):
+            return _unwidened(inner)
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tkdebug.interpreter.checks.shadow_flow import (
 )
 from tkdebug.interpreter.memory.checked_access import mask_of
 from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.numerics.bool_scan import all_along, any_true
 from tkdebug.interpreter.tiles.values import BoxTile, DescriptorTile, TileValue
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _without_neutralised(
     for value, tile, axes in zip(op.operands, operands, data, strict=True):
         if not axes:
             gone = does_away(computable(ev.dense(tile, value.type)))
-            if bool(gone.any()):  # else a shadow of one row for all programs stays one
+            if any_true(gone):  # else a shadow of one row for all programs stays one
                 shadow = shadow & ~gone
     return shadow
 
@@ -142,7 +143,7 @@ def padding_of_product(ev: Evaluator, op: Operation, shadows: Shadows) -> Tensor
     for shadow, value, dim in ((shadows[0], dot.a, -1), (shadows[1], dot.b, -2)):
         if shadow is not None:
             whole = ev.full(shadow, value.type)
-            total = united(total, whole.all(dim, keepdim=True))
+            total = united(total, all_along(whole, dim, keepdim=True))
     return total
 
 
@@ -158,12 +159,12 @@ def mask_given(ev: Evaluator, op: Operation, operands: Sequence[TileValue]) -> T
 
 def is_filled(tile: TileValue, shadow: Tensor, value: float) -> bool:
     """Whether shadowed elements are certainly that value: the fill of a box, and outside of it."""
-    if not isinstance(tile, BoxTile) or bool((numbers(tile.fill) != value).any()):
+    if not isinstance(tile, BoxTile) or any_true(numbers(tile.fill) != value):
         return False
     for axis, (low, high) in enumerate(tile.box, 1):
         if shadow.dim() > axis and shadow.shape[axis] > 1:
             shadow = shadow.narrow(axis, low, high - low)
-    return not bool(shadow.any())
+    return not any_true(shadow)
 
 
 def is_neutral(
@@ -178,8 +179,8 @@ def is_neutral(
     neutral = neutral_of(combiner, values.dtype)
     if left_out.numel() == left_out.shape[axis]:
         places = left_out.reshape(-1).nonzero().reshape(-1)
-        return not bool((values.index_select(axis, places) != neutral).any())
-    return not bool((left_out & (values != neutral)).any())
+        return not any_true(values.index_select(axis, places) != neutral)
+    return not any_true(left_out & (values != neutral))
 
 
 def numbers(values: Tensor) -> Tensor:

@@ -30,7 +30,9 @@ from tkdebug.interpreter.checks.padding.conditions import (
     MOVED,
     Condition,
     conditions_of,
+    holds_at,
     is_within,
+    orders_of,
 )
 from tkdebug.interpreter.checks.shadow_flow import MOVES, is_elementwise
 
@@ -96,6 +98,9 @@ class _Proof(ForwardAnalysis[Padding]):
         if op.name in CONTROL_FLOW:
             return
         numbers = self._numbers(op)
+        if _is_plain_load(op):
+            # Its pointers may be padding, where they were made of what was masked off.
+            numbers = {c: number for c, number in numbers.items() if not holds_at(op, c)}
         is_blank = not OPS[op.name].effects and all(map(self._is_blank, op.operands))
         for value in op.results:
             self.set(value, Padding(numbers, is_blank))
@@ -245,6 +250,11 @@ class _Proof(ForwardAnalysis[Padding]):
         return {**dict.fromkeys(each[2]), **found}
 
 
+def _is_plain_load(op: Operation) -> bool:
+    load = tt.Load.cast(op)
+    return load is not None and load.mask is None
+
+
 def _of_load(op: Operation) -> Mapping[Condition, float | None]:
     load = tt.Load.cast(op)
     if load is None:
@@ -329,13 +339,15 @@ def _selected(
 ) -> Mapping[Condition, float | None]:
     """Of a choice: what fails the condition itself is not taken from the first."""
     chosen, first, second = each
-    known = conditions_of(select.condition)
+    known, orders = conditions_of(select.condition), orders_of(select.condition)
     constants = _constant(select.true_value), _constant(select.false_value)
     found: dict[Condition, float | None] = dict.fromkeys(chosen)
     for condition in {*first, *second}:
         if condition in known:
             if condition in second:
                 found[condition] = second[condition]
+            continue
+        if condition not in second and any(one.covers(condition, first) for one in orders):
             continue
         numbers = first.get(condition, constants[0]), second.get(condition, constants[1])
         found[condition] = None if condition in chosen else _both(*numbers)

@@ -16,6 +16,7 @@ from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.blending import blend
 from tkdebug.interpreter.checks.padding.facts import counts_elements
 from tkdebug.interpreter.checks.shadow_flow import united
+from tkdebug.interpreter.numerics.bool_scan import any_true
 from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class World:
 
 def differs(real: Tensor, clean: Tensor) -> bool:
     """Whether two tiles have a difference at all."""
-    return bool(different(real, clean).any())
+    return any_true(different(real, clean))
 
 
 def different(real: Tensor, clean: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from tkdebug.interpreter.checks.undefined import offset_wraps
 from tkdebug.interpreter.checks.undefined.sources import SYMBOLS, Sources
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.checked_access import mask_of
+from tkdebug.interpreter.numerics.bool_scan import any_true
 from tkdebug.interpreter.tiles.values import AffineTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
                 if origin.is_wrapped:
                     known[key] = (origin, shadow & ~bad)
                     bad = bad & ~shadow
-        if bool(bad.any()):
+        if any_true(bad):
             bad = ev.full(bad, types[0])
             shadow = bad | known[op][1] if op in known else bad
             hashed = op in self._sources.offsets.hashed
@@ -145,10 +146,10 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         bad = self.of_active(ev.dense(result, op.result.type) < 0)
         known = dict(self.shadows.get(op.result, {}))
         for origin, shadow in self.shadows.get(arith.RemSI(op).lhs, {}).values():
-            if origin.is_wrapped and bool((bad & shadow).any()):
+            if origin.is_wrapped and any_true(bad & shadow):
                 known[origin.op] = (replace(origin, kind="remainder"), bad & shadow)
                 bad = bad & ~shadow
-        if op not in known and bool(bad.any()):
+        if op not in known and any_true(bad):
             types = [value.type for value in op.operands]
             values = tuple(map(ev.dense, operands, types))
             bad = ev.full(bad, types[0])
@@ -179,7 +180,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         if not self._of_loads or given is None or (isinstance(mask, int) and mask):
             return None
         bad = self.of_active(~self._ev.dense(mask, given.type).bool())
-        return bad if bool(bad.any()) else None
+        return bad if any_true(bad) else None
 
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
         """Where the second operand is one that the op is not defined for; None for nowhere."""
@@ -199,7 +200,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         values = self._ev.dense(right, arith.Binary(op).rhs.type)
         bad = (values < 0) | (values >= bits) if shifts else values == 0
         bad = self.of_active(bad)
-        return bad if bool(bad.any()) else None
+        return bad if any_true(bad) else None
 
     # Flow
 
@@ -219,7 +220,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
             for result, shadow in zip(results, flowed, strict=True):
                 if shadow is not None and lost is not None and origin.is_wrapped:
                     shadow = shadow & ~lost
-                if shadow is not None and bool(shadow.any()):
+                if shadow is not None and any_true(shadow):
                     result[key] = (origin, shadow)
         return results
 
@@ -303,7 +304,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         use: str,
         pointer: TileValue | None,
     ) -> None:
-        if not bool(used.any()):
+        if not any_true(used):
             return
         active = self._ev.active
         if used.shape[0] == 1:  # the same in all programs
