@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tkdebug
 from tkdebug import compat
-from tkdebug.advice.records import LaunchCost, Remark
+from tkdebug.advice.records import LaunchCost, Remark, ranked
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 
@@ -22,6 +22,8 @@ PLANTED = tuple(sorted(p.stem for p in KERNELS.glob("*_first.py"))) + tuple(
 )
 # Written before the rules were looked at; rules were then mended for what they missed of these.
 HELD_OUT = ("held_out", "held_out_tiles")
+# What people told of, as public issues have it; at two sizes.
+STORIES = ("stories",)
 # Two more kernels for each such cause, with which it was seen that the mended rules are general.
 VARIANTS = ("variants",)
 GOOD = tuple(sorted(p.stem for p in KERNELS.glob("good_*.py")))
@@ -60,8 +62,7 @@ def run(
             launch()
         finally:
             HOOKS.remove(hook)
-    remarks.sort(key=lambda r: r.better_ns / r.predicted_ns)
-    return Told(costs[0], tuple(remarks))
+    return Told(costs[0], tuple(ranked(remarks)))
 
 
 def cases(file: str) -> tuple[str, ...]:
@@ -93,22 +94,24 @@ def _print_ranked(file: str, case: str, size: int) -> int | None:
     text = "-"
     if told.remarks:
         first = told.remarks[0]
-        text = f"{first.kind}:{first.line} {first.predicted_ns / first.better_ns:.3g}x"
+        before_ns, after_ns = first.ranked_by
+        text = f"{first.kind}:{first.line} {before_ns / after_ns:.3g}x"
     mark = "ok" if found == 1 else "--"
-    print(f"{mark} {case:20} {kind:20} rank {found or '-'}  {text:36} {told.cost.bound}")
+    print(f"{mark} {case:20} {kind:20} rank {found or '-'}  {text:36} {told.cost.launched_bound}")
     return found
 
 
 def main() -> None:
     size = int(sys.argv[1]) if len(sys.argv) > 1 else _SIZE
-    for files, what in ((PLANTED, "planted"), (HELD_OUT, "held out"), (VARIANTS, "variants")):
+    groups = (PLANTED, "planted"), (HELD_OUT, "held out"), (VARIANTS, "variants")
+    for files, what in (*groups, (STORIES, "stories")):
         ranks = [_print_ranked(file, case, size) for file in files for case in cases(file)]
         print(f"{ranks.count(1)} of {len(ranks)} {what}")
     for file in GOOD:
         for case in cases(file):
             result = run(file, case, size)
             kinds = ", ".join(f"{r.kind}:{r.line}" for r in result.remarks)
-            print(f"{'--' if kinds else 'ok'} {case:20} {result.cost.bound:24} {kinds}")
+            print(f"{'--' if kinds else 'ok'} {case:20} {result.cost.launched_bound:24} {kinds}")
 
 
 if __name__ == "__main__":

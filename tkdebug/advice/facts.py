@@ -8,6 +8,7 @@ from typing import Literal
 
 from tkdebug.errors import Frame
 from tkdebug.linemap.resources import Occupancy
+from tkdebug.linemap.warp_waits import Cause
 
 AccessKind = Literal["load", "store", "atomic"]
 # How the data of an access travels.
@@ -38,6 +39,9 @@ class AccessFacts:
         loop_depends: whether its addresses depend on what the loop has loaded.
         is_gather: whether its addresses come from memory.
         repeated: share of executions that access what the same program accessed the time before.
+        again: how many times a program accesses the same because rounds of loops do not change it.
+        address_loads: ops of the loads that its addresses come from.
+        loaded_by: op of a load that got the same in the same program before; None for none.
         same_address: most times that one address is accessed, in the launch.
         reached: share of executions in which masks let anything through, estimated; the others ask
             for nothing.
@@ -72,6 +76,9 @@ class AccessFacts:
     loop_depends: bool = False
     is_gather: bool = False
     repeated: float = 0.0
+    again: float = 1.0
+    address_loads: tuple[int, ...] = ()
+    loaded_by: int | None = None
     same_address: int = 1
     reached: float = 1.0
     turns: float = 0.0
@@ -101,6 +108,7 @@ class DotFacts:
         operands: as text, such as "f16".
         why: why the unit is no better, "" where it is the best.
         passes: products that one is made of: 3 for tf32x3.
+        widened: the narrower type that both operands were cast from, "" where they were not.
         tile: rows, columns and elements of a sum, in one execution.
         loads: ops of the loads that bring its operands; None where one is computed.
     """
@@ -115,6 +123,7 @@ class DotFacts:
     passes: int = 1
     tile: tuple[int, int, int] = (0, 0, 0)
     loads: tuple[int | None, int | None] = (None, None)
+    widened: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,7 @@ class BroadcastFacts:
         flops: of all executions.
         tile: rows, columns and elements of a sum, in one execution.
         bits: of an element of the operands.
+        loop_ops: where a round of a loop adds one element of each sum, all ops of the loop.
     """
 
     frame: Frame
@@ -134,6 +144,46 @@ class BroadcastFacts:
     flops: int
     tile: tuple[int, int, int]
     bits: int
+    loop_ops: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFacts:
+    """What a warp of an average program waits for one thing, were it alone on its multiprocessor.
+
+    Attributes:
+        cause: what it waits for (`linemap.warp_waits.Cause`).
+        frame: of what it waits for.
+        op_id: of it, that of Tile IR; None where it is of none.
+        cycles: in all rounds of loops.
+        removable: by kind of slow code (`LineCode.by_cause`), the share that is for it.
+    """
+
+    cause: Cause
+    frame: Frame
+    op_id: int | None
+    cycles: float
+    removable: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFacts:
+    """A loop that is in no other.
+
+    Attributes:
+        frame: where it is.
+        op_ids: of all ops in it, those of Tile IR.
+        entries: how often programs come to it.
+        rounds: each time.
+        needs_before: where a round computes what the next one needs, other than sums and extremes;
+            None where rounds may be made in any order.
+    """
+
+    frame: Frame
+    op_ids: frozenset[int]
+    entries: int
+    rounds: float
+    needs_before: Frame | None
 
 
 # What accesses shared memory where the indices of a tl.gather say.
@@ -163,13 +213,14 @@ class LineCode:
     Attributes:
         by_pipe: instructions of warps, by what executes them ("fp64", "special", …); "issue" is
             all of them.
-        by_cause: those of them that a slow op was lowered to, by its kind ("integer-division").
+        by_cause: those of them that a slow op was lowered to, or that repeat what was done, by kind
+            ("integer-division") and pipe.
         per_element: by kind, instructions that such an op takes for one element.
     """
 
     frame: Frame
     by_pipe: Mapping[str, float]
-    by_cause: Mapping[str, float] = field(default_factory=dict)
+    by_cause: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     per_element: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -192,14 +243,15 @@ class KernelFacts:
     Attributes:
         frame: the kernel's `def`.
         programs: of the grid.
-        chain: loads from memory that wait for each other in one program, in number.
-        pipelined_chain: the same for loads that run iterations ahead, divided by how far.
+        waits: of a warp.
         why_not_pipelined: by op of a load, why it is not.
         read_bytes: of sectors that are read, each once.
         written_bytes: alike.
         widest_tile: elements of the largest tile of a program.
         local_bytes: local memory of a thread, which has what is spilled.
         flops: of fp32 and fp64 arithmetic without products of tensor cores.
+        loops: the outermost ones.
+        fullest: where most registers are in use; None where that is not known.
         exact: whether bytes are of all elements.
     """
 
@@ -218,8 +270,7 @@ class KernelFacts:
     dots: tuple[DotFacts, ...]
     shared: tuple[SharedFacts, ...]
     code: tuple[LineCode, ...]
-    chain: float
-    pipelined_chain: float
+    waits: tuple[WaitFacts, ...]
     why_not_pipelined: Mapping[int, str]
     read_bytes: int
     written_bytes: int
@@ -228,6 +279,8 @@ class KernelFacts:
     local_bytes: int = 0
     broadcast_products: tuple[BroadcastFacts, ...] = ()
     discarded: tuple[Discarded, ...] = ()
+    loops: tuple[LoopFacts, ...] = ()
+    fullest: Frame | None = None
     local_lines: Mapping[Frame, float] = field(default_factory=dict)
     exact: bool = True
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from tkdebug.advice.facts import AccessFacts, KernelFacts
 from tkdebug.advice.machines import Machine
-from tkdebug.advice.model import Work
+from tkdebug.advice.model import Work, dram_bytes, program_time, work_of
 from tkdebug.errors import Frame
 
 
@@ -20,12 +20,14 @@ class Finding:
         kind: such as "uncoalesced".
         message: what is there, why that costs, and what would help.
         better: the work without the cause; of the same grid.
+        share: of a program's time, of causes that are named even where other programs hide them.
     """
 
     frame: Frame
     kind: str
     message: str
     better: Work
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,22 @@ class Launch:
     facts: KernelFacts
     machine: Machine
     work: Work
+
+    def with_accesses(self, changed: Iterable[AccessFacts]) -> Work:
+        """The work with other facts of some accesses, which have the same op ids."""
+        by_id = {access.op_id: access for access in changed}
+        facts = self.facts
+        accesses = tuple(by_id.get(access.op_id, access) for access in facts.accesses)
+        saved = {"load": 0.0, "store": 0.0, "atomic": 0.0}
+        for before, after in zip(facts.accesses, accesses, strict=True):
+            saved[before.kind] += dram_bytes(before) - dram_bytes(after)
+        better = replace(
+            facts,
+            accesses=accesses,
+            read_bytes=max(0, facts.read_bytes - round(saved["load"])),
+            written_bytes=max(0, facts.written_bytes - round(saved["store"])),
+        )
+        return work_of(better, self.machine)
 
 
 Rule = Callable[[Launch], Iterator[Finding]]
@@ -63,6 +81,17 @@ def of_tensors(*accesses: AccessFacts) -> str:
     """Names of their tensors, as a message has them."""
     tensors = dict.fromkeys(f"`{a.tensor}`" for a in accesses if a.tensor)
     return f" of {' and '.join(tensors)}" if tensors else ""
+
+
+def share_of_program(launch: Launch, better: Work) -> float:
+    """The share of a program's time that is gone with better work."""
+    now_s = program_time(launch.work, launch.machine).total
+    return 1 - program_time(better, launch.machine).total / now_s
+
+
+def of_program(share: float) -> str:
+    """A share of a program's time, as a message has it; "" where it is none to speak of."""
+    return f" ({100 * share:.2g} % of a program's time)" if share >= 0.01 else ""
 
 
 def without(pipes: Mapping[str, float], removed: Mapping[str, float]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tkdebug.advice.ceilings import measured_machine, newest
@@ -11,13 +11,23 @@ from tkdebug.advice.findings import Finding, Launch
 from tkdebug.advice.grids import grid_findings
 from tkdebug.advice.machines import MACHINES, MEMORY_SHARE, Machine
 from tkdebug.advice.model import (
-    bound_of,
     grid_s,
+    grid_seconds,
+    longest,
+    program_time,
     resource_seconds,
     steady_s,
     tensor_dram_bytes,
 )
-from tkdebug.advice.records import LaunchCost, LineCost, Remark
+from tkdebug.advice.records import (
+    FILLED,
+    LAUNCH,
+    SMALL_GRID,
+    LaunchCost,
+    LineCost,
+    Remark,
+    ranked,
+)
 from tkdebug.advice.rules import RULES, look_at
 
 # A remark promises at least so much; more, where the model is least sure of the cause, and less
@@ -25,15 +35,25 @@ from tkdebug.advice.rules import RULES, look_at
 LEAST_SPEEDUP = 1.07
 _LEAST_OF_KIND = {
     "slow-function": 1.2,
-    "low-occupancy-registers": 1.25,
+    "low-occupancy-registers": 1.15,
     "low-occupancy-shared": 1.25,
-    "bank-conflict": 1.3,
+    "bank-conflict": 1.4,
     "redundant-load": 1.15,
+    "repeated-work": 1.15,
+    "reduction-in-loop": 1.15,
+    "layout-conversion": 1.25,
+    "barriers": 1.15,
+    "serial-loop": 1.3,
     "narrow-access": 1.03,
     "spill": 1.03,
     "small-product-tiles": 1.25,
     "small-tiles": 1.2,
 }
+# Of a program's time: what is known for certain is named from there on, with its share, even where
+# other programs run meanwhile.
+_LEAST_SHARE = 0.02
+# A launch that is shorter is judged as if the GPU were full alone: it takes as long to launch it.
+SHORT_LAUNCH_S = 12e-6
 _S_TO_NS = 1e9
 # No launch is shorter: a small test problem's share of a full GPU is no time to show.
 _SHORTEST_S = 1e-6
@@ -73,44 +93,62 @@ def machine_of(target: str) -> Machine | None:
 def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
     """The verdict on one launch."""
     launch = look_at(facts, machine)
-    now_s = steady_s(launch.work, machine)
+    now = Times(grid_s(launch.work, machine), steady_s(launch.work, machine))
     remarks = [
         remark
         for rule in RULES
         for finding in rule(launch)
-        if (remark := _remark(launch, finding, now_s, launch_id)) is not None
+        if (remark := _remark(launch, finding, now, launch_id)) is not None
     ]
     remarks += [
-        _of_grid(launch, finding, before_s, after_s, launch_id)
+        _of_grid(launch, finding, before_s, after_s, now, launch_id)
         for finding, before_s, after_s in grid_findings(launch)
-        if before_s >= LEAST_SPEEDUP * after_s
     ]
-    remarks.sort(key=lambda remark: remark.better_ns / remark.predicted_ns)
-    return Verdict(_cost(launch, now_s, launch_id), tuple(_lines(facts, launch_id)), tuple(remarks))
+    cost, lines = _cost(launch, now, launch_id), tuple(_lines(facts, launch_id))
+    return Verdict(cost, lines, tuple(ranked(remarks)))
 
 
-def _remark(launch: Launch, finding: Finding, now_s: float, launch_id: int) -> Remark | None:
-    better_s = steady_s(finding.better, launch.machine)
-    if now_s < _LEAST_OF_KIND.get(finding.kind, LEAST_SPEEDUP) * better_s:
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a launch takes: as its grid is, and as a part of one that fills the GPU."""
+
+    launched_s: float
+    filled_s: float
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the grid leaves much of the GPU idle."""
+        return self.launched_s > SMALL_GRID * self.filled_s
+
+
+def _remark(launch: Launch, finding: Finding, now: Times, launch_id: int) -> Remark | None:
+    """The remark on a finding; None where it promises too little, as it is and filled."""
+    least, machine = _LEAST_OF_KIND.get(finding.kind, LEAST_SPEEDUP), launch.machine
+    better = Times(grid_s(finding.better, machine), steady_s(finding.better, machine))
+    if not now.is_small:
+        # The grid's rounds are another matter.
+        now = Times(now.filled_s, now.filled_s)
+        better = Times(better.filled_s, better.filled_s)
+    launched, filled = now.launched_s / better.launched_s, now.filled_s / better.filled_s
+    counts = not now.is_small or now.launched_s >= SHORT_LAUNCH_S
+    is_named = finding.share >= _LEAST_SHARE
+    if not (filled >= least or (counts and launched >= least) or is_named):
         return None
-    return _made(launch, finding, now_s, better_s, launch_id)
+    judged = LAUNCH if not now.is_small or (counts and launched >= filled) else FILLED
+    return _made(launch, finding, now, better, judged, launch_id)
 
 
 def _of_grid(
-    launch: Launch, finding: Finding, before_s: float, after_s: float, launch_id: int
+    launch: Launch, finding: Finding, before_s: float, after_s: float, now: Times, launch_id: int
 ) -> Remark:
-    return _made(launch, finding, before_s, after_s, launch_id)
+    before, after = Times(before_s, now.filled_s), Times(after_s, now.filled_s)
+    return _made(launch, finding, before, after, LAUNCH, launch_id)
 
 
 def _made(
-    launch: Launch, finding: Finding, now_s: float, better_s: float, launch_id: int
+    launch: Launch, finding: Finding, now: Times, better: Times, judged: str, launch_id: int
 ) -> Remark:
     facts = launch.facts
-    machine = f"an {launch.machine.name} {launch.machine.basis}"
-    times = f", {_time(better_s)} instead of {_time(now_s)} on {machine}"
-    if now_s < _SHORTEST_S:
-        times = f" in a grid that fills {machine}"
-    prediction = f"predicted: {now_s / better_s:.3g}x as fast{times}"
     return Remark(
         kernel=facts.kernel,
         kernel_hash=facts.kernel_hash,
@@ -118,10 +156,29 @@ def _made(
         file=finding.frame.file,
         line=finding.frame.line,
         kind=finding.kind,
-        message=f"{finding.message} ({prediction})",
-        predicted_ns=now_s * _S_TO_NS,
-        better_ns=better_s * _S_TO_NS,
+        message=f"{finding.message} ({_prediction(launch, now, better, judged)})",
+        predicted_ns=now.launched_s * _S_TO_NS,
+        better_ns=better.launched_s * _S_TO_NS,
+        filled_ns=now.filled_s * _S_TO_NS,
+        filled_better_ns=better.filled_s * _S_TO_NS,
+        judged=judged,
     )
+
+
+def _prediction(launch: Launch, now: Times, better: Times, judged: str) -> str:
+    """What is predicted, in words: of the launch as it is, and of a grid that fills the GPU."""
+    machine = f"an {launch.machine.name} {launch.machine.basis}"
+    launched = f"{now.launched_s / better.launched_s:.3g}x as fast"
+    filled = f"{now.filled_s / better.filled_s:.3g}x as fast"
+    times = ""
+    if now.launched_s >= _SHORTEST_S:
+        times = f", {_time(better.launched_s)} instead of {_time(now.launched_s)}"
+    if judged == FILLED:
+        as_it_is = f"; as it is {launched}{times}" if times else ""
+        return f"predicted: {filled} in a grid that fills {machine}{as_it_is}"
+    if now.is_small and filled != launched and now.filled_s != better.filled_s:
+        return f"predicted: {launched}{times} on {machine}; {filled} in a grid that fills it"
+    return f"predicted: {launched}{times} on {machine}"
 
 
 def _time(seconds: float) -> str:
@@ -131,10 +188,13 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.2g} us"
 
 
-def _cost(launch: Launch, now_s: float, launch_id: int) -> LaunchCost:
+def _cost(launch: Launch, now: Times, launch_id: int) -> LaunchCost:
     facts, machine, work = launch.facts, launch.machine, launch.work
-    bound, share = bound_of(work, machine)
+    times = resource_seconds(work, machine)
+    bound, share = longest(times)
+    launched_bound, launched_share = longest(grid_seconds(work, machine))
     memory_s = tensor_dram_bytes(facts) / machine.dram_bytes_per_s
+    program = program_time(work, machine)
     return LaunchCost(
         kernel=facts.kernel,
         kernel_hash=facts.kernel_hash,
@@ -150,19 +210,30 @@ def _cost(launch: Launch, now_s: float, launch_id: int) -> LaunchCost:
         l2_bytes=round(work.l2_bytes),
         flops=facts.flops + sum(d.flops for d in facts.dots if d.unit == "fma"),
         tensor_flops=facts.tensor_flops,
-        predicted_ns=now_s * _S_TO_NS,
-        grid_ns=max(now_s, grid_s(work, machine)) * _S_TO_NS,
+        predicted_ns=now.filled_s * _S_TO_NS,
+        grid_ns=max(now.launched_s, now.filled_s) * _S_TO_NS,
         roof_ns=max(memory_s / MEMORY_SHARE, work.tensor_s) * _S_TO_NS,
         bound=bound,
         bound_share=share,
         occupancy_percent=facts.occupancy.percent,
         limited_by=facts.occupancy.limited_by,
         is_exact=facts.exact,
-        resources_ns={
-            name: round(seconds * _S_TO_NS, 1)
-            for name, seconds in resource_seconds(work, machine).items()
-        },
+        resources_ns=_nanoseconds(times),
+        launched_bound=launched_bound,
+        launched_share=launched_share,
+        program_ns=_nanoseconds(
+            {
+                "waiting for memory": program.waiting,
+                "computing": program.computing,
+                "moving data": program.moving,
+                "overlapped": program.overlapped,
+            }
+        ),
     )
+
+
+def _nanoseconds(times: Mapping[str, float]) -> Mapping[str, float]:
+    return {name: round(seconds * _S_TO_NS, 1) for name, seconds in times.items()}
 
 
 def _lines(facts: KernelFacts, launch_id: int) -> Iterator[LineCost]:

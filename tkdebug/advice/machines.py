@@ -33,7 +33,9 @@ class Machine:
         warps_per_cycle: instructions of a warp that each pipe of a multiprocessor takes a cycle.
         l1_bytes: of the first-level cache and shared memory of a multiprocessor, together.
         l2_bytes: that the second-level cache holds.
-        memory_latency_s: of a load from memory.
+        memory_latency_s: of a load from memory, while others are busy with it too.
+        l2_latency_s: of one from the second-level cache.
+        l1_latency_s: of one from the first-level cache.
         basis: where its figures are from, to be read behind its name.
     """
 
@@ -48,6 +50,8 @@ class Machine:
     l1_bytes: int
     l2_bytes: int
     memory_latency_s: float = 600e-9
+    l2_latency_s: float = 200e-9
+    l1_latency_s: float = 25e-9
     basis: str = "by its data sheet"
 
     @property
@@ -57,7 +61,10 @@ class Machine:
 
 
 TF32_BITS = 19
-_AMPERE = {"issue": 4, "fp32": 2, "int": 2, "fp64": 1, "special": 0.5, "convert": 0.5, "lsu": 1}
+_AMPERE = {
+    **{"issue": 4, "fp32": 2, "imad": 2, "alu": 2},
+    **{"fp64": 1, "special": 0.5, "convert": 0.5, "lsu": 1},
+}
 _CONSUMER = {**_AMPERE, "fp32": 4, "fp64": 1 / 16}
 _HOPPER = {**_AMPERE, "fp32": 4, "fp64": 2}
 

@@ -1,11 +1,12 @@
 """How long a launch takes, predicted: work by resource, over what a GPU does of it in a second.
 
 The model is simple on purpose, and `docs/advise.md` has all of it. Each resource has a time of its
-own; they overlap, the largest counts most (a sum of fourth powers). Remarks are made by changing
-the work that one cause adds, and asking again.
+own; they overlap, the largest counts most (a sum of fourth powers). One of them is latency: how
+long a program takes from its begin to its end, over the programs that a multiprocessor holds at a
+time. Remarks are made by changing the work that one cause adds, and asking again.
 
-Invariant: predictions are for steady state (`steady_s`) unless the grid is what is looked at, so
-that a small test problem gets the remarks of the large one it stands for.
+Invariant: what is asked of a grid that fills the GPU is `steady_s`, of the grid as it is `grid_s`;
+each is continuous in the number of programs but for whole rounds of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tkdebug.advice.facts import AccessFacts, KernelFacts
+from tkdebug.advice.facts import AccessFacts, KernelFacts, WaitFacts
 from tkdebug.advice.machines import (
     LINE_BYTES,
     MEMORY_SHARE,
@@ -26,8 +27,6 @@ from tkdebug.advice.machines import (
 _POWER = 4
 # Blocks begin and end: registers and shared memory are set up, arguments are read.
 _BLOCK_S = 300e-9
-# Instructions in flight that keep the four schedulers of a multiprocessor busy.
-_BUSY_WARPS = 12
 # Atomics on one address follow each other so far apart: two cycles of the cache or so; measured.
 ATOMIC_S = 1.2e-9
 # What one multiprocessor gets of the second-level cache.
@@ -38,6 +37,13 @@ _SLICE_BYTES_PER_CYCLE = 64
 _REQUESTS_IN_FLIGHT = 300
 _LONE_SECTOR = 3
 _CACHED_BYTES = 20 << 20
+# Of a load's latency in each execution: what waits less runs ahead.
+_HIDDEN_SHARE = 0.05
+# Of executions, those that repeat what the same program has just read.
+_OFTEN = 0.9
+_OF_MEMORY = ("load", "copy", "atomic")
+# What a warp waits for on its multiprocessor.
+ON_CHIP = ("spill", "shared", "shuffle", "barrier", "special", "tensor", "dependency", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,10 @@ class Work:
         pipes: instructions of warps by pipe; "issue" is all of them.
         tensor_s: that tensor cores take at their peak, all of them busy.
         atomic_s: that the most used address takes.
-        waits: for memory, of one program after the other.
-        serial_s: of one program, what it moves and multiplies between such waits: in a loop with
-            nothing ahead of it, a round's transfer and product begin when the wait is over.
-        requests: to memory.
+        waits: of a warp of one program.
+        awaited_dram_bytes: of `dram_bytes`, those of loads that a program waits for.
+        awaited_l2_bytes: of `l2_bytes`, alike.
+        request_s: of requests to memory, how long each is on its way, all added up.
         blocks: of a multiprocessor at a time.
         warps: of a multiprocessor at a time.
         programs: of the launch.
@@ -66,12 +72,18 @@ class Work:
     pipes: Mapping[str, float]
     tensor_s: float
     atomic_s: float
-    waits: float
-    requests: float
+    waits: tuple[WaitFacts, ...]
+    awaited_dram_bytes: float
+    awaited_l2_bytes: float
+    request_s: float
     blocks: int
     warps: int
     programs: int
-    serial_s: float = 0.0
+
+    @property
+    def warps_of_program(self) -> float:
+        """Warps of one program."""
+        return self.warps / self.blocks
 
 
 def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
@@ -84,28 +96,6 @@ def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
         share = 1.0 if dot.unit == "wgmma" else machine.mma_share
         total += dot.flops * dot.passes / (peak * share * TENSOR_SHARE)
     return total
-
-
-def waited_for(facts: KernelFacts) -> list[AccessFacts]:
-    """Loads of loops with products of which a pass says why nothing runs ahead of them."""
-    return [
-        a
-        for a in facts.accesses
-        if facts.dots
-        and a.kind == "load"
-        and a.in_loop
-        and a.path == "registers"
-        and a.op_id in facts.why_not_pipelined
-    ]
-
-
-def _serial_seconds(facts: KernelFacts, machine: Machine) -> float:
-    """Of one program that has a multiprocessor for itself, in loops that wait for their loads."""
-    waited = waited_for(facts)
-    if not waited:
-        return 0.0
-    moved = sum(map(l2_bytes, waited)) / (machine.clock_hz * _SM_BYTES_PER_CYCLE)
-    return (moved + tensor_seconds(facts, machine) * machine.sms) / facts.programs
 
 
 def atomic_seconds(
@@ -151,6 +141,24 @@ def l2_bytes(access: AccessFacts) -> float:
     return access.executions * access.program_sectors * SECTOR_BYTES * scale
 
 
+def dram_bytes(access: AccessFacts) -> float:
+    """Of the sectors that an access touches in the launch, each once."""
+    return access.footprint_bytes + access.overfetch_bytes
+
+
+def latency_s(access: AccessFacts, machine: Machine) -> float:
+    """How long an access takes to answer: what is read for the first time comes from memory."""
+    moved = access.executions * access.program_sectors * SECTOR_BYTES
+    first = min(1.0, dram_bytes(access) / moved) if moved else 1.0
+    again_s = machine.l1_latency_s if access.repeated > _OFTEN else machine.l2_latency_s
+    return first * machine.memory_latency_s + (1 - first) * again_s
+
+
+def request_s(access: AccessFacts, machine: Machine) -> float:
+    """How long all requests of an access are on their way, added up."""
+    return access.executions * access.requests * latency_s(access, machine)
+
+
 def local_l2_bytes(facts: KernelFacts, machine: Machine) -> float:
     """Of local memory, through the second-level cache: what the first has no room for."""
     blocks = max(1, facts.occupancy.blocks)
@@ -177,6 +185,22 @@ def tensor_dram_bytes(facts: KernelFacts) -> float:
     return 0 if facts.dots and moved < _CACHED_BYTES else moved
 
 
+def awaited_loads(facts: KernelFacts, machine: Machine) -> list[AccessFacts]:
+    """Loads whose data a program waits for; others run ahead of their use."""
+    waited: dict[int | None, float] = {}
+    for wait in facts.waits:
+        if wait.cause == "load":
+            waited[wait.op_id] = waited.get(wait.op_id, 0.0) + wait.cycles
+    least = _HIDDEN_SHARE * machine.l2_latency_s * machine.clock_hz / facts.programs
+    return [
+        access
+        for access in facts.accesses
+        if access.kind == "load"
+        and access.path == "registers"
+        and waited.get(access.op_id, 0.0) > least * access.executions
+    ]
+
+
 def work_of(facts: KernelFacts, machine: Machine) -> Work:
     """The work of a launch."""
     pipes: dict[str, float] = {}
@@ -186,44 +210,117 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
     shared = sum(s.wavefronts for s in facts.shared)
     local = sum(facts.local_lines.values())
     direct = [a for a in facts.accesses if a.path != "bulk"]
+    awaited = awaited_loads(facts, machine)
+    tensors = tensor_dram_bytes(facts)
     return Work(
-        dram_bytes=tensor_dram_bytes(facts) + local_dram_bytes(facts, machine),
+        dram_bytes=tensors + local_dram_bytes(facts, machine),
         l2_bytes=sum(map(l2_bytes, facts.accesses)) + local_l2_bytes(facts, machine),
         l1_wavefronts=sum(a.executions * a.lines for a in direct) + shared + local,
         pipes=pipes,
         tensor_s=tensor_seconds(facts, machine),
         atomic_s=atomic_seconds(facts, machine),
-        waits=facts.chain + facts.pipelined_chain,
-        requests=sum(a.executions * a.requests for a in direct if a.path == "registers"),
+        waits=facts.waits,
+        awaited_dram_bytes=min(tensors, sum(map(dram_bytes, awaited))),
+        awaited_l2_bytes=sum(map(l2_bytes, awaited)),
+        request_s=sum(request_s(a, machine) for a in direct if a.path == "registers"),
         blocks=max(1, facts.occupancy.blocks),
         warps=max(1, facts.occupancy.warps),
         programs=facts.programs,
-        serial_s=_serial_seconds(facts, machine),
     )
+
+
+# One program
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTime:
+    """What one program takes from its begin to its end, others beside it or not, in seconds.
+
+    Attributes:
+        waiting: for memory, in a warp.
+        computing: instructions, and what a warp waits for between them on its multiprocessor; as
+            long as the busiest unit of all its warps at least.
+        moving: the data that it waits for, at its share of the bandwidth.
+        overlapped: of these, what its warps do at the same time: those of a program that has no
+            barriers are at different places.
+    """
+
+    waiting: float
+    computing: float
+    moving: float
+    overlapped: float
+
+    @property
+    def total(self) -> float:
+        """From its begin to its end."""
+        return self.waiting + self.computing + self.moving - self.overlapped + _BLOCK_S
+
+
+def program_time(work: Work, machine: Machine, busy_sms: float | None = None) -> ProgramTime:
+    """The time of one program that has a multiprocessor for itself.
+
+    Args:
+        work: of the launch.
+        machine: the GPU.
+        busy_sms: multiprocessors that share the bandwidth; None for all of them.
+    """
+    programs, clock_hz = max(1, work.programs), machine.clock_hz
+    waiting = sum(wait.cycles for wait in work.waits if wait.cause in _OF_MEMORY) / clock_hz
+    on_chip = sum(wait.cycles for wait in work.waits) / clock_hz - waiting
+    issued = work.pipes.get("issue", 0.0) / (programs * work.warps_of_program) / clock_hz
+    busy = max(_busy_cycles(work, machine).values(), default=0.0)
+    computing = max(
+        issued + on_chip,
+        busy / programs / clock_hz,
+        work.l1_wavefronts / programs / clock_hz,
+        work.tensor_s * machine.sms / programs,
+    )
+    share = machine.dram_bytes_per_s * MEMORY_SHARE / (busy_sms or machine.sms)
+    port = clock_hz * _SM_BYTES_PER_CYCLE
+    moving = max(
+        work.awaited_dram_bytes / programs / min(share, port),
+        work.awaited_l2_bytes / programs / port,
+    )
+    overlapped = 0.0
+    if not any(wait.cause == "barrier" for wait in work.waits):
+        # Of a single warp, what it waits for and what it does are one after the other.
+        least = max(waiting + issued + on_chip, computing, moving)
+        together = waiting + computing + moving - least
+        overlapped = together * (1 - 1 / work.warps_of_program)
+    return ProgramTime(waiting, computing, moving, overlapped)
+
+
+# A grid that fills the GPU
 
 
 def resource_seconds(work: Work, machine: Machine) -> dict[str, float]:
     """The time of each resource, were there nothing else and the grid endless."""
     cycles = machine.cycles_per_s
-    busy = min(1.0, work.warps / _BUSY_WARPS)
     times = {
         "memory": work.dram_bytes / (machine.dram_bytes_per_s * MEMORY_SHARE),
         "L2 cache": work.l2_bytes / machine.l2_bytes_per_s,
         "L1 and shared memory": work.l1_wavefronts / cycles,
         "tensor cores": work.tensor_s,
         "atomics": work.atomic_s,
-        "latency": work.programs
-        / (machine.sms * work.blocks)
-        * (work.waits * machine.memory_latency_s + work.serial_s + _BLOCK_S),
-        "requests in flight": work.requests
-        * machine.memory_latency_s
-        / (machine.sms * _REQUESTS_IN_FLIGHT),
+        "latency": work.programs / (machine.sms * work.blocks) * program_time(work, machine).total,
+        "requests in flight": work.request_s / (machine.sms * _REQUESTS_IN_FLIGHT),
     }
-    for pipe, count in work.pipes.items():
-        rate = machine.warps_per_cycle.get(pipe)
-        if rate is not None:
-            times[f"{pipe} instructions"] = count / (rate * cycles * busy)
+    for pipe, busy in _busy_cycles(work, machine).items():
+        times[f"{_PIPES.get(pipe, pipe)} instructions"] = busy / cycles
     return times
+
+
+# As people read them.
+_PIPES = {"alu": "ALU", "imad": "integer multiply"}
+
+
+def _busy_cycles(work: Work, machine: Machine) -> dict[str, float]:
+    """Cycles of one multiprocessor that each of its pipes is busy for all instructions."""
+    pipes = dict(work.pipes)
+    # Products of integers run on one half of what adds and multiplies fp32.
+    pipes["fp32"] = pipes.get("fp32", 0.0) + pipes.get("imad", 0.0)
+    rates = machine.warps_per_cycle
+    return {pipe: count / rates[pipe] for pipe, count in pipes.items() if pipe in rates}
 
 
 def together(times: Mapping[str, float]) -> float:
@@ -240,46 +337,50 @@ def steady_s(work: Work, machine: Machine) -> float:
     return together(resource_seconds(work, machine))
 
 
-# The grid against the GPU
+# The grid as it is
 
-_OF_SMS = ("L1 and shared memory", "tensor cores", "latency")
+_OF_SMS = ("L1 and shared memory", "tensor cores")
+
+
+def grid_seconds(work: Work, machine: Machine, balanced: bool = False) -> dict[str, float]:
+    """The time of each resource as the grid fills the GPU; `balanced`: were programs divisible."""
+    times = resource_seconds(work, machine)
+    share = work.programs / machine.sms
+    rounds = max(1.0, share) if balanced else math.ceil(share)
+    for name in times:
+        if name in _OF_SMS or name.endswith("instructions"):
+            times[name] *= rounds / share
+    busy_sms = min(machine.sms, work.programs)
+    times["latency"] = max(1.0, rounds / work.blocks) * program_time(work, machine, busy_sms).total
+    times["bytes of a multiprocessor"] = work.l2_bytes / (
+        busy_sms * machine.clock_hz * _SM_BYTES_PER_CYCLE
+    )
+    return times
 
 
 def grid_s(work: Work, machine: Machine, balanced: bool = False) -> float:
-    """Time of the launch as its grid fills the GPU; `balanced`: were programs divisible."""
-    times = resource_seconds(work, machine)
-    share = work.programs / machine.sms
-    imbalance = max(1.0, 1 / share) if balanced else math.ceil(share) / share
-    for name in times:
-        if name in _OF_SMS or name.endswith("instructions"):
-            times[name] *= imbalance
-    waves = work.programs / (machine.sms * work.blocks)
-    times["latency"] = max(1.0, waves) * (
-        work.waits * machine.memory_latency_s + work.serial_s + _BLOCK_S
-    )
-    busy = min(machine.sms, work.programs)
-    times["bytes of a multiprocessor"] = work.l2_bytes / (
-        busy * machine.clock_hz * _SM_BYTES_PER_CYCLE
-    )
-    return together(times)
+    """Time of the launch as its grid fills the GPU."""
+    return together(grid_seconds(work, machine, balanced))
 
 
-def program_s(work: Work, machine: Machine) -> float:
-    """Time of one program that has a multiprocessor for itself."""
-    alone = replace(work, warps=max(1, work.warps // work.blocks), blocks=1)
-    times = resource_seconds(alone, machine)
-    scale = machine.sms / max(1, work.programs)
-    return together({name: t * scale for name, t in times.items()})
-
-
-def bound_of(work: Work, machine: Machine) -> tuple[str, float]:
+def longest(times: Mapping[str, float]) -> tuple[str, float]:
     """The resource that takes longest, and its share of the predicted time."""
-    times = resource_seconds(work, machine)
     name = max(times, key=lambda n: times[n])
     total = together(times)
     return name, times[name] / total if total else 0.0
 
 
-def wavefronts_of(bytes_: float) -> float:
-    """Wavefronts that so many bytes take without gaps."""
-    return bytes_ / LINE_BYTES
+# What rules change
+
+
+def without_waits(work: Work, share: Callable[[WaitFacts], float]) -> Work:
+    """The work with less to wait for: of each wait, the share that is gone."""
+    left = [(wait, 1 - share(wait)) for wait in work.waits]
+    return replace(
+        work,
+        waits=tuple(
+            wait if kept == 1 else replace(wait, cycles=wait.cycles * kept)
+            for wait, kept in left
+            if kept > 0
+        ),
+    )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tkdebug.advice.facts import AccessFacts, DotFacts, KernelFacts
 from tkdebug.advice.findings import Finding, Launch, without
 from tkdebug.advice.machines import TENSOR_SHARE, TF32_BITS
-from tkdebug.advice.model import Work, l2_bytes
+from tkdebug.advice.model import ON_CHIP, Work, l2_bytes, without_waits
 from tkdebug.errors import Frame
 
 # What tl.dot takes along its result's axes and along the sum.
@@ -50,13 +50,61 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
             shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
             loads = _shared_loads(launch.facts, frame)
             pipes = without(pipes, {"issue": _products(launch.facts, frame)})
-        work = replace(
+        work = without_waits(
             launch.work,
+            lambda w: 1.0 if w.frame == frame and w.cause in ON_CHIP else 0.0,  # noqa: B023
+        )
+        work = replace(
+            work,
             tensor_s=launch.work.tensor_s - now + best,
             pipes=without(pipes, {"lsu": loads, "issue": loads}),
             l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared - loads),
         )
         yield Finding(frame, kind, message, work)
+
+
+def upcasts(launch: Launch) -> Iterator[Finding]:
+    """Products whose operands are cast to fp32 first, and had fit tensor cores as they were."""
+    facts, machine = launch.facts, launch.machine
+    for frame, dots in _dots_by_line(facts).items():
+        dot = max(dots, key=lambda d: d.flops)
+        if not dot.widened or dot.operands != "f32" or not dot.flops:
+            continue
+        flops = sum(d.flops * d.passes for d in dots)
+        # What is cast has a type of 16 bits at most; fp8 may lack a product of its own.
+        best = flops / (machine.tensor_flops[16] * machine.mma_share * TENSOR_SHARE)
+        now, pipes = 0.0, launch.work.pipes
+        if dot.unit == "fma":
+            pipes = without(pipes, {"fp32": flops / 64, "issue": flops / 64})
+        else:
+            peak = machine.tensor_flops.get(dot.bits, machine.tensor_flops[16])
+            share = 1.0 if dot.unit == "wgmma" else machine.mma_share
+            now = flops / (peak * share * TENSOR_SHARE)
+        # What is not cast goes from memory to shared memory past the registers, as half the bytes.
+        by_id = {a.op_id: a for a in facts.accesses}
+        frames = {frame, *(by_id[op].frame for d in dots for op in d.loads if op in by_id)}
+        shared = sum(s.wavefronts - s.needed / 2 for s in facts.shared if s.frame in frames)
+        moves = sum(_shared_loads(facts, one) for one in frames) / 2
+        work = without_waits(
+            launch.work,
+            lambda w: 0.5 if w.frame in frames and w.cause in ON_CHIP else 0.0,  # noqa: B023
+        )
+        work = replace(
+            work,
+            tensor_s=max(0.0, work.tensor_s - now) + min(best, now or best),
+            pipes=without(pipes, {"lsu": moves, "issue": moves}),
+            l1_wavefronts=max(0.0, work.l1_wavefronts - shared),
+        )
+        unit = "FMA units" if dot.unit == "fma" else "tensor cores as tf32"
+        message = (
+            f"dot: its operands are cast from {_NAMES.get(dot.widened, dot.widened)} to fp32, "
+            f"and computed by {unit}; tl.dot of the operands as they were loaded adds up in fp32, "
+            "too, at twice the rate and with half of the shared memory"
+        )
+        yield Finding(frame, "upcast-operands", message, work)
+
+
+_NAMES = {"f16": "fp16", "bf16": "bf16"}
 
 
 def _shared_loads(facts: KernelFacts, frame: Frame) -> float:
@@ -91,16 +139,27 @@ def broadcasting(launch: Launch) -> Iterator[Finding]:
                 pipes = without(pipes, line.by_pipe)
         shared = sum(s.wavefronts for s in facts.shared if s.frame in found.frames)
         tensor_s = found.flops / (peak * machine.mma_share * TENSOR_SHARE)
-        work = replace(
+        work = without_waits(
             launch.work,
+            lambda w: 1.0 if w.frame in found.frames and w.cause in ON_CHIP else 0.0,  # noqa: B023
+        )
+        if found.loop_ops:
+            # A round of tl.dot takes as many elements of the sums, with one wait for them.
+            work = without_waits(
+                work,
+                lambda w: 1 - 1 / _LEAST_SUM if w.op_id in found.loop_ops else 0.0,  # noqa: B023
+            )
+        work = replace(
+            work,
             pipes=pipes,
             l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared),
             tensor_s=launch.work.tensor_s + tensor_s,
         )
+        what = "added up round by round" if found.loop_ops else "of broadcast tiles, summed up"
         longer = "" if depth >= _LEAST_SUM else f", of {_LEAST_SUM} elements along the sum at least"
         message = (
-            f"sum of products of broadcast tiles: a matrix product of {rows}x{columns}, {depth} "
-            f"along the sum, computed by FMA units, because only tl.dot uses tensor cores; "
+            f"products {what}: a matrix product of {rows}x{columns}, {depth} along the sum, "
+            "computed by FMA units, because only tl.dot uses tensor cores; "
             f"tl.dot of the two tiles{longer}, computes it"
         )
         yield Finding(found.frame, "no-tensor-cores", message, work)
@@ -180,7 +239,7 @@ def _of_larger_tiles(
     removed: dict[str, float] = {}
     for line in facts.code:
         if line.frame in frames:
-            moves = {p: n * fewer for p, n in line.by_pipe.items() if p in ("int", "lsu")}
+            moves = {p: n * fewer for p, n in line.by_pipe.items() if p in ("alu", "imad", "lsu")}
             for pipe, count in (*moves.items(), ("issue", sum(moves.values()))):
                 removed[pipe] = removed.get(pipe, 0.0) + count
     tensor_s = work.tensor_s

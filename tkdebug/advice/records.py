@@ -1,14 +1,24 @@
 """What sessions keep of advice: remarks, what launches cost, what lines of them cost.
 
+Of all of them the code is tkdebug's, without checks and watches.
+
 Plugins may record remarks of their own: `HOOKS.record(Remark(…))`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from tkdebug.storage import stored
+
+LAUNCH, FILLED = "launch", "filled"
+SMALL_GRID_KIND = "small-grid"
+_HOLDS = 1.07
+# What a full GPU does in less is a test's: launching it again takes as long.
+TINY_NS = 10e3
+# A grid that takes so many times as long as its work on a full GPU leaves much of it idle.
+SMALL_GRID = 1.3
 
 
 @stored("remarks", indices=("kernel_hash",))
@@ -22,6 +32,10 @@ class Remark:
         kind: of the cause, such as "uncoalesced".
         predicted_ns: of the launch as it is; 0 where nothing was predicted.
         better_ns: of the launch without the cause.
+        filled_ns: of the launch if as much work were part of a grid that fills the GPU.
+        filled_better_ns: of that without the cause.
+        judged: "launch" or "filled", by which of the two it is ranked; "" where nothing was
+            predicted.
     """
 
     kernel: str
@@ -33,6 +47,38 @@ class Remark:
     message: str
     predicted_ns: float = 0.0
     better_ns: float = 0.0
+    filled_ns: float = 0.0
+    filled_better_ns: float = 0.0
+    judged: str = ""
+
+    @property
+    def holds_filled(self) -> bool:
+        """Whether it would help in a grid that fills the GPU, too."""
+        return self.filled_ns > _HOLDS * self.filled_better_ns
+
+    @property
+    def ranked_by(self) -> tuple[float, float]:
+        """The times that rank it: with the cause and without it."""
+        if self.judged == FILLED:
+            return self.filled_ns, self.filled_better_ns
+        return self.predicted_ns, self.better_ns
+
+
+def ranked(remarks: Iterable[Remark]) -> list[Remark]:
+    """The remarks on one launch, what promises most first.
+
+    Of a launch with so little to do that a full GPU would be done with it before the next one is
+    launched, what is of its grid comes after what would hold of a larger one, too.
+    """
+    found = sorted(remarks, key=lambda one: one.ranked_by[1] / max(1e-9, one.ranked_by[0]))
+    held = [one for one in found if one.holds_filled and one.kind != SMALL_GRID_KIND]
+    if not held or held[0].filled_ns >= TINY_NS:
+        return found
+    of_grid = [one for one in found if one.kind == SMALL_GRID_KIND]
+    last = held[-1]
+    rest = [one for one in found if one.kind != SMALL_GRID_KIND]
+    after = rest.index(last) + 1
+    return [*rest[:after], *of_grid, *rest[after:]]
 
 
 @stored("launch_costs", indices=("kernel_hash",))
@@ -49,14 +95,19 @@ class LaunchCost:
         l2_bytes: that go through the second-level cache.
         flops: of arithmetic on fp32 and fp64 units.
         tensor_flops: of products on tensor cores.
-        predicted_ns: in steady state, without the time to launch.
-        grid_ns: alike, as its grid fills the GPU.
+        predicted_ns: if as much work were part of a grid that fills the GPU, without the time to
+            launch.
+        grid_ns: alike, of the grid as it is.
         roof_ns: the least that its bytes and products take on that GPU.
-        bound: the resource that takes longest.
+        bound: the resource that takes longest, of `resources_ns`.
         bound_share: of its time in `predicted_ns`.
         occupancy_percent: resident warps of those possible.
         limited_by: what keeps them from being more.
         is_exact: whether bytes are of every element, not of a sample.
+        resources_ns: the time of each resource, were there nothing else and the GPU full.
+        launched_bound: the resource that takes longest of the grid as it is.
+        launched_share: of its time in `grid_ns`.
+        program_ns: what one program takes from its begin to its end, by what it does.
     """
 
     kernel: str
@@ -82,6 +133,14 @@ class LaunchCost:
     limited_by: tuple[str, ...]
     is_exact: bool
     resources_ns: Mapping[str, float]
+    launched_bound: str = ""
+    launched_share: float = 0.0
+    program_ns: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its grid leaves much of the GPU idle."""
+        return self.grid_ns > SMALL_GRID * self.predicted_ns
 
 
 @stored("line_costs", indices=("kernel_hash",))

@@ -1,13 +1,30 @@
-"""Rules about waiting: loads that nothing runs ahead of, atomics that take turns."""
+"""Rules about waiting: loads that nothing runs ahead of, serial rounds, few warps, atomics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tkdebug.advice.facts import AccessFacts, KernelFacts
-from tkdebug.advice.findings import Finding, Launch, accesses_by_line, of_tensors, without
-from tkdebug.advice.model import Work, atomic_seconds, meeting, waited_for
+from tkdebug.advice.facts import AccessFacts, KernelFacts, WaitFacts
+from tkdebug.advice.findings import (
+    Finding,
+    Launch,
+    accesses_by_line,
+    of_program,
+    of_tensors,
+    share_of_program,
+    without,
+)
+from tkdebug.advice.machines import Machine
+from tkdebug.advice.model import (
+    Work,
+    atomic_seconds,
+    dram_bytes,
+    l2_bytes,
+    meeting,
+    program_time,
+    without_waits,
+)
 from tkdebug.errors import Frame
 
 # Of an address that every program adds to once.
@@ -15,23 +32,32 @@ _COPIES = 32
 # Rounds that loads of a loop run ahead where nothing else is asked for.
 _USUAL_AHEAD = 2
 _ONE_STAGE = "num_stages is 1"
+# Rounds of a serial loop that a tile of an associative scan has at once, and as many as make one
+# worth it.
+_AT_ONCE, _FEWEST_ROUNDS = 16, 8
+# Of barriers that are named though the model promises little.
+_LARGE_SHARE = 0.15
+# What is shorter begins and ends too soon for occupancy to matter.
+_SHORT_S = 2e-6
 
 
 def pipelining(launch: Launch) -> Iterator[Finding]:
     """Loads in loops that nothing runs ahead of."""
     facts = launch.facts
     yield from _waiting_products(launch)
-    rounds = {a.op_id: a for a in facts.accesses if a.in_loop and a.kind == "load"}
     seen: set[Frame] = set()
-    for op_id, access in rounds.items():
-        if access.path != "registers" or access.frame in seen:
+    for access in facts.accesses:
+        is_load = access.in_loop and access.kind == "load" and access.path == "registers"
+        if not is_load or access.frame in seen:
             continue
-        reason = facts.why_not_pipelined.get(op_id)
-        if facts.dots and reason is not None and not access.loop_depends:
+        reason = facts.why_not_pipelined.get(access.op_id)
+        if access.loop_depends:
+            seen.add(access.frame)
+            yield _dependent(launch, access)
             continue
-        if reason is None and access.loop_depends:
-            reason = "its address depends on what the loop has loaded before"
-        elif reason is None and not facts.dots:
+        if facts.dots and reason is not None:
+            continue
+        if reason is None and not facts.dots:
             reason = (
                 "only loads for tl.dot run ahead by themselves; "
                 "tl.range(…, num_stages=3) asks for others"
@@ -39,31 +65,50 @@ def pipelining(launch: Launch) -> Iterator[Finding]:
         if reason is None:
             continue
         seen.add(access.frame)
-        per_program = access.executions / facts.programs
-        ahead = max(1, facts.num_stages - 1) if not access.loop_depends else 4
-        saved = per_program * (1 - 1 / ahead)
-        work = replace(launch.work, waits=max(0.0, launch.work.waits - saved))
+        work = _ahead(launch, [access], 1 - 1 / max(_USUAL_AHEAD, facts.num_stages - 1))
         message = f"load{of_tensors(access)}: each round of the loop waits for it, because {reason}"
-        yield Finding(access.frame, "not-pipelined", message, _widened(work, access))
+        yield Finding(
+            access.frame, "not-pipelined", message, _widened(work, access, launch.machine)
+        )
+
+
+def _dependent(launch: Launch, access: AccessFacts) -> Finding:
+    """A load whose address the same loop loads: two waits in each round, one after the other."""
+    facts = launch.facts
+    by_id = {a.op_id: a for a in facts.accesses if a.in_loop and a.kind == "load"}
+    indices = [by_id[i] for i in access.address_loads if i in by_id and i != access.op_id]
+    if not indices or access.op_id in access.address_loads:
+        work = _ahead(launch, [access], 1 - 1 / 4)
+        message = (
+            f"load{of_tensors(access)}: its address is what the round before has loaded, so each "
+            "round waits for the one before it; walk several such chains in one program, or lay "
+            "the elements out so that their addresses are known"
+        )
+    else:
+        work = _ahead(launch, indices, 1.0)
+        work = _ahead(replace(launch, work=work), [access], 1 - 1 / _USUAL_AHEAD)
+        lines = " and ".join(sorted({str(a.frame.line) for a in indices}))
+        message = (
+            f"load{of_tensors(access)}: its address comes from the load{of_tensors(*indices)} in "
+            f"line {lines}, so each round waits twice, once after the other; load the indices of "
+            "all rounds, or of the next one, ahead of the round that needs them"
+        )
+    return Finding(access.frame, "dependent-loads", message, work)
 
 
 def _waiting_products(launch: Launch) -> Iterator[Finding]:
     """Loops with products whose loads do not run ahead; those of one reason are one cause."""
     facts = launch.facts
-    loads = [a for a in waited_for(facts) if not a.loop_depends]
+    loads = [a for a in _waited_for(facts) if not a.loop_depends]
     reasons = {a.op_id: facts.why_not_pipelined[a.op_id] for a in loads}
-    ahead = max(_USUAL_AHEAD, facts.num_stages - 1)
     for reason in dict.fromkeys(reasons.values()):
         alike = [a for a in loads if reasons[a.op_id] == reason]
         rounds = max(a.executions for a in alike) / facts.programs
         if rounds < 2 or (reason == _ONE_STAGE and not _stages_fit(facts, alike)):
             continue
-        # What still waits for another reason keeps the round from overlapping.
-        serial_s = launch.work.serial_s * (1 - len(alike) / len(waited_for(facts)))
-        waits = max(0.0, launch.work.waits - rounds * (1 - 1 / ahead))
-        work = replace(launch.work, waits=waits, serial_s=serial_s)
+        work = _ahead(launch, alike, 1 - 1 / rounds)
         for access in alike:
-            work = _widened(work, access)
+            work = _widened(work, access, launch.machine)
         help_ = f"; num_stages={_USUAL_AHEAD + 1} loads {_USUAL_AHEAD} rounds ahead"
         message = (
             f"load{of_tensors(*alike)}: each round of the loop waits for it before its product "
@@ -72,8 +117,34 @@ def _waiting_products(launch: Launch) -> Iterator[Finding]:
         yield Finding(alike[0].frame, "not-pipelined", message, work)
 
 
+def _waited_for(facts: KernelFacts) -> list[AccessFacts]:
+    """Loads of loops with products of which a pass says why nothing runs ahead of them."""
+    return [
+        a
+        for a in facts.accesses
+        if facts.dots
+        and a.kind == "load"
+        and a.in_loop
+        and a.path == "registers"
+        and a.op_id in facts.why_not_pipelined
+    ]
+
+
+def _ahead(launch: Launch, loads: list[AccessFacts], share: float) -> Work:
+    """The work if a share of the executions of some loads ran ahead of what needs them."""
+    ids = {access.op_id for access in loads}
+    work = without_waits(
+        launch.work, lambda w: share if w.cause == "load" and w.op_id in ids else 0.0
+    )
+    return replace(
+        work,
+        awaited_dram_bytes=max(0.0, work.awaited_dram_bytes - share * sum(map(dram_bytes, loads))),
+        awaited_l2_bytes=max(0.0, work.awaited_l2_bytes - share * sum(map(l2_bytes, loads))),
+    )
+
+
 def _odd(accesses: list[AccessFacts]) -> str:
-    """Which arguments keep them from being wider, behind the reason."""
+    """Which arguments keep them from being wider, after the reason."""
     known = dict.fromkeys(access.odd for access in accesses if access.odd)
     return f": {'; '.join(known)}" if known else ""
 
@@ -87,18 +158,107 @@ def _stages_fit(facts: KernelFacts, loads: list[AccessFacts]) -> bool:
     return facts.shared_bytes + _USUAL_AHEAD * stage_bytes <= limit * facts.shared_bytes
 
 
-def _widened(work: Work, access: AccessFacts) -> Work:
+def _widened(work: Work, access: AccessFacts, machine: Machine) -> Work:
     """Copies that run ahead are wide, too."""
     if access.width_bytes >= 4:
         return work
     fewer = access.requests * access.executions * (1 - access.width_bytes / 16)
-    removed = {"lsu": fewer, "issue": 4 * fewer, "int": 2 * fewer}
+    removed = {"lsu": fewer, "issue": 4 * fewer, "alu": 2 * fewer}
     return replace(
         work,
-        requests=work.requests - fewer,
+        request_s=work.request_s - fewer * machine.memory_latency_s,
         l1_wavefronts=max(0.0, work.l1_wavefronts - fewer),
         pipes=without(work.pipes, removed),
     )
+
+
+def serial_loops(launch: Launch) -> Iterator[Finding]:
+    """Loops of many rounds each of which needs the result of the one before."""
+    facts, machine = launch.facts, launch.machine
+    for loop in facts.loops:
+        if loop.needs_before is None or loop.rounds < _FEWEST_ROUNDS or facts.dots:
+            continue
+
+        def of_loop(wait: WaitFacts) -> bool:
+            return wait.op_id in loop.op_ids  # noqa: B023
+
+        gone = 1 - 1 / min(_AT_ONCE, loop.rounds)
+        loads = [a for a in facts.accesses if a.op_id in loop.op_ids and a.kind == "load"]
+        work = without_waits(
+            _ahead(launch, loads, gone),
+            lambda w: gone if of_loop(w) and w.cause != "load" else 0.0,  # noqa: B023
+        )
+        cycles = sum(wait.cycles for wait in facts.waits if of_loop(wait)) * facts.programs
+        each_ns = cycles / (loop.rounds * loop.entries) / machine.clock_hz * 1e9
+        message = (
+            f"each of {loop.rounds:.4g} rounds of the loop needs what the one before has computed "
+            f"here, and takes {each_ns:.3g} ns, however many programs there are; do several rounds "
+            "at once as a tile (tl.associative_scan, or a product for each chunk), and carry the "
+            "state from tile to tile"
+        )
+        yield Finding(loop.needs_before, "serial-loop", message, work)
+
+
+def occupancy(launch: Launch) -> Iterator[Finding]:
+    """Registers or shared memory that keep blocks out."""
+    facts, fits = launch.facts, launch.facts.occupancy
+    by = [name for name in fits.limited_by if name in ("registers", "shared memory")]
+    if not by or fits.percent > 40 or program_time(launch.work, launch.machine).total < _SHORT_S:
+        return
+    others = min(n for name, n in fits.limits.items() if name not in by)
+    blocks = min(others, max(2 * fits.blocks, 1))
+    if blocks <= fits.blocks:
+        return
+    per_block = fits.warps // max(1, fits.blocks)
+    work = replace(launch.work, blocks=blocks, warps=blocks * per_block)
+    what = (
+        f"{facts.registers} registers a thread"
+        if by[0] == "registers"
+        else f"{facts.shared_bytes} bytes of shared memory a block"
+    )
+    is_of_registers = by[0] == "registers"
+    if is_of_registers and facts.dots and not facts.spill_bytes:
+        return  # what a product adds up is best kept in registers
+    frame = facts.fullest if is_of_registers and facts.fullest is not None else facts.frame
+    ways = (
+        f"a loop over parts of the tile of {facts.widest_tile} elements, which is in registers "
+        f"here, or more warps than {facts.num_warps} to hold it"
+        if is_of_registers
+        else "smaller tiles or fewer stages"
+    )
+    message = (
+        f"occupancy {fits.percent:.0f} %: {what} let {_blocks(fits.blocks)} "
+        f"({fits.warps} of {fits.max_warps} warps) on a multiprocessor, so that little else runs "
+        f"while a program waits; {ways}, for {_blocks(blocks)}"
+    )
+    kind = "low-occupancy-registers" if is_of_registers else "low-occupancy-shared"
+    yield Finding(frame, kind, message, work)
+
+
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"
+
+
+def barriers(launch: Launch) -> Iterator[Finding]:
+    """Barriers that keep the warps of a program in step, so that nothing of it overlaps."""
+    facts = launch.facts
+    waits = [wait for wait in facts.waits if wait.cause == "barrier"]
+    if not waits or facts.num_warps == 1:
+        return
+    lines: dict[Frame, float] = {}
+    for wait in waits:
+        lines[wait.frame] = lines.get(wait.frame, 0.0) + wait.cycles
+    frame = max(lines, key=lambda f: lines[f])
+    work = without_waits(launch.work, lambda w: 1.0 if w.cause == "barrier" else 0.0)
+    share = share_of_program(launch, work)
+    message = (
+        f"barriers keep the {facts.num_warps} warps of a program in step, so that they load and "
+        f"compute by turns{of_program(share)}; fewer reductions across warps, fewer warps, or "
+        "smaller programs, of which several fit on a multiprocessor"
+    )
+    # Where several programs fit, each fills the gaps of the others; rounds of products need them.
+    is_certain = launch.work.blocks == 1 and share >= _LARGE_SHARE and not facts.dots
+    yield Finding(frame, "barriers", message, work, share if is_certain else 0.0)
 
 
 def atomics(launch: Launch) -> Iterator[Finding]:

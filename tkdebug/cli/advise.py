@@ -8,7 +8,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import put_out
 from tkdebug.cli.runs.compiled_run import check_output, compiled_run
 from tkdebug.errors import UsageError
-from tkdebug.instrument.analyses.advice import advice_of, launch_costs
+from tkdebug.instrument.analyses.advice import Times, advice_of, launch_costs, times_of
 from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
 from tkdebug.instrument.renderers.advice_report import cost_line
 from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
@@ -24,11 +24,11 @@ def advise_command(arguments: Arguments) -> int:
     """
     check_output(arguments)
     format_name = arguments.format or format_by_name(arguments.output, ANSWERS)
-    times_ns = {} if arguments.times is None else _times_ns(arguments.times)
+    times = None if arguments.times is None else _times(arguments.times)
     with compiled_run(arguments, needs_code=True, advises=True) as run:
         if arguments.kernel is not None:
             run.session.narrow(run.session.kernel_names(arguments.kernel))
-        advice = advice_of(run.session, times_ns)
+        advice = advice_of(run.session, times)
         costs = launch_costs(run.session)
         is_judged = bool(advice or costs)
         if not is_judged and run.is_recorded:
@@ -37,10 +37,12 @@ def advise_command(arguments: Arguments) -> int:
                 "`tkdebug advise script.py` does that, and `tkdebug run --advise` records it"
             )
         if format_name == "json":
-            put_out((advice_json(advice),), arguments.output)
+            put_out((advice_json(advice, costs),), arguments.output)
         else:
             rates = [
-                f"{cost_line(cost, times_ns.get(cost.kernel))}\n" for cost in costs if times_ns
+                f"{cost_line(cost, times.by_kernel_ns.get(cost.kernel))}\n"
+                for cost in costs
+                if times is not None
             ]
             # Without figures of the GPU no launch was judged, and stderr says so.
             text = advice_text(advice, run.session.source_line, costs) if is_judged else ()
@@ -48,7 +50,7 @@ def advise_command(arguments: Arguments) -> int:
         return run.status
 
 
-def _times_ns(path: Path) -> dict[str, float]:
+def _times(path: Path) -> Times:
     """The mean time of a launch by kernel, of a run on a GPU.
 
     Raises:
@@ -57,8 +59,4 @@ def _times_ns(path: Path) -> dict[str, float]:
     with Session.open(path) as session:
         if "native" not in session.run().mode:
             raise UsageError(f"--times {path}: its kernels did not run on a GPU")
-        return {
-            summary.kernel: summary.total_ns / summary.finished
-            for summary in session.kernel_summaries()
-            if summary.finished
-        }
+        return times_of(session)

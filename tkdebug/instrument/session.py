@@ -175,8 +175,13 @@ class Session:
         def read() -> tuple[Recorded[_T], ...]:
             if not self._has_table(table.name):
                 return ()
+            # Fields that were added since the session was recorded have their defaults.
+            present = {
+                decode_text(row[1]) for row in self._rows(f"PRAGMA table_info({table.name})")
+            }
             rows = self._rows(
-                f"SELECT {table.select} FROM {table.name} WHERE {condition} ORDER BY seq LIMIT ?",
+                f"SELECT {table.select_from(present)} FROM {table.name} "
+                f"WHERE {condition} ORDER BY seq LIMIT ?",
                 since,
                 *fields.values(),
                 min(limit, MAX_PAGE_ROWS),

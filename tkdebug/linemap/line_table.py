@@ -39,6 +39,9 @@ class Instruction:
         op_id: the GPU IR op it was made of, None where that is not known.
         frames: call chain, outermost first; () where none is known.
         live_registers: 32-bit registers in use there.
+        control: the bits that say when it issues (`linemap.nvidia.encoding.Control`); None where
+            they are not known.
+        target: address that it branches to or calls; None where it goes on with the next one.
     """
 
     address: int
@@ -47,6 +50,8 @@ class Instruction:
     op_id: int | None
     frames: Frames
     live_registers: int | None = None
+    control: int | None = None
+    target: int | None = None
 
     @property
     def opcode(self) -> str:

@@ -43,7 +43,10 @@ def to_data(table: LineTable) -> Data:
         for op in table.ops.values()
     ]
     sass = [
-        [i.address, i.text, i.ptx_line, i.op_id, chains.number(i.frames), i.live_registers]
+        [
+            *(i.address, i.text, i.ptx_line, i.op_id, chains.number(i.frames), i.live_registers),
+            *((i.control,) if i.target is None else (i.control, i.target)),
+        ]
         for i in table.instructions
     ]
     notes = [[note.code, note.message, chains.number(note.frames)] for note in table.notes]
@@ -224,7 +227,10 @@ def _op(row: object, chains: Sequence[Frames]) -> OpPlace:
 
 
 def _instruction(row: object, chains: Sequence[Frames]) -> Instruction:
-    address, text, ptx_line, op_id, chain, live = _exactly(row, 6)
+    # Sessions of the first versions end with the registers; most instructions jump nowhere.
+    known = _rows(row)
+    control, target = (*known[6:8], None, None)[:2]
+    address, text, ptx_line, op_id, chain, live = _exactly(known[:6], 6)
     return Instruction(
         _integer(address),
         _text(text),
@@ -232,6 +238,8 @@ def _instruction(row: object, chains: Sequence[Frames]) -> Instruction:
         _optional(op_id, _integer),
         _at(chains, chain),
         _optional(live, _integer),
+        _optional(control, _integer),
+        _optional(target, _integer),
     )
 
 

@@ -37,7 +37,7 @@ def chase(links, out, n, STEPS: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = i
     for _ in range(STEPS):
-        at = tl.load(links + at)  # <- not-pipelined
+        at = tl.load(links + at)  # <- dependent-loads
     tl.store(out + i, at)
 
 

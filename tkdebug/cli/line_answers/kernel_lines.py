@@ -17,6 +17,8 @@ from tkdebug.named_files import read_bytes, source_line
 FRONT_END_STAGE = "tile-ir"
 _IR_STAGES = (FRONT_END_STAGE, "gpu-ir")
 _MAX_IMAGE_BYTES = 1 << 30
+# Options of builds that are more than the kernel.
+INSTRUMENTED = ("checked", "watched", "timeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,11 @@ class KernelLines:
     stages: tuple[Stage, ...]
     source_line: Callable[[str, int], str | None]
 
+    @property
+    def build(self) -> str:
+        """What a build has beside the kernel: "checked", "watched", "timeline"; "" for nothing."""
+        return " and ".join(name for name in INSTRUMENTED if self.options.get(name))
+
     def stage(self, name: str) -> Stage | None:
         """The stage of that name."""
         return next((stage for stage in self.stages if stage.name == name), None)
@@ -101,6 +108,8 @@ def of_session(session: Session) -> list[KernelLines]:
         data = session.line_table(kernel.hash)
         if data is not None:
             kernels.append(_of_recorded(session, kernel, from_data(data), source_line))
+    # What runs by itself comes first.
+    kernels.sort(key=lambda kernel: bool(kernel.build))
     # Sources are read while the session is open.
     for kernel_lines in kernels:
         _read_sources(kernel_lines)

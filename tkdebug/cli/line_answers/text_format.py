@@ -64,7 +64,8 @@ def _figures(kernels: Sequence[KernelLines], width: int | None) -> Iterator[str]
 def _heading(kernel: KernelLines, width: int | None) -> Iterator[str]:
     where = f"  {shown_path(kernel.file)}:{kernel.line}" if kernel.file else ""
     digest = f"  [{kernel.hash[:12]}]" if kernel.hash else ""
-    yield f"{visible_line(kernel.name)} for {kernel.table.target}{where}{digest}"
+    build = f"  {kernel.build} build: not what runs by itself" if kernel.build else ""
+    yield f"{visible_line(kernel.name)} for {kernel.table.target}{where}{digest}{build}"
     options = ", ".join(
         f"{name}={kernel.options[name]}" for name in _SHOWN_OPTIONS if name in kernel.options
     )

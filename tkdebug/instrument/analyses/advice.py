@@ -1,21 +1,33 @@
 """The remarks of a run, ranked: what would save most of its kernels' time comes first.
 
 Responsible for weighing remarks of launches by how often and how long these ran. Times are those
-that were recorded on a GPU where there are some, else those that were predicted.
+that were recorded on a GPU where there are some, else those that were predicted; each remark says
+which, and of whose code. What it says of code is always of tkdebug's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tkdebug.advice.records import LaunchCost, LineCost, Remark
+from tkdebug.advice.records import (
+    LAUNCH,
+    SMALL_GRID_KIND,
+    LaunchCost,
+    LineCost,
+    Remark,
+    ranked,
+)
 from tkdebug.instrument.session import Session
 
 AT_THE_ROOF = "at-the-roof"
 LAUNCH_BOUND = "launch-bound"
 # Of which a kernel's best form is made.
 _ROOFS = ("memory", "tensor cores", "fp32 instructions")
+# Of the predicted time, and of a measured one, which has what no model has.
+_AT_ROOF, _MEASURED_AT_ROOF = 0.8, 0.7
+PREDICTED = "predicted"
+TKDEBUG, TRITON = "tkdebug", "Triton"
 # A launch takes so much of the CPU and of the GPU's front end, whatever it does.
 _LAUNCH_NS = 2500.0
 # No launch is shorter: a small test problem's share of a full GPU is no time to show.
@@ -32,6 +44,12 @@ class Advice:
         rank: from 1.
         predicted_gain: share of the time of all kernels of the run that is saved, 0 to 1.
         speedup: of the kernel: its predicted time over that without the cause.
+        judged: "launch" if that is of the launch as it is, "filled" if it is of a grid of such
+            programs that fills the GPU; "" where nothing is predicted.
+        speedup_launched: of the launch as it is; 1 where nothing is predicted.
+        speedup_filled: of such a grid.
+        times: what kernels are weighed by: "predicted", or whose code was measured ("tkdebug",
+            "Triton").
     """
 
     file: str
@@ -42,6 +60,10 @@ class Advice:
     rank: int
     predicted_gain: float
     speedup: float
+    judged: str = ""
+    speedup_launched: float = 1.0
+    speedup_filled: float = 1.0
+    times: str = PREDICTED
 
     @property
     def saved(self) -> str:
@@ -57,33 +79,53 @@ class _Weight:
     Attributes:
         total_ns: of all of them.
         count: how many.
+        measured_ns: of one of them on a GPU; None where none was measured.
+        code: whose code that was.
     """
 
     total_ns: float
     count: int
+    measured_ns: float | None = None
+    code: str = TKDEBUG
+
+    @property
+    def times(self) -> str:
+        """As `Advice` has it."""
+        return PREDICTED if self.measured_ns is None else self.code
 
 
-def advice_of(session: Session, times_ns: Mapping[str, float] | None = None) -> tuple[Advice, ...]:
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long launches took in another run.
+
+    Attributes:
+        by_kernel_ns: mean time of a launch by kernel.
+        code: by kernel, whose code that was.
+    """
+
+    by_kernel_ns: Mapping[str, float]
+    code: Mapping[str, str]
+
+
+def advice_of(session: Session, times: Times | None = None) -> tuple[Advice, ...]:
     """The remarks of a run.
 
     Args:
         session: the run.
-        times_ns: time of a launch by kernel, as measured in another run.
+        times: as measured in another run.
     """
     costs = [row.event for row in session.records(LaunchCost)]
     if not costs and not session.records(Remark):
         return ()
     remarks = [row.event for row in session.records(Remark)]
-    weights = _weights(session, costs, times_ns or {})
+    weights = _weights(session, costs, times)
     total = sum(weight.total_ns for weight in weights.values()) or 1.0
     found = [*_of_remarks(remarks, weights, total), *_launch_bound(costs, weights, total)]
-    found.sort(key=lambda one: (-one.predicted_gain, one.file, one.line, one.kind))
+    order = _order(remarks, found)
+    found.sort(key=lambda one: (order[one.kernel, one.file, one.line, one.kind], one.line))
     named = {one.kernel for one in found}
-    found += _roofs(costs, named)
-    return tuple(
-        Advice(o.file, o.line, o.kernel, o.kind, o.message, rank, o.predicted_gain, o.speedup)
-        for rank, o in enumerate(found, 1)
-    )
+    found += _roofs(costs, named, weights)
+    return tuple(replace(one, rank=rank) for rank, one in enumerate(found, 1))
 
 
 def line_costs(session: Session) -> tuple[LineCost, ...]:
@@ -102,8 +144,25 @@ def measured_ns(session: Session) -> dict[tuple[str, tuple[int, int, int]], floa
     return {key: total_ns / count for key, (total_ns, count) in measured.items()}
 
 
+def times_of(session: Session) -> Times:
+    """The times of a run on a GPU, and whose code took them."""
+    summaries = [one for one in session.kernel_summaries() if one.finished]
+    return Times(
+        {one.kernel: one.total_ns / one.finished for one in summaries},
+        {kernel.name: compiled_by(kernel.stages) for kernel in session.kernels()},
+    )
+
+
+def compiled_by(stages: Iterable[str]) -> str:
+    """Whose code a kernel is, by the names of its stages."""
+    return TRITON if _TRITON_STAGE in stages else TKDEBUG
+
+
+_TRITON_STAGE = "ttgir"
+
+
 def _weights(
-    session: Session, costs: Sequence[LaunchCost], times_ns: Mapping[str, float]
+    session: Session, costs: Sequence[LaunchCost], times: Times | None
 ) -> dict[tuple[str, int], _Weight]:
     """By hash and launch that was looked at, the launches of its hash and grid."""
     counts, measured = _launch_times(session)
@@ -114,9 +173,16 @@ def _weights(
     for cost in costs:
         key = cost.kernel_hash, cost.grid
         count = max(1, counts.get(key, 1) // alike[key])
-        one_ns = times_ns.get(cost.kernel, cost.grid_ns)
-        total_ns = measured[key][0] / alike[key] if key in measured else one_ns * count
-        weights[cost.kernel_hash, cost.launch_id] = _Weight(total_ns, count)
+        launch = cost.kernel_hash, cost.launch_id
+        given_ns = None if times is None else times.by_kernel_ns.get(cost.kernel)
+        if key in measured:
+            total_ns, number = measured[key]
+            weights[launch] = _Weight(total_ns / alike[key], count, total_ns / number)
+        elif times is not None and given_ns is not None:
+            code = times.code.get(cost.kernel, TKDEBUG)
+            weights[launch] = _Weight(given_ns * count, count, given_ns, code)
+        else:
+            weights[launch] = _Weight(cost.grid_ns * count, count)
     return weights
 
 
@@ -148,23 +214,51 @@ def _of_remarks(
     for remark in remarks:
         launch = remark.kernel_hash, remark.launch_id
         weight = weights.get(launch)
-        share = 0.0
-        if remark.predicted_ns > 0:
-            share = 1 - remark.better_ns / remark.predicted_ns
+        now_ns, better_ns = remark.ranked_by
+        share = max(0.0, 1 - better_ns / now_ns) if now_ns > 0 else 0.0
         gain = share * (weight.total_ns / total if weight is not None else 0.0)
         key = remark.kernel, remark.file, remark.line, remark.kind
         # Launches of several shapes have the cause: together they count; of one launch, once.
         by_launch = gains.setdefault(key, {})
         by_launch[launch] = max(gain, by_launch.get(launch, 0.0))
         known = best.get(key)
-        message, speedup = remark.message, 1 / max(1e-6, 1 - share)
-        if known is not None and known.speedup > speedup:
-            message, speedup = known.message, known.speedup
-        gain = sum(by_launch.values())
-        best[key] = Advice(
-            remark.file, remark.line, remark.kernel, remark.kind, message, 0, gain, speedup
+        one = Advice(
+            *(remark.file, remark.line, remark.kernel, remark.kind, remark.message, 0),
+            predicted_gain=0.0,
+            speedup=1 / max(1e-6, 1 - share),
+            judged=remark.judged,
+            speedup_launched=_ratio(remark.predicted_ns, remark.better_ns),
+            speedup_filled=_ratio(remark.filled_ns, remark.filled_better_ns),
+            times=PREDICTED if weight is None else weight.times,
         )
+        if known is not None and known.speedup > one.speedup:
+            one = known
+        best[key] = replace(one, predicted_gain=sum(by_launch.values()))
     return list(best.values())
+
+
+_Key = tuple[str, str, int, str]
+
+
+def _order(remarks: Sequence[Remark], found: Sequence[Advice]) -> Mapping[_Key, float]:
+    """What advice is sorted by: its gain, but not against the order of a launch's own remarks."""
+    gains = {(o.kernel, o.file, o.line, o.kind): o.predicted_gain for o in found}
+    by_launch: dict[tuple[str, int], list[Remark]] = {}
+    for remark in remarks:
+        by_launch.setdefault((remark.kernel_hash, remark.launch_id), []).append(remark)
+    for of_launch in by_launch.values():
+        least = 1.0
+        for one in ranked(of_launch):
+            key = one.kernel, one.file, one.line, one.kind
+            if one.kind == SMALL_GRID_KIND:
+                gains[key] = min(gains[key], least)
+            elif one.holds_filled:
+                least = min(least, gains[key])
+    return {key: -gain for key, gain in gains.items()}
+
+
+def _ratio(now_ns: float, better_ns: float) -> float:
+    return now_ns / better_ns if now_ns > 0 and better_ns > 0 else 1.0
 
 
 def _launch_bound(
@@ -174,18 +268,23 @@ def _launch_bound(
     found = []
     for cost in costs:
         weight = weights[cost.kernel_hash, cost.launch_id]
-        if weight.count < _MANY_LAUNCHES or cost.predicted_ns > _LAUNCH_NS / 2:
+        if weight.count < _MANY_LAUNCHES or cost.grid_ns > _LAUNCH_NS / 2:
             continue
         with_launches = total + weight.count * _LAUNCH_NS
         gain = weight.count * _LAUNCH_NS / with_launches * (1 - 1 / weight.count)
-        speedup = (cost.predicted_ns + _LAUNCH_NS) / (cost.predicted_ns + _LAUNCH_NS / weight.count)
+        speedup = (cost.grid_ns + _LAUNCH_NS) / (cost.grid_ns + _LAUNCH_NS / weight.count)
         message = (
-            f"{weight.count} launches of {_each(cost.predicted_ns)} each: launching takes "
+            f"{weight.count} launches of {_each(cost.grid_ns)} each: launching takes "
             f"longer, about {_LAUNCH_NS / 1e3:.2g} us; do the work of several in one launch, fuse "
             f"them, or replay them as a CUDA graph (predicted: up to {speedup:.3g}x as fast)"
         )
         found.append(
-            Advice(cost.file, cost.line, cost.kernel, LAUNCH_BOUND, message, 0, gain, speedup)
+            Advice(
+                *(cost.file, cost.line, cost.kernel, LAUNCH_BOUND, message, 0, gain, speedup),
+                judged=LAUNCH,
+                speedup_launched=speedup,
+                times=weight.times,
+            )
         )
     return found
 
@@ -196,19 +295,57 @@ def _each(time_ns: float) -> str:
     return f"{time_ns / 1e3:.2g} us"
 
 
-def _roofs(costs: Sequence[LaunchCost], named: set[str]) -> list[Advice]:
+def _roofs(
+    costs: Sequence[LaunchCost],
+    named: set[str],
+    weights: Mapping[tuple[str, int], _Weight],
+) -> list[Advice]:
+    """Kernels without a remark that take what their bytes or products take, as they are launched.
+
+    Where a launch was measured, that has to be so of the measured time, too.
+    """
     found: dict[str, Advice] = {}
     for cost in costs:
-        if cost.kernel in named or cost.bound not in _ROOFS or cost.kernel in found:
+        if cost.kernel in named or cost.kernel in found:
             continue
-        time = f"{cost.predicted_ns / 1e3:.3g} us on"
-        if cost.predicted_ns < _SHORTEST_NS:
-            time = "time of a grid that fills"
+        roof, share = roof_of(cost)
+        weight = weights[cost.kernel_hash, cost.launch_id]
+        measured_ns = weight.measured_ns
+        roof_ns = cost.resources_ns.get(roof, 0.0)
+        if share < _AT_ROOF or (measured_ns and roof_ns < _MEASURED_AT_ROOF * measured_ns):
+            continue
+        take = f"{roof} take{'s' if roof == 'memory' else ''}"
         message = (
-            f"at the roof: {cost.bound} take{'s' if cost.bound == 'memory' else ''} "
-            f"{100 * cost.bound_share:.0f} % of the predicted {time} an {cost.machine}"
+            f"at the roof: {take} {100 * share:.0f} % of the predicted {cost.grid_ns / 1e3:.3g} us "
+            f"on an {cost.machine}"
         )
+        if measured_ns:
+            message += (
+                f", and {100 * roof_ns / measured_ns:.0f} % of the {measured_ns / 1e3:.3g} us that "
+                f"{weight.code}'s code took"
+            )
         found[cost.kernel] = Advice(
-            cost.file, cost.line, cost.kernel, AT_THE_ROOF, message, 0, 0.0, 1.0
+            *(cost.file, cost.line, cost.kernel, AT_THE_ROOF, message, 0, 0.0, 1.0),
+            judged=LAUNCH,
+            times=weight.times,
         )
     return list(found.values())
+
+
+def roof_of(cost: LaunchCost) -> tuple[str, float]:
+    """What of a kernel's best form takes longest, and its share of the launch as it is."""
+    roof = max(_ROOFS, key=lambda name: cost.resources_ns.get(name, 0.0))
+    return roof, cost.resources_ns.get(roof, 0.0) / cost.grid_ns if cost.grid_ns else 0.0
+
+
+def what_bounds(cost: LaunchCost) -> str:
+    """What a launch without remarks is bound by, as it is and if the GPU were full of its like."""
+    bound, share = cost.launched_bound or cost.bound, cost.launched_share or cost.bound_share
+    text = f"it is bound by {bound}, {100 * share:.0f} % of its predicted time"
+    if cost.is_small:
+        roof_ns = max(cost.resources_ns.get(name, 0.0) for name in _ROOFS)
+        full = f"{cost.bound}, {100 * cost.bound_share:.0f} % of it"
+        if roof_ns >= _AT_ROOF * cost.predicted_ns:
+            full += ", which is the roof"
+        text += f"; in a grid that fills the GPU by {full}"
+    return text

@@ -7,8 +7,8 @@ Responsible for the statements of a table, and for the way from a record to its 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Hashable, Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from operator import attrgetter
 from typing import Generic, TypeVar, cast
@@ -166,6 +166,30 @@ class Table(Generic[_T]):
         """The same of the values of all columns of a stamped table."""
         stamp = [decode(v) for decode, v in zip(_STAMP_DECODERS, row[:4], strict=True)]
         return Recorded(*cast("tuple[int, int, int, int]", tuple(stamp)), self.record(row[4:]))
+
+    def select_from(self, present: Container[str]) -> str:
+        """`select`, of a table that an earlier version made: what it lacks has its default.
+
+        Raises:
+            ValueError: it lacks a column that has none.
+        """
+        return ", ".join(
+            _selected(column) if column.name in present else self._default(column)
+            for column in self.columns
+        )
+
+    def _default(self, column: Column) -> str:
+        field = next((f for f in fields(self._kind) if f.name == column.name), None)  # type: ignore[arg-type]
+        if field is not None and field.default_factory is not MISSING:
+            value = field.default_factory()
+        elif field is not None and field.default is not MISSING:
+            value = field.default
+        else:
+            raise ValueError(f"table {self.name} has no column {column.name}")
+        stored = value if column.encode is None else column.encode(value)
+        if isinstance(stored, str):
+            return "'" + stored.replace("'", "''") + "'"
+        return "NULL" if stored is None else repr(stored)
 
     def matching(self, fields: Sequence[str]) -> str:
         """A condition on the values of those columns.

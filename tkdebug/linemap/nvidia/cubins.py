@@ -47,6 +47,7 @@ class FunctionLines:
         rowless: addresses of wgmma instructions that `source` has no row for.
         rowless_ptx: addresses of wgmma instructions that `ptx` has no row for.
         locals: functions inside of its code; rows before one say nothing of it.
+        code: its bytes.
     """
 
     name: str
@@ -56,6 +57,7 @@ class FunctionLines:
     rowless: frozenset[int] = frozenset()
     rowless_ptx: frozenset[int] = frozenset()
     locals: tuple[LocalFunction, ...] = ()
+    code: bytes = b""
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         """Call chain of the instruction at `address` in the function, () where none is given."""
@@ -197,6 +199,7 @@ def _lines_of(
         rowless=frozenset(multiplies.difference(address for address, _ in source)),
         rowless_ptx=frozenset(multiplies.difference(address for address, _ in ptx)),
         locals=tuple(replace(f, start=f.start + offset, end=f.end + offset) for f in inner),
+        code=code,
     )
 
 

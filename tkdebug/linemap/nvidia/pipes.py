@@ -1,7 +1,8 @@
 """Which pipe of a multiprocessor executes an instruction.
 
-Source: CUDA C++ Programming Guide, "Arithmetic Instructions", and CUDA Binary Utilities,
-"Instruction Set Reference".
+Sources: CUDA C++ Programming Guide, "Arithmetic Instructions"; CUDA Binary Utilities, "Instruction
+Set Reference"; Nsight Compute, "Hardware Model", for what ALU and FMA execute: products of integers
+go to the latter, comparisons and packed conversions of floats to the former.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Mapping
 from tkdebug.linemap.nvidia.sass import kind_of, opcode
 
 _BY_OPCODE: Mapping[str, str] = {
-    **dict.fromkeys(("FADD", "FMUL", "FFMA", "FSETP", "FMNMX", "FSEL", "HADD2", "HMUL2"), "fp32"),
-    **dict.fromkeys(("HFMA2", "HSETP2", "HMNMX2", "FCHK", "FSET"), "fp32"),
+    **dict.fromkeys(("FADD", "FMUL", "FFMA", "HADD2", "HMUL2", "HFMA2"), "fp32"),
+    **dict.fromkeys(("IMAD", "IMUL"), "imad"),
     **dict.fromkeys(("DADD", "DMUL", "DFMA", "DSETP"), "fp64"),
-    **dict.fromkeys(("F2F", "F2I", "I2F", "F2FP", "FRND", "POPC", "FLO", "I2I"), "convert"),
-    **dict.fromkeys(("IMAD", "IADD3", "IADD", "LEA", "ISETP", "IABS", "IMNMX", "VIMNMX"), "int"),
-    **dict.fromkeys(("LOP3", "SHF", "PRMT", "SEL", "VIADD", "BMSK", "SGXT", "VIADDMNMX"), "int"),
+    **dict.fromkeys(("F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "I2I"), "convert"),
+    **dict.fromkeys(("IADD3", "IADD", "LEA", "ISETP", "IABS", "IMNMX", "VIMNMX"), "alu"),
+    **dict.fromkeys(("LOP3", "SHF", "PRMT", "SEL", "VIADD", "BMSK", "SGXT", "VIADDMNMX"), "alu"),
+    **dict.fromkeys(("FSETP", "FMNMX", "FSEL", "FSET", "FCHK", "HSETP2", "HMNMX2", "F2FP"), "alu"),
+    **dict.fromkeys(("MOV", "PLOP3"), "alu"),
 }
 _MEMORY = (
     "global-load",
@@ -31,7 +34,7 @@ _MEMORY = (
 
 
 def pipe_of(text: str) -> str:
-    """The pipe of an instruction: fp32, fp64, int, special, convert, lsu, tensor or other."""
+    """The pipe of an instruction: fp32, imad, alu, fp64, special, convert, lsu, tensor or other."""
     kind = kind_of(text)
     if kind == "special":
         return "special"
@@ -40,11 +43,4 @@ def pipe_of(text: str) -> str:
     if kind in _MEMORY:
         return "lsu"
     name = opcode(text)
-    if name == "IMAD" and ".MOV" in text:
-        return "fp32"
-    if name == "SHFL":
-        return "lsu"
-    # A packed conversion to bf16 or fp16 runs as arithmetic does.
-    if name == "F2FP":
-        return "fp32"
-    return _BY_OPCODE.get(name, "other")
+    return "lsu" if name == "SHFL" else _BY_OPCODE.get(name, "other")

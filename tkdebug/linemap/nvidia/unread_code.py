@@ -14,6 +14,7 @@ from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.nvidia.call_credits import credit_calls
 from tkdebug.linemap.nvidia.cubins import CubinError, FunctionLines, read_line_info
 from tkdebug.linemap.nvidia.disassembly import DisassemblyError, disassemble
+from tkdebug.linemap.nvidia.encoding import encoded_at
 from tkdebug.linemap.nvidia.sass import SassInstruction, parse_sass
 from tkdebug.linemap.op_place import Frames
 
@@ -69,15 +70,30 @@ def plain_instructions(
 ) -> tuple[Instruction, ...]:
     """The instructions of a function by the cubin's tables alone, without ops."""
     return tuple(
-        Instruction(
-            item.address,
-            item.text,
-            lines.ptx_line_at(item.address),
-            None,
-            lines.frames_at(item.address),
-            item.live_registers,
+        _instruction(
+            lines, item, lines.ptx_line_at(item.address), None, lines.frames_at(item.address)
         )
         for item in sass or _without_text(lines)
+    )
+
+
+def _instruction(
+    lines: FunctionLines,
+    item: SassInstruction,
+    ptx_line: int | None,
+    op_id: int | None,
+    frames: Frames,
+) -> Instruction:
+    bits = encoded_at(lines.code, item.address)
+    return Instruction(
+        item.address,
+        item.text,
+        ptx_line,
+        op_id,
+        frames,
+        item.live_registers,
+        None if bits is None else bits.control.bits,
+        None if bits is None else bits.target_from(item.address),
     )
 
 
@@ -105,7 +121,7 @@ def _own_instructions(
             frames = code.entry
         elif ptx_line in op_of_line:
             frames = lines.frames_at(at)  # the kernel's entry, or generated code
-        return Instruction(at, item.text, ptx_line, op_id, frames, item.live_registers)
+        return _instruction(lines, item, ptx_line, op_id, frames)
 
     return tuple(instruction(item) for item in sass or _without_text(lines))
 

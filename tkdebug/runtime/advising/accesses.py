@@ -26,6 +26,7 @@ from tkdebug.compiler.layouts import LinearLayout
 from tkdebug.errors import Frame
 from tkdebug.interpreter.launch_profile import AccessProfile, LaunchProfile
 from tkdebug.runtime.advising.executions import Executions, loops_around
+from tkdebug.runtime.advising.loops import RepeatedWork
 from tkdebug.runtime.advising.misaligned_arguments import MisalignedArguments
 
 _POINTER_ACCESSES = (
@@ -60,12 +61,12 @@ class _Form:
 
 
 def access_facts(
-    profile: LaunchProfile, gpu: Module, executions: Executions
+    profile: LaunchProfile, gpu: Module, executions: Executions, repeated: RepeatedWork
 ) -> tuple[AccessFacts, ...]:
     """The facts of every access that ran."""
     forms = _forms(gpu, executions)
     return tuple(
-        _facts(access, forms.get(op.id), profile, executions)
+        _facts(access, forms.get(op.id), profile, repeated)
         for op, access in profile.accesses.items()
     )
 
@@ -151,7 +152,7 @@ def _facts(
     access: AccessProfile,
     form: _Form | None,
     profile: LaunchProfile,
-    executions: Executions,
+    repeated: RepeatedWork,
 ) -> AccessFacts:
     op = access.op
     if form is None:
@@ -187,6 +188,9 @@ def _facts(
         loop_depends=_depends_on_load_of_loop(op),
         is_gather=_comes_from_memory(op),
         repeated=access.repeated / access.compared if access.compared else 0.0,
+        again=repeated.rounds(op),
+        address_loads=tuple(dict.fromkeys(o.id for o in _slice(op) if tt.Load.matches(o))),
+        loaded_by=_loaded_by(access, profile),
         same_address=int(most.max()) if most is not None and most.numel() else 1,
         turns=reached * _mean(r.turns for r in requests),
         addresses=reached * _mean(r.addresses for r in requests),
@@ -197,6 +201,23 @@ def _facts(
         odd=form.odd,
         exact=access.exact,
     )
+
+
+def _loaded_by(access: AccessProfile, profile: LaunchProfile) -> int | None:
+    """The first load that got what this one does, in the first program that was looked at."""
+    if access.kind != "load" or not access.samples or not access.shape:
+        return None
+    addresses = access.samples[0][0]
+    keys = {key for key, op in profile.footprints if op is access.op}
+    for op, other in profile.accesses.items():
+        if op is access.op:
+            return None
+        is_same_tensor = keys & {key for key, one in profile.footprints if one is op}
+        if other.kind == "load" and is_same_tensor and other.samples:
+            before = other.samples[0][0]
+            if before.shape == addresses.shape and bool((before == addresses).all()):
+                return op.id
+    return None
 
 
 def _requests(access: AccessProfile, form: _Form) -> list[Requests]:

@@ -6,13 +6,11 @@ what passes put before a loop runs as often as what is around it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Module, Operation, Region
-from tkdebug.linemap.line_table import LineTable
 from tkdebug.linemap.op_place import OpPlace
-from tkdebug.runtime.advising.unrolling import unroll_factors
 
 
 class Executions:
@@ -40,42 +38,16 @@ class Executions:
         self._entered = entered
         self._programs = programs
         self._known: dict[Operation, int] = {}
-        self._gpu = gpu
-        self._tile = tile
-        self.factors: dict[int, float] = {}
-
-    def unrolled(self, table: LineTable) -> Executions:
-        """The same, where loops that LLVM or ptxas unrolled run as much less often."""
-        counted = Executions(self._tile, self._gpu, self._places, self._entered, self._programs)
-        counted.factors = unroll_factors(self._gpu, table)
-        return counted
-
-    def of_instruction(self, op_id: int | None) -> float:
-        """Of a machine instruction made of an op of GPU IR."""
-        runs = self.of_gpu(op_id)
-        loop = self._loop_of(op_id)
-        if loop is None:
-            return runs
-        outside = max(1, self._of_op(loop))
-        return max(float(outside), runs / self.copies(op_id)) if runs else 0.0
-
-    def copies(self, op_id: int | None) -> float:
-        """How many copies of its op's instructions unrolling made."""
-        loop = self._loop_of(op_id)
-        return 1.0 if loop is None else self.factors.get(loop.id, 1.0)
-
-    def _loop_of(self, op_id: int | None) -> Operation | None:
-        """The innermost loop that an op of GPU IR is in, or is."""
-        op = self._gpu_ops.get(op_id) if op_id is not None else None
-        while op is not None and not scf.Loop.matches(op):
-            op = op.block.parent_op if op.block is not None else None
-        return op
 
     def tile_op(self, gpu_op_id: int) -> Operation | None:
         """The op of Tile IR that one of GPU IR came from, the first of several."""
+        return next(self.tile_ops(gpu_op_id), None)
+
+    def tile_ops(self, gpu_op_id: int) -> Iterator[Operation]:
+        """The ops of Tile IR that one of GPU IR came from."""
         place = self._places.get(gpu_op_id)
         origins = (gpu_op_id, *(place.origins if place is not None else ()))
-        return next((self._tile_ops[o] for o in origins if o in self._tile_ops), None)
+        return (self._tile_ops[o] for o in origins if o in self._tile_ops)
 
     def gpu_op(self, op_id: int) -> Operation | None:
         """The op of GPU IR of that id."""
@@ -86,6 +58,10 @@ class Executions:
         region = _region_around(op)
         return self._programs if region is None else self._entered.get(region, 0)
 
+    def rounds_of_tile(self, loop: Operation) -> int:
+        """Rounds of a loop of Tile IR, in all programs."""
+        return self._entered.get(loop.regions[-1], 0)
+
     def of_gpu(self, op_id: int | None) -> int:
         """Of an op of GPU IR; instructions of a loop itself run once a round."""
         op = self._gpu_ops.get(op_id) if op_id is not None else None
@@ -95,6 +71,10 @@ class Executions:
             rounds = self._of_region(op.regions[-1])
             return self._of_op(op) if rounds is None else rounds
         return self._of_op(op)
+
+    def entered(self, loop: Operation) -> int:
+        """How often programs come to a loop of GPU IR."""
+        return self._of_op(loop)
 
     def _of_op(self, op: Operation) -> int:
         known = self._known.get(op)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tkdebug.advice.facts import Discarded, KernelFacts
+from tkdebug.advice.machines import Machine
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.types import ScalarType, TensorType, shape_of
@@ -16,8 +17,9 @@ from tkdebug.interpreter.launch_profile import LaunchProfile, sectors_of
 from tkdebug.linemap.line_table_data import from_data
 from tkdebug.runtime.advising.accesses import access_facts
 from tkdebug.runtime.advising.executions import Executions
-from tkdebug.runtime.advising.latency import waits
-from tkdebug.runtime.advising.machine_code import line_code, local_accesses
+from tkdebug.runtime.advising.instruction_runs import InstructionRuns
+from tkdebug.runtime.advising.loops import RepeatedWork, accumulated_reductions, loops
+from tkdebug.runtime.advising.machine_code import MachineCode
 from tkdebug.runtime.advising.products import broadcast_products, dots_of
 from tkdebug.runtime.advising.shared_memory import shared_facts
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
@@ -36,7 +38,12 @@ class NotKnown(TkError):
 
 
 def gather(
-    tile: Module, profile: LaunchProfile, compilation: NativeCompilation, grid: Grid, kernel: str
+    tile: Module,
+    profile: LaunchProfile,
+    compilation: NativeCompilation,
+    grid: Grid,
+    kernel: str,
+    machine: Machine | None,
 ) -> KernelFacts:
     """The facts of a launch.
 
@@ -46,6 +53,7 @@ def gather(
         compilation: of the same kernel, with its code.
         grid: programs along x, y, z.
         kernel: its name.
+        machine: the GPU whose memory it waits for; None where none is known for its architecture.
 
     Raises:
         NotKnown: there is no machine code to look at.
@@ -61,11 +69,12 @@ def gather(
     function = tt.Func(gpu.function)
     warps = function.num_warps
     executions = Executions(tile, gpu, table.ops, profile.entered, profile.programs)
-    executions = executions.unrolled(table)
-    accesses = access_facts(profile, gpu, executions)
+    runs = InstructionRuns(gpu, table, executions)
+    repeated = RepeatedWork(tile, executions)
+    code = MachineCode(table, executions, runs, repeated, accumulated_reductions(tile, executions))
+    accesses = access_facts(profile, gpu, executions, repeated)
     remarks = {r.op_id: r for run in generated.passes for r in run.remarks}
     options = compilation.options
-    waited = waits(tile, executions, {a.op_id: a for a in accesses}, options.num_stages)
     not_piped = _tile_reasons(executions, remarks)
     return KernelFacts(
         kernel=kernel,
@@ -82,9 +91,8 @@ def gather(
         accesses=accesses,
         dots=tuple(dots_of(gpu, executions, remarks)),
         shared=shared_facts(gpu, executions, warps, target_of(table.target).banks, profile.gathers),
-        code=line_code(table, executions, warps),
-        chain=waited.plain,
-        pipelined_chain=waited.ahead,
+        code=code.lines(warps),
+        waits=() if machine is None else code.waits(accesses, machine),
         why_not_pipelined=not_piped,
         read_bytes=_sector_bytes(profile, "load"),
         written_bytes=_sector_bytes(profile, "store"),
@@ -93,7 +101,9 @@ def gather(
         local_bytes=resources.stack_bytes,
         broadcast_products=tuple(broadcast_products(tile, executions)),
         discarded=tuple(_discarded(profile, executions)),
-        local_lines=local_accesses(table, executions, warps) if resources.may_spill else {},
+        local_lines=code.local_accesses(warps) if resources.may_spill else {},
+        loops=tuple(loops(tile, executions)),
+        fullest=code.fullest(),
         exact=all(access.exact for access in accesses),
     )
 

@@ -5,7 +5,7 @@ One launch of each kind: of a kernel's specialisation, grid, and shapes and stri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tkdebug.advice.machines import MACHINES
 from tkdebug.errors import Frame, TkError
 from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.launch_profile import LaunchProfile
+from tkdebug.runtime.advising.bare_profile import bare_profile
 from tkdebug.runtime.advising.gather import gather
 from tkdebug.runtime.advising.plugin_rules import remarks_of_plugins
 from tkdebug.runtime.launch.grid import Grid
@@ -29,12 +30,26 @@ _MOST_KINDS = 8
 
 
 class Advisor:
-    """Looks at the launches of one kernel."""
+    """Looks at the launches of one kernel.
 
-    def __init__(self, kernel: str, kernel_hash: str, module: Module) -> None:
+    Args:
+        kernel: its name.
+        kernel_hash: of what is interpreted.
+        module: that, in Tile IR.
+        bare: makes the Tile IR without watches; None where it has none.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        kernel_hash: str,
+        module: Module,
+        bare: Callable[[], Module] | None = None,
+    ) -> None:
         self._kernel = kernel
         self._hash = kernel_hash
         self._module = module
+        self._bare = bare
         self._seen: set[object] = set()
 
     def observer(self, grid: Grid, values: Sequence[Any]) -> LaunchProfile | None:
@@ -49,8 +64,13 @@ class Advisor:
         self, profile: LaunchProfile, compilation: NativeCompilation, grid: Grid, launch_id: int
     ) -> None:
         """Record the advice for a launch; what goes wrong is reported in one line."""
+        machine = machine_of(compilation.target.name)
         try:
-            facts = gather(self._module, profile, compilation, grid, self._kernel)
+            module = self._module
+            if self._bare is not None:
+                module = self._bare()
+                profile = bare_profile(profile, self._module, module)
+            facts = gather(module, profile, compilation, grid, self._kernel, machine)
         except TkError as error:
             tell(f"no advice for {self._kernel}: {error}")
             return
@@ -61,7 +81,6 @@ class Advisor:
             return
         # Launches have the hash of what was interpreted.
         facts = replace(facts, kernel_hash=self._hash)
-        machine = machine_of(facts.target)
         if machine is None:
             self._tell_unpredicted(facts)
             return

@@ -4,49 +4,147 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from tkdebug.advice.facts import LineCode
-from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.advice.facts import AccessFacts, LineCode, WaitFacts
+from tkdebug.advice.machines import Machine
+from tkdebug.advice.model import latency_s
+from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import ScalarType, element_of, encoding_of
+from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, encoding_of
 from tkdebug.compiler.layouts import REGISTER
 from tkdebug.errors import Frame
 from tkdebug.linemap.line_table import Instruction, LineTable
+from tkdebug.linemap.warp_waits import Cause, waits
 from tkdebug.runtime.advising.executions import Executions
+from tkdebug.runtime.advising.instruction_runs import InstructionRuns
+from tkdebug.runtime.advising.loops import RepeatedWork
 
+# What instructions are for that a rule may know a shorter form of.
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
+INT64, REPEATED, REDUCTION = "int64-arithmetic", "repeated-work", "reduction-in-loop"
 _DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
-# The reduction of large arguments is most of their code, and seldom runs.
-_REDUCED, _ORDINARY_SHARE = names_of(math.Sin, math.Cos), 0.35
+_PRECISE = names_of(tt.PreciseDivF, tt.PreciseSqrt, arith.RemF)
 _LOCAL = ("local-load", "local-store")
 
 
-def line_code(table: LineTable, executions: Executions, warps: int) -> tuple[LineCode, ...]:
-    """Instructions of warps by line, in the whole launch."""
-    by_pipe: dict[Frame, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    by_cause: dict[Frame, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    ops: dict[tuple[Frame, str], set[int]] = defaultdict(set)
-    static: dict[tuple[Frame, str], float] = defaultdict(float)
-    for instruction, runs in _with_runs(table, executions):
-        frame = instruction.frames[-1]
-        count = runs * warps
-        by_pipe[frame]["issue"] += count
-        by_pipe[frame][instruction.pipe] += count
-        cause = _cause(executions, instruction)
-        if cause:
-            by_cause[frame][cause] += count
-            static[frame, cause] += 1 / executions.copies(instruction.op_id)
-            if instruction.op_id is not None:
-                ops[frame, cause].add(instruction.op_id)
-    per_element: dict[Frame, dict[str, float]] = defaultdict(dict)
-    for (frame, cause), number in static.items():
-        held = sum(_held(executions.gpu_op(op_id)) for op_id in ops[frame, cause])
-        per_element[frame][cause] = number / max(1, held)
-    return tuple(
-        LineCode(frame, dict(pipes), dict(by_cause[frame]), per_element[frame])
-        for frame, pipes in by_pipe.items()
-    )
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """The instructions of one launch, with what is known of their ops.
+
+    Attributes:
+        table: the instructions.
+        executions: how often ops run.
+        runs: how often instructions do.
+        repeated: which ops compute the same again.
+        accumulated: reductions whose result is only added up in a loop, with its rounds.
+    """
+
+    table: LineTable
+    executions: Executions
+    runs: InstructionRuns
+    repeated: RepeatedWork
+    accumulated: Mapping[int, float]
+
+    def lines(self, warps: int) -> tuple[LineCode, ...]:
+        """Instructions of warps by line, in the whole launch."""
+        by_pipe: dict[Frame, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        by_cause: dict[tuple[Frame, str], dict[str, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
+        ops: dict[tuple[Frame, str], set[int]] = defaultdict(set)
+        static: dict[tuple[Frame, str], float] = defaultdict(float)
+        for instruction, count in self._counted(warps):
+            frame = instruction.frames[-1]
+            by_pipe[frame]["issue"] += count
+            by_pipe[frame][instruction.pipe] += count
+            for cause, share in self._causes(instruction).items():
+                by_cause[frame, cause]["issue"] += count * share
+                by_cause[frame, cause][instruction.pipe] += count * share
+                static[frame, cause] += 1 / self.runs.copies(instruction.op_id)
+                if instruction.op_id is not None:
+                    ops[frame, cause].add(instruction.op_id)
+        per_element: dict[Frame, dict[str, float]] = defaultdict(dict)
+        for (frame, cause), number in static.items():
+            held = sum(_held(self.executions.gpu_op(op_id)) for op_id in ops[frame, cause])
+            per_element[frame][cause] = number / max(1, held)
+        causes: dict[Frame, dict[str, Mapping[str, float]]] = defaultdict(dict)
+        for (frame, cause), pipes in by_cause.items():
+            causes[frame][cause] = dict(pipes)
+        return tuple(
+            LineCode(frame, dict(pipes), causes[frame], per_element[frame])
+            for frame, pipes in by_pipe.items()
+        )
+
+    def local_accesses(self, warps: int) -> Mapping[Frame, float]:
+        """Accesses to local memory by line, in instructions of warps."""
+        found: dict[Frame, float] = defaultdict(float)
+        for instruction, count in self._counted(warps):
+            if instruction.kind in _LOCAL:
+                found[instruction.frames[-1]] += count
+        return dict(found)
+
+    def fullest(self) -> Frame | None:
+        """The line where most registers are in use; None where that is not known."""
+        known = [i for i in self.table.instructions if i.mapped and i.live_registers]
+        most = max(known, key=lambda i: i.live_registers or 0, default=None)
+        return None if most is None else most.frames[-1]
+
+    def waits(self, accesses: tuple[AccessFacts, ...], machine: Machine) -> tuple[WaitFacts, ...]:
+        """What a warp waits for, by op."""
+        # What masks leave nothing of is not asked for.
+        latency = {a.op_id: a.reached * latency_s(a, machine) * machine.clock_hz for a in accesses}
+        usual = machine.l2_latency_s * machine.clock_hz
+
+        def memory_cycles(instruction: Instruction) -> float:
+            return latency.get(self._tile_id(instruction) or -1, usual)
+
+        found: dict[tuple[Cause, Frame, int | None], float] = defaultdict(float)
+        removed: dict[tuple[Cause, Frame, int | None], dict[str, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
+        for wait in waits(self.table.instructions, self.runs.way, memory_cycles):
+            made_by = self.table.instructions[wait.made_by]
+            if not made_by.mapped:
+                continue
+            key = wait.cause, made_by.frames[-1], self._tile_id(made_by)
+            found[key] += wait.cycles
+            for cause, share in self._causes(made_by).items():
+                removed[key][cause] += wait.cycles * share
+        return tuple(
+            WaitFacts(*key, cycles, {k: part / cycles for k, part in removed[key].items()})
+            for key, cycles in found.items()
+            if cycles
+        )
+
+    def _counted(self, warps: int) -> Iterator[tuple[Instruction, float]]:
+        """The instructions that have a line, each with how many warps execute it in the launch."""
+        programs = self.executions.of_gpu(None)
+        for at, instruction in enumerate(self.table.instructions):
+            if instruction.mapped:
+                yield instruction, self.runs.of(at) * programs * warps
+
+    def _tile_op(self, instruction: Instruction) -> Operation | None:
+        op_id = instruction.op_id
+        return None if op_id is None else self.executions.tile_op(op_id)
+
+    def _tile_id(self, instruction: Instruction) -> int | None:
+        tile = self._tile_op(instruction)
+        return None if tile is None else tile.id
+
+    def _causes(self, instruction: Instruction) -> Mapping[str, float]:
+        """What an instruction is for, of what rules look for; with the share that would be gone."""
+        found: dict[str, float] = {}
+        tile = self._tile_op(instruction)
+        rounds = self.repeated.rounds(tile)
+        if rounds > 1:
+            found[REPEATED] = 1 - 1 / rounds
+        if tile is not None and tile.id in self.accumulated and tt.Reduce.matches(tile):
+            found[REDUCTION] = 1 - 1 / max(1.0, self.accumulated[tile.id])
+        op = self.executions.gpu_op(instruction.op_id) if instruction.op_id is not None else None
+        slow = FP64 if instruction.pipe == "fp64" else "" if op is None else _slow(op)
+        return {**found, slow: 1.0} if slow else found
 
 
 def _held(op: Operation | None) -> int:
@@ -55,51 +153,15 @@ def _held(op: Operation | None) -> int:
     return 1 if layout is None else layout.in_size(REGISTER)
 
 
-def local_accesses(table: LineTable, executions: Executions, warps: int) -> Mapping[Frame, float]:
-    """Accesses to local memory by line, in instructions of warps."""
-    found: dict[Frame, float] = defaultdict(float)
-    for instruction, runs in _with_runs(table, executions):
-        if instruction.kind in _LOCAL:
-            found[instruction.frames[-1]] += runs * warps
-    return dict(found)
-
-
-def _with_runs(table: LineTable, executions: Executions) -> Iterator[tuple[Instruction, float]]:
-    """The instructions that have a line, each with how often it runs."""
-    by_frame: dict[Frame, float] = {}
-    unknown = []
-    for instruction in table.instructions:
-        if not instruction.mapped:
-            continue
-        if instruction.op_id is None:
-            unknown.append(instruction)
-            continue
-        runs = executions.of_instruction(instruction.op_id) * _taken(executions, instruction)
-        frame = instruction.frames[-1]
-        by_frame[frame] = max(by_frame.get(frame, 0.0), runs)
-        yield instruction, runs
-    # Functions that ptxas put in have the line of their calls.
-    for instruction in unknown:
-        yield instruction, by_frame.get(instruction.frames[-1], executions.of_gpu(None))
-
-
-def _taken(executions: Executions, instruction: Instruction) -> float:
-    """Share of an op's instructions that ordinary arguments take."""
-    op = executions.gpu_op(instruction.op_id) if instruction.op_id is not None else None
-    return _ORDINARY_SHARE if op is not None and op.name in _REDUCED else 1.0
-
-
-def _cause(executions: Executions, instruction: Instruction) -> str:
-    if instruction.pipe == "fp64":
-        return FP64
-    op = executions.gpu_op(instruction.op_id) if instruction.op_id is not None else None
-    if op is None:
-        return ""
+def _slow(op: Operation) -> str:
+    """Of which slow kind an op is; "" for none."""
     if op.name in _DIVISIONS:
         return INTEGER_DIVISION
     if _is_double(op):
         return FP64
-    return SLOW_FUNCTION if _is_function(op) else ""
+    if _is_function(op):
+        return SLOW_FUNCTION
+    return INT64 if _is_wide_index(op) else ""
 
 
 def _is_double(op: Operation) -> bool:
@@ -110,4 +172,12 @@ def _is_double(op: Operation) -> bool:
 
 
 def _is_function(op: Operation) -> bool:
-    return tt.ExternElementwise.matches(op) or op.name.startswith("math.")
+    return tt.ExternElementwise.matches(op) or op.name.startswith("math.") or op.name in _PRECISE
+
+
+def _is_wide_index(op: Operation) -> bool:
+    """Whether it computes a tile of 64-bit integers."""
+    return op.name.startswith("arith.") and any(
+        isinstance(value.type, TensorType) and str(element_of(value.type)) == "i64"
+        for value in (*op.results, *op.operands)
+    )

@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 
 from tkdebug.advice.facts import BroadcastFacts, DotFacts
 from tkdebug.advice.machines import TF32_BITS
-from tkdebug.compiler.analysis.broadcast_products import BroadcastProduct
-from tkdebug.compiler.dialects import tt, ttg, ttng
+from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir import Module, Operation, Value
-from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.ir.control_flow import iter_args
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, shape_of
 from tkdebug.compiler.rewriting.rewriter import PassRemark
 from tkdebug.runtime.advising.executions import Executions
 
 _DOTS = (tt.Dot.name, ttg.LocalDot.name, ttng.WarpGroupDot.name)
 # Between a load and the product of what it loads: casts, views, scales.
 _MOST_STEPS = 8
+_CASTS = names_of(arith.ExtF, arith.TruncF, tt.FpToFp)
+_SPREADS = names_of(tt.Broadcast, tt.ExpandDims)
+_ELEMENTWISE = names_of(tt.Load, tt.AddPtr, tt.Hint, tt.FpToFp, tt.Bitcast)
 
 
 def dots_of(
@@ -33,7 +37,7 @@ def dots_of(
         flops = 2 * math.prod(shape_of(op.result.type)) * depth * executions.of_gpu(op.id)
         element = element_of(dot.a.type)
         is_single = isinstance(element, ScalarType) and element.name == "f32"
-        tile = executions.tile_op(op.id)
+        tile = next(filter(tt.Dot.matches, executions.tile_ops(op.id)), None)
         reasons = (remarks.get(o) for o in (op.id, *(() if tile is None else (tile.id,))))
         unit = dot.unit or ("wgmma" if ttng.WarpGroupDot.matches(op) else "fma")
         on_tensor_cores = unit != "fma"
@@ -49,12 +53,21 @@ def dots_of(
             passes=3 if is_single and on_tensor_cores and precision == "tf32x3" else 1,
             tile=(rows, columns, depth),
             loads=_loads_of(tile),
+            widened=_widened(tile),
         )
+
+
+def _widened(dot: Operation | None) -> str:
+    """The type that both operands of a dot were cast from to fp32; "" where they were not."""
+    if dot is None:
+        return ""
+    types = {widened_from(tt.Dot(dot).a), widened_from(tt.Dot(dot).b)}
+    return types.pop() if len(types) == 1 else ""
 
 
 def _loads_of(dot: Operation | None) -> tuple[int | None, int | None]:
     """The loads of Tile IR that a dot's operands are from."""
-    if dot is None or not tt.Dot.matches(dot):
+    if dot is None:
         return None, None
     return _load_of(tt.Dot(dot).a), _load_of(tt.Dot(dot).b)
 
@@ -76,17 +89,139 @@ def _load_of(operand: Value) -> int | None:
     return None
 
 
+def widened_from(value: Value) -> str:
+    """The narrower type that a tile of fp32 was cast from, in name; "" where it was none."""
+    for _ in range(_MOST_STEPS):
+        maker = value.defining_op
+        if maker is None or not maker.operands or tt.Load.matches(maker):
+            return ""
+        if arith.ExtF.matches(maker):
+            return str(element_of(maker.operands[0].type))
+        tiles = [v for v in maker.operands if isinstance(v.type, TensorType)]
+        if len(tiles) != 1:
+            return ""
+        value = tiles[0]
+    return ""
+
+
 def broadcast_products(tile: Module, executions: Executions) -> Iterator[BroadcastFacts]:
-    """Sums of products of broadcast tiles, as Tile IR has them where they were not made dots."""
+    """Matrix products that are written as sums of products of tiles, each repeated along an axis.
+
+    Either all products are there at once and are summed up along an axis, or each round of a loop
+    adds those of a column and a row.
+    """
+    repeats = _Repeats()
     for op in tile.walk():
-        found = BroadcastProduct.of(op) if tt.Reduce.matches(op) else None
+        if tt.Reduce.matches(op):
+            found = _summed(op, repeats)
+        else:
+            found = _added_up(op, repeats, executions)
         if found is None:
             continue
-        frames = [op.location.frames[-1], found.product.location.frames[-1]]
+        product, sizes, loop = found
+        frames = [op.location.frames[-1], product.location.frames[-1]]
+        whole = math.prod(shape_of(product.result.type))
         yield BroadcastFacts(
             frame=frames[0],
             frames=tuple(dict.fromkeys(frames)),
-            flops=2 * math.prod(found.sizes) * executions.of_tile(op),
-            tile=found.sizes,
-            bits=element_of(found.rows.type).bits,
+            flops=2 * whole * executions.of_tile(op),
+            tile=sizes,
+            bits=min(_bits(value) for value in product.operands),
+            loop_ops=frozenset(() if loop is None else (o.id for o in loop.walk())),
         )
+
+
+# A multiplication, rows, columns and elements of a sum, and the loop that adds them up.
+_Found = tuple[Operation, tuple[int, int, int], "Operation | None"]
+
+
+def _summed(reduce: Operation, repeats: _Repeats) -> _Found | None:
+    """The products that a sum along an axis is of."""
+    names = [op.name for op in reduce.regions[0].block.operations]
+    if len(reduce.operands) != 1 or names != [arith.AddF.name, tt.ReduceReturn.name]:
+        return None
+    product = _product(tt.Reduce(reduce).sources[0])
+    if product is None:
+        return None
+    axis, shape = tt.Reduce(reduce).axis, shape_of(product.result.type)
+    first, second = (repeats.axes(value) for value in product.operands)
+    if axis in first | second:
+        return None
+    rows = math.prod(shape[d] for d in second - first)
+    columns = math.prod(shape[d] for d in first - second)
+    return product, (rows, columns, shape[axis]), None
+
+
+def _added_up(add: Operation, repeats: _Repeats, executions: Executions) -> _Found | None:
+    """The product of a column and a row that each round of a loop adds to what it carries."""
+    loop = add.block.parent_op if arith.AddF.matches(add) and add.block is not None else None
+    if loop is None or not scf.For.matches(loop) or len(shape_of(add.result.type)) != 2:
+        return None
+    carried = [arg for arg in iter_args(loop) if arg.argument in add.operands]
+    if not any(arg.yielded is add.result for arg in carried):
+        return None
+    products = [p for value in add.operands if (p := _product(value)) is not None]
+    for product in products:
+        first, second = (repeats.axes(value) for value in product.operands)
+        if {frozenset(first), frozenset(second)} == {frozenset({0}), frozenset({1})}:
+            rows, columns = shape_of(product.result.type)
+            rounds = executions.rounds_of_tile(loop) / max(1, executions.of_tile(loop))
+            return product, (rows, columns, round(rounds)), loop
+    return None
+
+
+def _product(value: Value) -> Operation | None:
+    """The multiplication whose products a tile has, cast or masked."""
+    for _ in range(_MOST_STEPS):
+        maker = value.defining_op
+        if maker is None:
+            return None
+        if arith.MulF.matches(maker):
+            return maker
+        if arith.Select.matches(maker):
+            value = arith.Select(maker).true_value
+        elif maker.name in _CASTS:
+            value = maker.operands[0]
+        else:
+            return None
+    return None
+
+
+def _bits(value: Value) -> int:
+    """Width of an element, before casts."""
+    while (maker := value.defining_op) is not None and maker.name in _CASTS | _SPREADS:
+        value = maker.operands[0]
+    return element_of(value.type).bits
+
+
+class _Repeats:
+    """Along which axes all elements of a tile are the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, frozenset[int]] = {}
+
+    def axes(self, value: Value) -> frozenset[int]:
+        """The axes of a tile along which it repeats itself, those of one element left out."""
+        if value not in self._known:
+            self._known[value] = frozenset()
+            self._known[value] = self._axes(value)
+        return self._known[value]
+
+    def _axes(self, value: Value) -> frozenset[int]:
+        maker, shape = value.defining_op, shape_of(value.type)
+        if maker is None or not shape:
+            return frozenset()
+        longer = frozenset(axis for axis, extent in enumerate(shape) if extent > 1)
+        if tt.Splat.matches(maker) or arith.Constant.matches(maker):
+            return longer
+        if tt.Broadcast.matches(maker):
+            source = tt.Broadcast(maker).source
+            spread = {axis for axis in longer if shape_of(source.type)[axis] == 1}
+            return self.axes(source) | spread
+        if tt.ExpandDims.matches(maker):
+            added = tt.ExpandDims(maker).axis
+            return frozenset(a + (a >= added) for a in self.axes(maker.operands[0]))
+        elementwise = maker.name.startswith(("arith.", "math.")) or maker.name in _ELEMENTWISE
+        if not elementwise or maker.regions:
+            return frozenset()
+        return longer.intersection(*map(self.axes, maker.operands))

@@ -122,6 +122,13 @@ def compile_for_debugger(src: Specialization, recorder: VariableRecorder) -> Til
         return _compile_source(src, recorder)
 
 
+def compile_bare(src: Specialization) -> Module:
+    """The Tile IR after its passes of a kernel that was compiled with watches, without them."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return compile_tile_ir(replace(src, probes=None)).module
+
+
 def _compile_source(src: Specialization, recorder: VariableRecorder | None = None) -> TileModule:
     from tkdebug.compiler.frontend import compile_to_tile_ir
 

@@ -41,6 +41,8 @@ def cross_compile(
 ) -> NativeCompilation | None:
     """Compile a kernel that is about to be interpreted for `KNOBS.cross_compile` too.
 
+    Watches change what is interpreted, not what is compiled: that is the kernel that would run.
+
     Args:
         src: its specialisation.
         values: what it is launched with, of which native code knows the alignment.
@@ -71,7 +73,7 @@ def cross_compile(
             f"TKDEBUG_CROSS_COMPILE: got {target!r}, expected one of {', '.join(targets())}"
         ) from None
     options = src.options if src.options.arch else replace(src.options, arch=target)
-    wanted = replace(src, alignment=key[1], options=options)
+    wanted = replace(src, alignment=key[1], options=options, probes=None)
     try:
         compilation = NativeCompilation(wanted, 0)
         compilation.finish()

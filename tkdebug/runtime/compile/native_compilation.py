@@ -96,6 +96,11 @@ class NativeCompilation:
         return self._compiled
 
     @property
+    def target(self) -> Target:
+        """What it is compiled for."""
+        return self._target
+
+    @property
     def options(self) -> LaunchOptions:
         """What it is compiled with."""
         return self._src.options

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.apart_imports import import_apart
@@ -229,5 +229,8 @@ class InterpretedKernel(CompiledKernel):
     @cached_property
     def _advisor(self) -> Advisor:
         from tkdebug.runtime.advising.launches import Advisor
+        from tkdebug.runtime.compile.compilation import compile_bare
 
-        return Advisor(self.name, self.hash, self.module)
+        src = self.src
+        bare = None if src.probes is None else partial(compile_bare, src)
+        return Advisor(self.name, self.hash, self.module, bare)

@@ -64,6 +64,7 @@ STAGES = (
         for name in (
             "cubins",
             "elf_sections",
+            "encoding",
             "line_program_rows",
             "line_programs",
             "packages",

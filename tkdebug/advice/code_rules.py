@@ -1,0 +1,310 @@
+"""Rules about machine code: slow operations, work that is repeated, spills, shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tkdebug.advice.facts import GATHER, AccessFacts, LineCode, WaitFacts
+from tkdebug.advice.findings import (
+    Finding,
+    Launch,
+    of_program,
+    of_tensors,
+    share_of_program,
+    without,
+)
+from tkdebug.advice.model import (
+    ON_CHIP,
+    Work,
+    grid_s,
+    l2_bytes,
+    local_dram_bytes,
+    local_l2_bytes,
+    request_s,
+    steady_s,
+    without_waits,
+)
+from tkdebug.errors import Frame
+
+# Instructions an element: more than a fast function takes, and what one takes.
+_SLOW_INSTRUCTIONS, _FAST_INSTRUCTIONS = 7, 2
+# Of index arithmetic: a sum of 64 bits takes two instructions, a product four or so.
+_NARROW_SHARE = 0.45
+_SLOW = {
+    "integer-division": (
+        "integer division by a value that is known at run time only takes {:.0f} instructions an "
+        "element; make the divisor a tl.constexpr, or divide by powers of two"
+    ),
+    "fp64": "fp64 arithmetic: compute in fp32 where that is precise enough, and look for float64 "
+    "scalars and constants that widen it",
+    "slow-function": "a function of {:.0f} instructions an element: a cheaper form (tl.exp2, x * x "
+    "for pow, tl.math.rsqrt, fast_…) takes fewer",
+    "int64-arithmetic": "64-bit integers for each element of a tile, which take two to four "
+    "instructions each; add what needs 64 bits to the pointer as a scalar, and compute offsets "
+    "within a tile in int32",
+    "reduction-in-loop": "each round of the loop reduces a tile only to add the result up, for "
+    "which warps wait for each other; add up tiles, element by element, and reduce once after it",
+}
+_REPEATED, _IN_LOOP = "repeated-work", "reduction-in-loop"
+_ACROSS_WARPS = ("barrier", "shared", "shuffle")
+# LLVM and ptxas unroll loops of loads so far; measured on sums of rows.
+_ROUNDS_TOGETHER = 4
+_MOST_LINES = 4
+
+
+def slow_arithmetic(launch: Launch) -> Iterator[Finding]:
+    """Instructions that slow operations are lowered to: the lines of one cause together."""
+    for cause, text in _SLOW.items():
+        found = [
+            (line, share)
+            for line in launch.facts.code
+            if cause in line.by_cause and (share := _removable(line, cause)) > 0
+        ]
+        if not found:
+            continue
+        work = launch.work
+        for line, share in found:
+            work = _without_code(work, line, cause, share)
+        if cause == _IN_LOOP:
+            work = _loads_together(launch, work)
+        worst = max((line for line, _ in found), key=lambda line: line.by_cause[cause]["issue"])
+        message = text.format(worst.per_element.get(cause, 1.0))
+        yield Finding(worst.frame, cause, message + _also([one for one, _ in found], worst), work)
+
+
+def _loads_together(launch: Launch, work: Work) -> Work:
+    """The work if loads of loops without barriers were made for several rounds at once."""
+    reduced = {wait.op_id for wait in launch.facts.waits if _IN_LOOP in wait.removable}
+    ids = frozenset().union(
+        *(loop.op_ids for loop in launch.facts.loops if not reduced.isdisjoint(loop.op_ids))
+    )
+    return without_waits(
+        work, lambda w: 1 - 1 / _ROUNDS_TOGETHER if w.cause == "load" and w.op_id in ids else 0.0
+    )
+
+
+def _removable(line: LineCode, cause: str) -> float:
+    """The share of a cause's instructions that a line would be without."""
+    per_element = line.per_element.get(cause, 1.0)
+    match cause:
+        case _ if cause == _IN_LOOP:
+            return 1.0
+        case "int64-arithmetic":
+            return 1 - _NARROW_SHARE
+        case "fp64":
+            # Functions and division of fp64 are sequences of instructions; special-function units
+            # take fp32 alone (CUDA C++ Programming Guide, "Arithmetic Instructions").
+            return max(1e-9, 1 - _SLOW_INSTRUCTIONS / per_element)
+        case _ if per_element < _SLOW_INSTRUCTIONS:
+            return 0.0
+        case _:
+            return 1 - _FAST_INSTRUCTIONS / per_element
+
+
+def _without_code(work: Work, line: LineCode, cause: str, share: float) -> Work:
+    """The work without a share of the instructions that a line has for a cause."""
+    removed = {pipe: count * share for pipe, count in line.by_cause[cause].items()}
+    gone = share
+    if cause == "fp64":
+        # Arithmetic takes as many instructions on another pipe; conversions are gone.
+        doubles = line.by_cause[cause].get("fp64", 0.0)
+        removed["fp64"] = doubles
+        removed["convert"] = line.by_cause[cause].get("convert", 0.0)
+        removed["fp32"] = removed.get("fp32", 0.0) - (1 - share) * doubles
+        gone = 1.0
+
+    def waits_gone(wait: WaitFacts) -> float:
+        if wait.frame != line.frame:
+            return 0.0
+        if cause == _IN_LOOP and wait.cause in _ACROSS_WARPS:
+            return 1.0
+        return gone * wait.removable.get(cause, 0.0)
+
+    return replace(without_waits(work, waits_gone), pipes=without(work.pipes, removed))
+
+
+def _also(lines: list[LineCode], named: LineCode) -> str:
+    numbers = sorted({line.frame.line for line in lines if line.frame.line != named.frame.line})
+    if not numbers:
+        return ""
+    shown = ", ".join(map(str, numbers[:_MOST_LINES]))
+    more = f" and {len(numbers) - _MOST_LINES} more" if len(numbers) > _MOST_LINES else ""
+    return f" (also in line{'s' if len(numbers) > 1 else ''} {shown}{more})"
+
+
+# What is done again
+
+
+def repeated_work(launch: Launch) -> Iterator[Finding]:
+    """Loads that get the same in each round of a loop, and what is computed of nothing else."""
+    facts = launch.facts
+    loads = {a.op_id: rounds for a in facts.accesses if (rounds := _rounds(launch, a)) >= 2}
+    lines = [line for line in facts.code if _REPEATED in line.by_cause]
+    of_loads = _without_loads(launch, launch.work, loads)
+    work = of_loads
+    for line in lines:
+        work = _without_code(work, line, _REPEATED, 1.0)
+    only_code = launch.work
+    for line in lines:
+        only_code = _without_code(only_code, line, _REPEATED, 1.0)
+    machine = launch.machine
+    repeating = [a for a in facts.accesses if a.op_id in loads]
+    if repeating and steady_s(of_loads, machine) <= steady_s(only_code, machine):
+        worst = max(repeating, key=lambda a: a.executions * a.program_sectors)
+        message = (
+            f"load{of_tensors(worst)}: the same elements in each of {loads[worst.op_id]:.4g} "
+            f"rounds of the loop{_and_more(lines, worst)}; load them before it"
+        )
+        yield Finding(worst.frame, "redundant-load", message, work)
+    elif lines:
+        first = max(lines, key=lambda line: line.by_cause[_REPEATED]["issue"])
+        message = (
+            "what is computed here is the same in each round of a loop around it"
+            f"{_also(lines, first)}; compute it before that loop, and keep the result"
+        )
+        yield Finding(first.frame, _REPEATED, message, work)
+
+
+def _rounds(launch: Launch, access: AccessFacts) -> float:
+    """How many times a program loads the same; 1 for once."""
+    if access.kind != "load" or not access.in_loop or not access.executions:
+        return 1.0
+    if access.repeated > 0.9:
+        return access.executions / launch.facts.programs
+    return access.again
+
+
+def _without_loads(launch: Launch, work: Work, rounds: Mapping[int, float]) -> Work:
+    """The work if some loads were made once and not in so many rounds."""
+    loads = [a for a in launch.facts.accesses if a.op_id in rounds]
+    gone = {a.op_id: 1 - 1 / rounds[a.op_id] for a in loads}
+    requests = sum(a.executions * a.requests * gone[a.op_id] for a in loads)
+    awaited = {w.op_id for w in work.waits if w.cause == "load"}
+    work = without_waits(work, lambda w: gone.get(w.op_id, 0.0) if w.op_id is not None else 0.0)
+    return replace(
+        work,
+        l2_bytes=work.l2_bytes - sum(l2_bytes(a) * gone[a.op_id] for a in loads),
+        awaited_l2_bytes=max(
+            0.0,
+            work.awaited_l2_bytes
+            - sum(l2_bytes(a) * gone[a.op_id] for a in loads if a.op_id in awaited),
+        ),
+        l1_wavefronts=work.l1_wavefronts
+        - sum(a.executions * a.lines * gone[a.op_id] for a in loads),
+        request_s=work.request_s - sum(request_s(a, launch.machine) * gone[a.op_id] for a in loads),
+        pipes=without(work.pipes, {"lsu": requests, "issue": requests}),
+    )
+
+
+def _and_more(lines: list[LineCode], load: AccessFacts) -> str:
+    others = sorted({line.frame.line for line in lines if line.frame.line != load.frame.line})
+    if not others:
+        return ""
+    return f", and what is computed of them in line{'s' if len(others) > 1 else ''} " + ", ".join(
+        map(str, others[:_MOST_LINES])
+    )
+
+
+def loads_again(launch: Launch) -> Iterator[Finding]:
+    """Loads of what another load of the same program has got before."""
+    for access in launch.facts.accesses:
+        first = next(
+            (a for a in launch.facts.accesses if a.op_id == access.loaded_by and a is not access),
+            None,
+        )
+        if first is None or first.frame == access.frame:
+            continue
+        work = _without_loads(launch, launch.work, {access.op_id: _ALL})
+        message = (
+            f"load{of_tensors(access)}: a program loads here again what line {first.frame.line} "
+            "has loaded; keep the tile, or compute what needs it in one pass"
+        )
+        yield Finding(access.frame, "redundant-load", message, work)
+
+
+_ALL = 1e9
+
+
+# What is kept outside of registers
+
+
+def spills(launch: Launch) -> Iterator[Finding]:
+    """Registers that went to memory."""
+    facts, work = launch.facts, launch.work
+    total = sum(facts.local_lines.values())
+    if not facts.spill_bytes or not total:
+        return
+    frame = max(facts.local_lines, key=lambda f: facts.local_lines[f])
+    kept = replace(
+        without_waits(work, lambda wait: 1.0 if wait.cause == "spill" else 0.0),
+        l1_wavefronts=work.l1_wavefronts - total,
+        l2_bytes=work.l2_bytes - local_l2_bytes(facts, launch.machine),
+        dram_bytes=work.dram_bytes - local_dram_bytes(facts, launch.machine),
+        pipes=without(work.pipes, {"lsu": total, "issue": total}),
+    )
+    share = share_of_program(launch, kept)
+    # Programs of smaller tiles are more, and each has less to do.
+    parts = 2 ** math.ceil(math.log2(1 + facts.local_bytes / (4 * facts.registers)))
+    split = replace(
+        without_waits(kept, lambda w: 1 - 1 / parts if w.cause in ON_CHIP else 0.0),
+        programs=kept.programs * parts,
+    )
+    better = min(kept, split, key=lambda work: grid_s(work, launch.machine))
+    message = (
+        f"{facts.spill_bytes} bytes a thread are spilled to memory ({facts.registers} registers), "
+        f"most of it here{of_program(share)}; smaller tiles or more warps than "
+        f"{facts.num_warps} hold less a thread"
+    )
+    yield Finding(frame, "spill", message, better, share)
+
+
+_OTHER_SHAPE = "another tile shape or order of axes"
+_OTHER_INDICES = (
+    "indices of a warp's tl.gather meet in the same banks: tl.reshape and tl.trans where the order "
+    "is a fixed one, or another order,"
+)
+_CONVERSION = "conversion between layouts"
+
+
+def bank_conflicts(launch: Launch) -> Iterator[Finding]:
+    """Shared memory that is accessed by turns."""
+    lines: dict[Frame, list[float]] = {}
+    for shared in launch.facts.shared:
+        both = lines.setdefault(shared.frame, [0.0, 0.0])
+        both[0] += shared.wavefronts
+        both[1] += shared.needed
+    for frame, (wavefronts, needed) in lines.items():
+        if wavefronts < 1.5 * needed:
+            continue
+        work = replace(launch.work, l1_wavefronts=launch.work.l1_wavefronts - wavefronts + needed)
+        is_gather = any(s.frame == frame and s.what == GATHER for s in launch.facts.shared)
+        message = (
+            f"shared memory: {wavefronts / needed:.2g} wavefronts where 1 would do "
+            f"(bank conflicts); {_OTHER_INDICES if is_gather else _OTHER_SHAPE} spreads them"
+        )
+        yield Finding(frame, "bank-conflict", message, work)
+
+
+def conversions(launch: Launch) -> Iterator[Finding]:
+    """Tiles that threads hand each other through shared memory, to have them in another order."""
+    lines: dict[Frame, float] = {}
+    for shared in launch.facts.shared:
+        if shared.what == _CONVERSION:
+            lines[shared.frame] = lines.get(shared.frame, 0.0) + shared.wavefronts
+    for frame, wavefronts in lines.items():
+        work = without_waits(
+            launch.work,
+            lambda w: 1.0 if w.frame == frame and w.cause in ("shared", "barrier") else 0.0,  # noqa: B023
+        )
+        work = replace(
+            work,
+            l1_wavefronts=max(0.0, work.l1_wavefronts - wavefronts),
+            pipes=without(work.pipes, {"lsu": wavefronts, "issue": wavefronts}),
+        )
+        message = (
+            "threads exchange a tile through shared memory here, because what is done with it "
+            "next needs it in another order; load it in that order, or turn it (tl.trans) once"
+        )
+        yield Finding(frame, "layout-conversion", message, work)

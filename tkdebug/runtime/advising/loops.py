@@ -1,0 +1,231 @@
+"""What loops of Tile IR do again in each round, and what each round needs of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tkdebug.advice.facts import LoopFacts
+from tkdebug.compiler.analysis.pointer_origins import Origin, may_meet, pointer_origin
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import (
+    CONTROL_FLOW,
+    IterArg,
+    deciding,
+    forwarded,
+    iter_args,
+)
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.types import ScalarType, element_of
+from tkdebug.compiler.ops.traits import is_effect_free
+from tkdebug.errors import Frame
+from tkdebug.runtime.advising.executions import Executions, loops_around
+
+# What sums and extremes are made of: their order is nobody's concern.
+_COMBINES = names_of(
+    *(arith.AddF, arith.AddI, arith.MaxNumF, arith.MinNumF, arith.MaxSI, arith.MinSI),
+    *(arith.MaximumF, arith.MinimumF, arith.MaxUI, arith.MinUI, arith.OrI, arith.AndI),
+)
+_COMBINING = names_of(tt.Reduce, tt.Scan, tt.MapElementwise)
+# What hands a value on, changed in form alone.
+_FORMS = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Reshape, tt.Trans, arith.Select)
+
+
+class RepeatedWork:
+    """Which ops compute the same again in rounds of loops around them.
+
+    An op does so in a loop if nothing that it needs comes of the loop's counter or of what the loop
+    carries; a load only if the loop stores nothing that it may read.
+
+    Args:
+        tile: the kernel's Tile IR.
+        executions: how often its ops run.
+    """
+
+    def __init__(self, tile: Module, executions: Executions) -> None:
+        self._rounds: dict[Operation, float] = {}
+        for loop in tile.walk():
+            if not scf.Loop.matches(loop):
+                continue
+            entered = executions.of_tile(loop)
+            rounds = executions.rounds_of_tile(loop) / entered if entered else 0.0
+            if rounds <= 1:
+                continue
+            varying = _Varying(loop)
+            for op in varying.ops:
+                if varying.is_repeated(op):
+                    self._rounds[op] = self._rounds.get(op, 1.0) * rounds
+
+    def rounds(self, op: Operation | None) -> float:
+        """How many times each result of an op is computed; 1 where nothing is repeated."""
+        while op is not None and (around := _combined_by(op)) is not None:
+            op = around
+        return 1.0 if op is None else self._rounds.get(op, 1.0)
+
+
+def _combined_by(op: Operation) -> Operation | None:
+    """The reduction, scan or map that an op is in the region of."""
+    parent = op.block.parent_op if op.block is not None else None
+    return parent if parent is not None and parent.name in _COMBINING else None
+
+
+@dataclass
+class _Varying:
+    """The values that change from one round of a loop to the next.
+
+    Attributes:
+        values: all of them.
+        ops: those of the loop, without those in the regions of reductions and their like.
+    """
+
+    loop: Operation
+    values: set[Value] = field(default_factory=set)
+    ops: list[Operation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._stores = [
+            op for op in self.loop.walk() if PointerAccess.matches(op) and not tt.Load.matches(op)
+        ]
+        if scf.For.matches(self.loop):
+            self.values.add(scf.For(self.loop).induction_variable)
+            carried = {a.argument: a for a in iter_args(self.loop)}
+            self.values |= {v for v, a in carried.items() if a.yielded is not v}
+        else:
+            for region in self.loop.regions:
+                self.values.update(region.block.arguments)
+        self.ops = [
+            op for op in self.loop.walk() if op is not self.loop and _combined_by(op) is None
+        ]
+        before = -1
+        while before != len(self.values):
+            before = len(self.values)
+            for op in self.ops:
+                self._follow(op)
+
+    def _follow(self, op: Operation) -> None:
+        """Add what changes because of what an op is given."""
+        decides = any(value in self.values for value in deciding(op))
+        for source, target in forwarded(op):
+            if source in self.values or (decides and op.name in CONTROL_FLOW):
+                self.values.add(target)
+        if op.name in CONTROL_FLOW:
+            if decides:
+                self.values.update(op.results)
+                for region in op.regions:
+                    self.values.update(region.block.arguments)
+        elif not self.is_repeated(op):
+            self.values.update(op.results)
+
+    def is_repeated(self, op: Operation) -> bool:
+        """Whether an op computes in each round what it did in the one before."""
+        if op.name in CONTROL_FLOW or any(value in self.values for value in op.operands):
+            return False
+        if tt.Load.matches(op):
+            return not any(_may_change(store, op) for store in self._stores)
+        return is_effect_free(op) and bool(op.results)
+
+
+def _may_change(store: Operation, load: Operation) -> bool:
+    """Whether a store may change what a load reads: tensors of different parameters are apart."""
+    origins = [pointer_origin(PointerAccess(op).pointer) for op in (store, load)]
+    if Origin.LOADED in origins:
+        return True
+    return may_meet(*origins)
+
+
+def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
+    """The outermost loops that ran, each with what its rounds need of each other."""
+    for loop in tile.walk():
+        if not scf.Loop.matches(loop) or loops_around(loop):
+            continue
+        entered = executions.of_tile(loop)
+        if not entered:
+            continue
+        yield LoopFacts(
+            frame=loop.location.frames[-1],
+            op_ids=frozenset(op.id for op in loop.walk() if op is not loop),
+            entries=entered,
+            rounds=executions.rounds_of_tile(loop) / entered,
+            needs_before=_needs_before(loop),
+        )
+
+
+def _needs_before(loop: Operation) -> Frame | None:
+    """Where a round computes what the next one needs.
+
+    Sums and extremes are not meant: their terms may be computed in any order, and combined after
+    the loop. So may the parts of a loop with products, whose rounds rescale what they add up.
+    """
+    if not scf.For.matches(loop):
+        return loop.location.frames[-1]
+    if any(tt.Dot.matches(op) for op in loop.walk()):
+        return None
+    carried = next((a for a in iter_args(loop) if _is_recurrence(a)), None)
+    if carried is None:
+        return None
+    return (carried.yielded.defining_op or loop).location.frames[-1]
+
+
+def _is_recurrence(carried: IterArg) -> bool:
+    """Whether a carried number is more than a sum that is read after the loop."""
+    element = element_of(carried.argument.type)
+    if not isinstance(element, ScalarType) or not element.name.startswith(("f", "bf")):
+        return False
+    maker = carried.yielded.defining_op
+    if maker is None or maker.block is None or carried.yielded is carried.argument:
+        return False
+    users = list(carried.argument.uses)
+    if not users:
+        return False
+    is_combined = users == [maker] and maker.name in _COMBINES
+    used_after = [user for user in carried.yielded.uses if not scf.Yield.matches(user)]
+    return not is_combined or bool(used_after)
+
+
+def accumulated_reductions(tile: Module, executions: Executions) -> Mapping[int, float]:
+    """By reduction in a loop whose result is only added up there, its rounds each time."""
+    found = {}
+    for op in tile.walk():
+        if not tt.Reduce.matches(op) or len(op.results) != 1:
+            continue
+        loop = _loop_around(op)
+        combined = {inner.name for inner in op.regions[0].block.operations} & _COMBINES
+        if loop is None or not _is_accumulated(op.results[0], loop, combined):
+            continue
+        entered = executions.of_tile(loop)
+        if entered:
+            found[op.id] = executions.rounds_of_tile(loop) / entered
+    return found
+
+
+def _loop_around(op: Operation) -> Operation | None:
+    parent = op.block.parent_op if op.block is not None else None
+    return parent if parent is not None and scf.For.matches(parent) else None
+
+
+def _is_accumulated(value: Value, loop: Operation, combined: set[str]) -> bool:
+    """Whether a value is only combined with what the loop carries, and that is only read after.
+
+    Args:
+        value: a result of a reduction.
+        loop: the loop around it.
+        combined: what the reduction does, which has to be what is done with its results.
+    """
+    while True:
+        users = list(value.uses)
+        if len(users) != 1 or not users[0].results:
+            return False
+        user = users[0]
+        if user.name in combined:
+            break
+        if user.name not in _FORMS:
+            return False
+        value = user.results[0]
+    for carried in iter_args(loop):
+        if carried.yielded is user.results[0] and carried.argument in user.operands:
+            return list(carried.argument.uses) == [user] and all(
+                scf.Yield.matches(other) for other in user.results[0].uses
+            )
+    return False
