@@ -63,6 +63,12 @@ def test_default_tensor_type():
     assert not torch.zeros(2).is_cuda
 
 
+def test_recurrent_layers_do_without_cudnn(recwarn):
+    layer = torch.nn.LSTM(4, 8).cuda()
+    assert layer(torch.ones(3, 2, 4, device="cuda"))[0].is_cuda
+    assert not [warning for warning in recwarn if "cuDNN" in str(warning.message)]
+
+
 def test_module_of_the_device():
     assert torch.get_device_module() is torch.cuda
     assert torch.get_device_module("cuda") is torch.cuda

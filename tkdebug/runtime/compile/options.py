@@ -28,7 +28,8 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots: from 2.14.1 on torch reads the names of options from `__dict__`.
+@dataclass(frozen=True)
 class LaunchOptions:
     """How a kernel is compiled and launched.
 
