@@ -1,6 +1,6 @@
 """Functions and models under torch.compile, each compared with itself run eagerly.
 
-A script for `tkdebug run`: names of cases as arguments; a line for each that agrees. After
+A script for `tkdebug run`: names of cases as arguments; a line for each that agrees. Of cases after
 `--native` the kernels are compiled for a GPU as well, and given to Inductor's launchers.
 """
 
@@ -12,12 +12,16 @@ import triton
 import triton.language as tl
 from torch import nn
 
-CASES = {}
+
+class Cases(dict):
+    """Functions by name; a decorator adds them."""
+
+    def __call__(self, function):
+        self[function.__name__] = function
+        return function
 
 
-def case(function):
-    CASES[function.__name__] = function
-    return function
+case = Cases()
 
 
 def rand(*shape):
@@ -416,12 +420,31 @@ def compile_natively_too():
     compiling.run_interpreted = run
 
 
-if __name__ == "__main__":
+def main(cases):
+    """Run the cases that are named on the command line, or all.
+
+    `--native` has those after it compiled for a GPU, too; after `--keep-going` the first line of a
+    case's error is printed, and others follow.
+    """
     torch.manual_seed(0)
-    names = [name for name in sys.argv[1:] if name != "--native"]
-    if "--native" in sys.argv:
-        compile_natively_too()
-    for name in names or CASES:
-        torch._dynamo.reset()
-        CASES[name]()
-        print(name, flush=True)
+    options = {"--native", "--keep-going"}
+    given, keeps_going = sys.argv[1:], False
+    for name in given if {*given} - options else [*given, *cases]:
+        if name == "--native":
+            compile_natively_too()
+        elif name == "--keep-going":
+            keeps_going = True
+        else:
+            torch._dynamo.reset()
+            try:
+                cases[name]()
+                print(name, flush=True)
+            except Exception as error:
+                if not keeps_going:
+                    raise
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                print(f"{name}: {reason}", flush=True)
+
+
+if __name__ == "__main__":
+    main(case)

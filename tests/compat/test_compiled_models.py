@@ -8,16 +8,37 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from tkdebug import compat
+from tkdebug.compat.cuda_standin import compiling, cuda_usable
+from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_data
+from tkdebug.instrument.recorder import Recorder
+from tkdebug.instrument.session import Session
 
 HERE = Path(__file__).resolve().parent
-MODELS = HERE / "compiled_models.py"
+MODELS, PROGRAMS = HERE / "compiled_models.py", HERE / "compiled_programs.py"
 QUICK = ("exported", "pointwise", "mlp_backward", "kernel_of_the_user", "autocast")
-ALL = [
-    node.name
-    for node in ast.parse(MODELS.read_text("utf-8")).body
-    if isinstance(node, ast.FunctionDef)
-    and any(isinstance(item, ast.Name) and item.id == "case" for item in node.decorator_list)
-]
+INTERPRETED = (
+    *("exported", "linear_of_odd_sizes", "recurrent_network", "optimizers"),
+    *("tuned_kernel", "kernels_of_an_autograd_function", "shapes_and_gradients_that_change"),
+    *("numbers_out_of_tensors", "broken_graphs", "copies_between_devices"),
+)
+NATIVE_TOO = ("mlp_backward", "kernel_of_the_user", "autocast")
+# What no graph of is compiled without a GPU, by the limits that the documentation names.
+UNCOMPILED = ["torch.autocast in compiled functions takes a GPU"]
+
+
+def cases_of(script):
+    """Return the names of a script's cases, in order."""
+    return [
+        node.name
+        for node in ast.parse(script.read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(item, ast.Name) and item.id == "case" for item in node.decorator_list)
+    ]
+
+
 FAULTY = """
 import torch
 import triton
@@ -49,8 +70,9 @@ torch.compile(other)(x.view(8, 8))
 
 
 def run(tmp_path, *arguments):
+    """Run tkdebug with an empty cache of Inductor's: what another run compiled hides failures."""
     return subprocess.run(
-        [sys.executable, "-m", "tkdebug", "run", "--no-tui", *arguments],
+        [sys.executable, "-m", "tkdebug", "run", "--no-tui", "--report", "run.json", *arguments],
         env={
             **os.environ,
             "PYTHONPATH": str(HERE.parents[1]),
@@ -63,28 +85,68 @@ def run(tmp_path, *arguments):
     )
 
 
+def report_of(tmp_path):
+    return json.loads((tmp_path / "run.json").read_text("utf-8"))
+
+
+def reasons(tmp_path):
+    """Return why graphs of the run were not compiled."""
+    return [graph["reason"] for graph in report_of(tmp_path)["uncompiled_graphs"]]
+
+
 def test_quick_models_agree(tmp_path):
-    done = run(tmp_path, str(MODELS), "--native", *QUICK)
-    assert done.stdout.split() == list(QUICK), done.stderr
-    reasons = [line for line in done.stderr.splitlines() if "without being compiled" in line]
-    assert len(reasons) == 1
-    assert reasons[0].endswith("torch.autocast in compiled functions takes a GPU")
-    assert "no faults" in done.stderr.splitlines()[-1]
+    done = run(tmp_path, str(PROGRAMS), *INTERPRETED, "--native", *NATIVE_TOO)
+    assert done.stdout.split() == [*INTERPRETED, *NATIVE_TOO], done.stderr
+    assert reasons(tmp_path) == UNCOMPILED
+    (graph,) = report_of(tmp_path)["uncompiled_graphs"]
+    place = f"{graph['file']}:{graph['line']}"
+    assert f"a graph that begins at {place} runs without being compiled" in done.stderr
+    assert Path(graph["file"]) == MODELS
+    assert "return x @ w" in MODELS.read_text("utf-8").splitlines()[graph["line"] - 1]
+    assert "no faults, 1 graph ran uncompiled" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
 def test_all_models_agree(tmp_path):
-    done = run(tmp_path, str(MODELS), "--native")
-    assert done.stdout.split() == ALL, done.stderr[-3000:]
-    assert len(ALL) >= 40
+    names = [*cases_of(PROGRAMS), *cases_of(MODELS)]
+    done = run(tmp_path, str(PROGRAMS), "--native")
+    assert done.stdout.split() == names, done.stderr[-3000:]
+    assert len(names) >= 80
+    assert reasons(tmp_path) == UNCOMPILED
     assert "no faults" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(cuda_usable(), reason="a real CUDA device is here")
+def test_functions_run_uncompiled_with_an_unknown_compiler(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(compiling, "_prepare", lambda *arguments: "no module named odd")
+    recorder = Recorder(tmp_path / "run.tkd", script="k.py", output=False).start()
+    with compat.install(mode="interpret"):
+        layer = torch.nn.Linear(8, 8)
+        for compile in (torch.compile, torch.compile()):
+            assert compile(cases_of) is cases_of
+        assert torch.compile(layer) is layer
+        assert torch.compile(torch.sin) is torch.sin
+    recorder.stop(0)
+    with Session.open(tmp_path / "run.tkd") as session:
+        graphs = list(uncompiled_data(session))
+    line = cases_of.__code__.co_firstlineno
+    forward = (torch.nn.modules.linear.__file__, "forward")
+    assert [(g["file"], g["line"], g["function"]) for g in graphs[:2]] == [
+        (__file__, line, "cases_of")
+    ] * 2
+    assert (graphs[2]["file"], graphs[2]["function"]) == forward
+    assert graphs[3]["file"] is None
+    (reason,) = {graph["reason"] for graph in graphs}
+    assert reason.endswith("is not known to tkdebug (no module named odd)")
+    assert capfd.readouterr().err.count(f"runs its functions eagerly: {reason}") == 1
 
 
 @pytest.mark.gpu
 def test_quick_models_agree_on_a_gpu(tmp_path):
-    done = run(tmp_path, "--mode", "native", str(MODELS), *QUICK)
-    assert done.stdout.split() == list(QUICK), done.stderr
-    assert "without being compiled" not in done.stderr
+    names = [*QUICK, *INTERPRETED[1:]]
+    done = run(tmp_path, "--mode", "native", str(PROGRAMS), *names)
+    assert done.stdout.split() == names, done.stderr
+    assert reasons(tmp_path) == []
     assert "no faults" in done.stderr.splitlines()[-1]
 
 
@@ -92,10 +154,10 @@ def test_quick_models_agree_on_a_gpu(tmp_path):
 def test_access_outside_of_a_tensor_is_at_the_models_line_on_a_gpu(tmp_path):
     script = tmp_path / "faulty.py"
     script.write_text(FAULTY)
-    options = ("--mode", "native", "--check-launches", "all", "--report", "faults.json")
+    options = ("--mode", "native", "--check-launches", "all")
     done = run(tmp_path, *options, str(script))
     assert done.returncode == 3, done.stderr
-    outside, *_ = json.loads((tmp_path / "faults.json").read_text())["faults"]
+    outside, *_ = report_of(tmp_path)["faults"]
     assert outside["kind"] == "oob-load"
     assert [(Path(f["file"]).name, f["line"]) for f in outside["call_chain"]] == [
         ("faulty.py", line_of("shift[(1,)]")),
@@ -110,9 +172,9 @@ def line_of(text):
 def test_faults_are_at_the_models_lines(tmp_path):
     script = tmp_path / "faulty.py"
     script.write_text(FAULTY)
-    done = run(tmp_path, "--report", "faults.json", str(script))
+    done = run(tmp_path, str(script))
     assert done.returncode == 3, done.stderr
-    report = json.loads((tmp_path / "faults.json").read_text())
+    report = report_of(tmp_path)
     outside, born = report["faults"]
     timed = {(each["line"], each["op"]) for k in report["model_lines"] for each in k["lines"]}
     assert {(line_of("torch.relu"), "aten.relu"), (line_of("torch.log"), "aten.log")} <= timed

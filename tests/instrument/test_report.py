@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import LaunchCounts, access_tests
 from tkdebug.hook_chain import HOOKS
+from tkdebug.instrument.analyses.uncompiled_graphs import UncompiledGraph
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import RENDERERS, render, write_report
@@ -55,8 +57,8 @@ def test_json_report_has_schema_1(recorded, script):
         "baseline",
         "checked_launches",
     ]
-    keys += ["launches", "faults", "tunings", "others", "origins", "model_lines", "gpu_states"]
-    keys += ["stalls", "timelines"]
+    keys += ["launches", "faults", "tunings", "others", "origins", "model_lines"]
+    keys += ["uncompiled_graphs", "gpu_states", "stalls", "timelines"]
     keys += ["remarks", "launch_costs", "line_costs", "instrumentation", "watched_values"]
     assert list(data) == keys
     assert (data["schema"], data["mode"]) == (1, "interpret")
@@ -199,6 +201,22 @@ def test_text_report_without_launches_says_so(tmp_path):
     shown = report(path, "text")
     assert "no kernels were launched" in shown
     assert "no faults" in shown
+
+
+def test_reports_name_graphs_that_ran_uncompiled(tmp_path):
+    place = Frame("/model.py", 3, "forward")
+    recorder = Recorder(tmp_path / "run.tkd", script="k.py", output=False).start()
+    for frames in ((place,), (place,), ()):
+        HOOKS.record(UncompiledGraph("torch.odd\x1b[2J: not known", frames))
+    recorder.stop(0)
+    text = report(tmp_path / "run.tkd", "text")
+    assert "graphs of torch.compile that ran uncompiled\n" in text
+    assert "  model.py:3: torch.odd\\x1b[2J: not known (2 times)\n" in text
+    assert "\n  torch.odd" in text
+    first, _, last = json.loads(report(tmp_path / "run.tkd", "json"))["uncompiled_graphs"]
+    assert (first["file"], first["line"], first["function"]) == ("/model.py", 3, "forward")
+    assert first["process"] == os.getpid()
+    assert (last["file"], last["line"], last["function"]) == (None, None, None)
 
 
 def test_text_report_writes_control_characters_out(tmp_path):

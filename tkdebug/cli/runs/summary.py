@@ -15,6 +15,7 @@ from tkdebug.fault_printing.text import counted, counted_line, names_of
 from tkdebug.instrument.analyses.checked_launches import checked_text
 from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.known_faults import baseline_outcome, count_states, remarks
+from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_count
 from tkdebug.instrument.analyses.watched_values import watched_lines
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.fault_section import fault_lines
@@ -70,7 +71,7 @@ def print_summary(
         tell(watched)
     launches = session.launch_count()
     where = f"; recorded in {kept_as}" if kept_as is not None else ""
-    number = _number(session, faults)
+    number = ", ".join(filter(None, (_number(session, faults), uncompiled_count(session))))
     if not launches:
         tell(f"no kernels were launched, {number}{where}")
         return

@@ -29,7 +29,7 @@ from tkdebug.compat.around_torch.gap_functions import (
     plain,
 )
 from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
-from tkdebug.compat.cuda_standin.patches import leave
+from tkdebug.compat.cuda_standin.function_mode import leave
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.checks.unwritten.narrow_patterns import TYPES

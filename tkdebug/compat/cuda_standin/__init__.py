@@ -43,17 +43,17 @@ def install() -> InPlace:
         return InPlace()
 
     from tkdebug.compat.cuda_standin import patches
-    from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+    from tkdebug.compat.cuda_standin.function_mode import CudaStandIn, leave
     from tkdebug.compat.replacements import Replacements
 
     mode, replacements = CudaStandIn(), Replacements()
 
-    def leave() -> None:
+    def take_out() -> None:
         if torch.get_default_device().type == "cuda":
             torch.set_default_device(None)
         # Other threads keep the mode on their stacks; inactive it passes every call on.
         mode.active = False
-        patches.leave(mode)
+        leave(mode)
         _IN_FORCE.remove(mode)
 
     with ExitStack() as undo:
@@ -62,5 +62,5 @@ def install() -> InPlace:
         patches.apply(replacements, mode)
         mode.enter()
         _IN_FORCE.append(mode)
-        undo.callback(leave)
+        undo.callback(take_out)
         return InPlace(undo)

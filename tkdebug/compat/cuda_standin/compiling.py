@@ -11,38 +11,50 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
 import torch
 import torch.export
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
 
+from tkdebug.compat.around_torch.watched_gaps import WatchReads
 from tkdebug.compat.cuda_standin import placement
 from tkdebug.compat.cuda_standin.device_guard import stand_in_for_devices
 from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+from tkdebug.compat.cuda_standin.half_precision import HALVES
 from tkdebug.compat.replacements import Replacements, set_option
-from tkdebug.errors import UnsupportedError
-from tkdebug.terminal_text import tell
+from tkdebug.errors import Frame, UnsupportedError
+from tkdebug.runtime.jit.function import JITFunction
+
+# On Inductor's autotuner of a kernel that it wrote.
+_GENERATED = "_tkdebug_generated"
 
 
 def compile_for_stand_in(patches: Replacements, mode: CudaStandIn) -> None:
     """Have `torch.compile` and `torch.export.export` prepare torch's compiler when first used."""
 
     @functools.cache
-    def prepare() -> bool:
-        reason = _prepare(patches, mode)
-        if reason:
-            known = f"the compiler of torch {torch.__version__} is not known to tkdebug"
-            tell(f"torch.compile runs its functions eagerly: {known} ({reason})")
-        return not reason
+    def prepare() -> str:
+        why = _prepare(patches, mode)
+        if not why:
+            return ""
+        from tkdebug.compat.inductor.uncompiled import report_unknown_compiler
+
+        return report_unknown_compiler(why)
 
     compile, export = torch.compile, torch.export.export
 
     @functools.wraps(compile)
     def compile_prepared(model: Any = None, **options: Any) -> Any:
-        if prepare():
+        reason = prepare()
+        if not reason:
             return compile(model, **options)
-        return (lambda function: function) if model is None else model
+        from tkdebug.compat.inductor.uncompiled import as_written
+
+        return as_written(model, reason)
 
     @functools.wraps(export)
     def export_prepared(*arguments: Any, **options: Any) -> Any:
@@ -66,7 +78,9 @@ def _prepare(patches: Replacements, mode: CudaStandIn) -> str:
         return "its devices have no place for another guard"
     patches.on_restore(undo)
     try:
-        _patch_dynamo(patches, mode)
+        _patch_dynamo(patches)
+        _patch_optimizers(patches, mode)
+        _patch_convolutions(patches)
         _patch_autograd(patches)
         _patch_inductor(patches)
         _patch_failures(patches)
@@ -77,11 +91,12 @@ def _prepare(patches: Replacements, mode: CudaStandIn) -> str:
     return ""
 
 
-def _patch_dynamo(patches: Replacements, mode: CudaStandIn) -> None:
-    from torch._dynamo.variables.optimizer import OptimizerVariable
+def _patch_dynamo(patches: Replacements) -> None:
     from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
     from torch._subclasses.meta_utils import MetaTensorDescriber
 
+    for handler in (CudaStandIn.__torch_function__, WatchReads.__torch_function__):
+        _run_untraced(patches, handler.__code__)
     begin = SymbolicTorchFunctionState.__init__
 
     @functools.wraps(begin)
@@ -95,12 +110,19 @@ def _patch_dynamo(patches: Replacements, mode: CudaStandIn) -> None:
 
     @functools.wraps(describe)
     def on_its_device(self: Any, t: torch.Tensor, **keywords: Any) -> Any:
+        if placement.on_cuda(t):
+            _place_gradient(t)
         described = describe(self, t, **keywords)
         if described.device.type == "cpu" and placement.on_cuda(t):
             object.__setattr__(described, "device", placement.CUDA)
         return described
 
     patches.set(MetaTensorDescriber, "describe_tensor", on_its_device)
+
+
+def _patch_optimizers(patches: Replacements, mode: CudaStandIn) -> None:
+    from torch._dynamo.variables.optimizer import OptimizerVariable
+
     trace_optimizer = OptimizerVariable.call_method
 
     @functools.wraps(trace_optimizer)
@@ -123,6 +145,54 @@ def _patch_dynamo(patches: Replacements, mode: CudaStandIn) -> None:
     patches.set(OptimizerVariable, "call_method", call_method)
 
 
+def _patch_convolutions(patches: Replacements) -> None:
+    """Have results of convolutions in the memory format that the CPU, which computes them, has."""
+    for name in ("_select_conv_backend", "_conv_determine_backend_memory_format"):
+        patches.set(torch._C, name, _as_on_cpu(getattr(torch._C, name)))
+
+
+def _as_on_cpu(choose: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(choose)
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        with _disable_current_modes():
+            arguments, keywords = tree_map(_real, (arguments, keywords))
+            return choose(*arguments, **keywords)
+
+    return run
+
+
+def _real(value: Any) -> Any:
+    """Return a tensor on the CPU as a convolution gets it, or the number of a symbolic size."""
+    if isinstance(value, torch.SymInt):
+        return value.node.hint
+    if not isinstance(value, torch.Tensor):
+        return value
+    sizes, strides = map(_real, value.shape), map(_real, value.stride())
+    dtype = torch.float32 if value.dtype in HALVES else value.dtype
+    return torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype)
+
+
+def _run_untraced(patches: Replacements, code: CodeType) -> None:
+    """Have Dynamo compile neither a function nor what it calls.
+
+    After a graph break Python runs torch's functions, and modes see them.
+    """
+    from torch._C._dynamo import eval_frame
+
+    def set_action(action: Any) -> None:
+        eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action, action))
+
+    set_action(eval_frame._FrameAction.SKIP)
+    patches.on_restore(functools.partial(set_action, eval_frame._FrameAction.DEFAULT))
+
+
+def _place_gradient(tensor: torch.Tensor) -> None:
+    """Make the gradient of a CUDA tensor one, which it is not until Python has asked for it."""
+    with torch._C.DisableTorchFunction():
+        if tensor.is_leaf and tensor.grad is not None:
+            placement.place(tensor.grad)
+
+
 def _patch_autograd(patches: Replacements) -> None:
     """Let autograd trace through functions of fake CUDA tensors, for which it has no streams.
 
@@ -143,6 +213,8 @@ def _patch_autograd(patches: Replacements) -> None:
 
     patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(on_cpu))
     patches.set(FunctionalTensor, "device", property(lambda self: self.elem.device))
+    patches.set(FunctionalTensor, "to", _moving(FunctionalTensor.to))
+    patches.set(FunctionalTensor, "cuda", _to_cuda)
     patches.set(FunctionalTensor, "is_cuda", property(lambda self: self.elem.is_cuda))
     patches.set(FunctionalTensor, "is_cpu", property(lambda self: self.elem.is_cpu))
     run = FunctionalTensorMode.__torch_dispatch__
@@ -157,6 +229,30 @@ def _patch_autograd(patches: Replacements) -> None:
     patches.set(FunctionalTensorMode, "__torch_dispatch__", dispatch)
     for owner in (torch.autograd, torch.autograd.graph):
         patches.set(owner, "_engine_run_backward", _noted(owner._engine_run_backward))
+
+
+def _moving(to: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy between devices where C++ code, which sees the CPU on both sides, would copy nothing."""
+
+    @functools.wraps(to)
+    def move(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        options = {name: value for name, value in keywords.items() if name != "copy"}
+        device, dtype, asynchronous, form = torch._C._nn._parse_to(*arguments, **options)
+        for value in (*arguments, *keywords.values()):
+            if isinstance(value, torch.Tensor):
+                device = value.device
+        if device is None or device.type == self.device.type:
+            return to(self, *arguments, **keywords)
+        return torch.ops.aten._to_copy(
+            self, device=device, dtype=dtype, non_blocking=asynchronous, memory_format=form
+        )
+
+    return move
+
+
+def _to_cuda(self: Any, device: Any = None, *arguments: Any, **keywords: Any) -> Any:
+    # An index alone is looked up among the devices that C++ code has.
+    return self.to(placement.CUDA, *arguments, **keywords)
 
 
 class _Engine(threading.local):
@@ -225,12 +321,18 @@ def _patch_inductor(patches: Replacements) -> None:
             patches.set(output_code, name, lambda *arguments, **keywords: None)
     patches.set(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
     set_option(patches, config, "compile_threads", 1)
+    # Whether padding pays is decided by the times of matrix products on the device.
+    set_option(patches, config, "shape_padding", False)
     # Kernels that are found in a cache have no graph whose lines could be shown.
     set_option(patches, config, "fx_graph_cache", False)
 
 
 def _patch_failures(patches: Replacements) -> None:
     """Let a graph that cannot be compiled run as it was traced, and report the reason."""
+    from torch._dynamo.exc import RestartAnalysis
+
+    from tkdebug.compat.inductor.uncompiled import report_graph
+
     wrapper: Any = torch._TorchCompileInductorWrapper
     compile = wrapper.__call__
 
@@ -239,10 +341,12 @@ def _patch_failures(patches: Replacements) -> None:
         try:
             _refuse_autocast(model_)
             return compile(self, model_, inputs_)
+        except RestartAnalysis:
+            # Dynamo traces the function again.
+            raise
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
-            reason = lines[0] if lines else type(error).__name__
-            tell(f"torch.compile: a graph{_place(model_)} runs without being compiled: {reason}")
+            report_graph(lines[0] if lines else type(error).__name__, _first_line(model_))
             return model_.forward
 
     patches.set(wrapper, "__call__", or_as_traced)
@@ -259,13 +363,11 @@ def _refuse_autocast(graph: Any) -> None:
         raise UnsupportedError("torch.autocast in compiled functions takes a GPU")
 
 
-def _place(graph: Any) -> str:
-    """Where the first op of a graph is written."""
+def _first_line(graph: Any) -> Frame | None:
+    """Return where the first op of a graph is written."""
     from tkdebug.compat.inductor.model_lines import origins_of
 
-    for origin in origins_of(graph.graph.nodes):
-        return f" that begins at {origin.frame.file}:{origin.frame.line}"
-    return ""
+    return next((origin.frame for origin in origins_of(graph.graph.nodes)), None)
 
 
 def preferred(choices: Any) -> list[Any]:
@@ -296,6 +398,17 @@ def run_interpreted(self: Any, *args: Any, stream: Any = None, **keywords: Any) 
 
     written = as_written(kernel)
     if written is None:
-        return kernel[grid](**given)
+        return _generated_kernel(self, constants)[grid](**given)
     with launched_from(calling_frame()):
         return written[grid](**given)
+
+
+def _generated_kernel(autotuner: Any, constants: Mapping[str, Any]) -> Any:
+    """Return the kernel as Inductor typed it: an int 1 is a constant only where it says so."""
+    kept = vars(autotuner)
+    if _GENERATED not in kept:
+        kernel = autotuner.fn
+        others = (each for each in kernel.params if not each.is_constexpr)
+        typed = [each.name for each in others if each.name not in constants]
+        kept[_GENERATED] = JITFunction(kernel.fn, do_not_specialize=typed)
+    return kept[_GENERATED]

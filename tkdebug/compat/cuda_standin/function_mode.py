@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
 """The torch function mode that makes CPU memory answer as CUDA tensors.
 
 The mode sees every torch function and tensor method that a thread calls. It turns device arguments
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.overrides
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -113,3 +115,17 @@ class CudaStandIn(TorchFunctionMode):
         if rule is not None:
             return rule(func, args, keywords)
         return call(func, args, keywords)
+
+
+def leave(mode: TorchFunctionMode) -> None:
+    """Take `mode` off this thread's stack, wherever in it it stands."""
+    overrides: Any = torch.overrides
+    count = torch._C._len_torch_function_stack()
+    above = []
+    for _ in range(count):
+        top = overrides._pop_mode()
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        overrides._push_mode(other)

@@ -14,7 +14,7 @@ from torch import Tensor
 from tkdebug.compat.cuda_standin import operator_libraries
 from tkdebug.compat.cuda_standin.calls import Arguments, Function, call
 
-_HALVES = (torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 _NAMES = (
     (
         torch,
@@ -66,7 +66,7 @@ def run_in_fp32(func: Function, args: Arguments, kwargs: dict[str, Any]) -> Any:
     if "out_dtype" in kwargs:
         operands = _matrices(func, args, kwargs)
     dtypes = {t.dtype for t in operands if t.is_floating_point()}
-    if len(dtypes) != 1 or not dtypes.issubset(_HALVES):
+    if len(dtypes) != 1 or not dtypes.issubset(HALVES):
         # Not halves, or a mixture that torch has its own answer to.
         return call(func, args, kwargs)
     with torch.autocast("cpu", enabled=False):
@@ -89,9 +89,9 @@ def _run_under_autocast(
     func: Function, args: Arguments, kwargs: dict[str, Any], operands: list[Tensor]
 ) -> Any:
     half = torch.get_autocast_dtype("cpu")
-    eligible = (torch.float32, *_HALVES)
+    eligible = (torch.float32, *HALVES)
     floating = [t for t in operands if t.is_floating_point()]
-    if half not in _HALVES or not floating or any(t.dtype not in eligible for t in floating):
+    if half not in HALVES or not floating or any(t.dtype not in eligible for t in floating):
         return call(func, args, kwargs)
     args = cast(args, eligible, half)
     kwargs = {name: cast(value, eligible, half) for name, value in kwargs.items()}
@@ -106,8 +106,8 @@ def _run(func: Function, args: Arguments, kwargs: dict[str, Any], half: torch.dt
     if in_place:
         out = args[0]
         func = getattr(Tensor, func.__name__[:-1])
-    wide_args = cast(args, _HALVES, torch.float32)
-    wide_kwargs = {key: cast(value, _HALVES, torch.float32) for key, value in kwargs.items()}
+    wide_args = cast(args, HALVES, torch.float32)
+    wide_kwargs = {key: cast(value, HALVES, torch.float32) for key, value in kwargs.items()}
     result = call(func, wide_args, wide_kwargs)
     if out is not None:
         if not in_place and out.shape != result.shape:

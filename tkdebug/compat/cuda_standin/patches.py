@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -18,7 +19,6 @@ import torch.utils._device
 import torch.utils.checkpoint
 import torch.utils.dlpack
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from tkdebug.compat.cuda_standin import (
     collectives,
@@ -30,7 +30,7 @@ from tkdebug.compat.cuda_standin import (
 from tkdebug.compat.cuda_standin.compiling import compile_for_stand_in
 from tkdebug.compat.cuda_standin.cuda_module import TORCH_ACCELERATOR, TORCH_CUDA
 from tkdebug.compat.cuda_standin.default_generator import GENERATOR
-from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
+from tkdebug.compat.cuda_standin.function_mode import CudaStandIn, leave
 from tkdebug.compat.replacements import Replacements
 
 _overrides: Any = torch.overrides
@@ -139,6 +139,8 @@ def _patch_libraries(patches: Replacements) -> None:
         if chosen is not None:
             # The CPU's libraries are the only ones.
             patches.set(torch.backends.cuda, name, lambda backend=None, chosen=chosen: chosen())
+    # Of a build with CUDA it takes the weights of recurrent layers.
+    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch._C, "_scatter", _scatter)
     name = "_group_tensors_by_device_and_dtype"
     patches.set(torch._C, name, _grouped_by_place(getattr(torch._C, name)))
@@ -233,8 +235,13 @@ def _patch_autograd(patches: Replacements, mode: CudaStandIn) -> None:
     @functools.wraps(run)
     def run_backward(*arguments: Any, **keywords: Any) -> Any:
         # `x.backward()` arrives here from inside the mode's handler: hooks and backward functions
-        # are the script's own code and must hear the stand-in's answers.
-        with _Entered(mode), operator_libraries.found(in_backward=True):
+        # are the script's own code and must hear the stand-in's answers. While torch's compiler
+        # traces, fake tensors give them.
+        is_traced = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+        with (
+            nullcontext() if is_traced else _Entered(mode),
+            operator_libraries.found(in_backward=True),
+        ):
             return run(*arguments, **keywords)
 
     for owner in (torch.autograd, torch.autograd.graph):
@@ -370,19 +377,6 @@ class _Entered:
     def __exit__(self, *error: object) -> None:
         if self._pushed:
             leave(self._mode)
-
-
-def leave(mode: TorchFunctionMode) -> None:
-    """Take `mode` off this thread's stack, wherever in it it stands."""
-    count = torch._C._len_torch_function_stack()
-    above = []
-    for _ in range(count):
-        top = _overrides._pop_mode()
-        if top is mode:
-            break
-        above.append(top)
-    for other in reversed(above):
-        _overrides._push_mode(other)
 
 
 def _patch_threads(patches: Replacements, mode: CudaStandIn) -> None:

@@ -19,11 +19,11 @@ from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_fo
 from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
 from tkdebug.compat.inductor.input_alignment import look_unnoted
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
+from tkdebug.compat.inductor.uncompiled import as_written, report_unknown_compiler
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
 from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.terminal_text import tell
 
 
 class CompilesNatively:
@@ -49,14 +49,12 @@ def _prepare_at_first_use(replacements: Replacements) -> None:
     import torch.export
 
     @functools.cache
-    def prepare() -> bool:
+    def prepare() -> str:
         try:
             _prepare(replacements)
         except (ImportError, AttributeError) as error:
-            known = f"the compiler of torch {torch.__version__} is not known to tkdebug"
-            tell(f"torch.compile runs its functions eagerly: {known} ({error})")
-            return False
-        return True
+            return report_unknown_compiler(str(error))
+        return ""
 
     compile, export = torch.compile, torch.export.export
 
@@ -64,9 +62,10 @@ def _prepare_at_first_use(replacements: Replacements) -> None:
     def compile_prepared(model: Any = None, *, backend: Any = "inductor", **options: Any) -> Any:
         # A backend of the script's own may call Inductor; others write no Triton kernels.
         may_write = backend == "inductor" or not isinstance(backend, str)
-        if not may_write or prepare() or backend != "inductor":
-            return compile(model, backend=backend, **options)
-        return (lambda function: function) if model is None else model
+        reason = prepare() if may_write else ""
+        if reason and backend == "inductor":
+            return as_written(model, reason)
+        return compile(model, backend=backend, **options)
 
     @functools.wraps(export)
     def export_prepared(*arguments: Any, **options: Any) -> Any:

@@ -32,13 +32,18 @@ def as_written(kernel: Any) -> Any:
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     users: list[Any] = list(kernel_side_table.id_to_kernel.values())
-    for user in users:
-        while not is_jit_function(user) and hasattr(user, "fn"):
-            user = user.fn
+    for user in map(_innermost, users):
         if is_jit_function(user) and user.__name__ == kernel.__name__:
             if _body(user) == _body(kernel):
                 return user
     return None
+
+
+def _innermost(kernel: Any) -> Any:
+    """Return the kernel below autotuners and heuristics."""
+    while not is_jit_function(kernel) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
 
 
 def _body(kernel: Any) -> str:
@@ -54,6 +59,10 @@ def _written_tensors(kernel: Any, arguments: Any, *rest: Any) -> list[str]:
     from tkdebug.interpreter.memory_usage import written_arguments
 
     tensors = [name for name, value in arguments.items() if _is_tensor(value)]
+    if configs := getattr(kernel, "configs", ()):
+        # Which one is chosen does not change what is written.
+        arguments = {**arguments, **configs[0].kwargs}
+    kernel = _innermost(kernel)
     specs = {}
     for parameter in kernel.params:
         value = _sample(arguments.get(parameter.name, parameter.default))

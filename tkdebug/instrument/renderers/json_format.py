@@ -17,6 +17,7 @@ from tkdebug.instrument.analyses.model_lines import model_data
 from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.stalls import recorded_stalls
 from tkdebug.instrument.analyses.timelines import recorded_timelines
+from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_data
 from tkdebug.instrument.analyses.watched_values import recorded_values
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.json_text import json_text
@@ -52,6 +53,7 @@ def render(session: Session, faults: tuple[FaultGroup, ...]) -> Iterator[str]:
     yield from _listed("others", map(_other, session.other_totals()[1]))
     yield from _listed("origins", map(_origin, origin_totals(session)))
     yield from _listed("model_lines", model_data(session))
+    yield from _listed("uncompiled_graphs", uncompiled_data(session))
     yield from _listed("gpu_states", map(_state, session.records(GpuState)))
     stalls = recorded_stalls(session)
     yield from _listed("stalls", map(kernel_object, () if stalls is None else stalls.kernels))

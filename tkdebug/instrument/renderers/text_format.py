@@ -19,6 +19,7 @@ from tkdebug.instrument.analyses.kernel_names import activity_name
 from tkdebug.instrument.analyses.model_lines import model_text
 from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.ranks import compare_ranks
+from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_text
 from tkdebug.instrument.analyses.watched_values import watched_lines
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.durations import format_ns
@@ -60,10 +61,11 @@ def render(
             yield line + "\n"
     else:
         yield "\nno kernels were launched\n"
-    lines = [*model_text(session)]
-    if lines:
-        yield "\n"
-        yield from (visible(line) + "\n" for line in lines)
+    for section in (model_text, uncompiled_text):
+        lines = [*section(session)]
+        if lines:
+            yield "\n"
+        yield from (visible_line(line) + "\n" for line in lines)
     _, totals = session.other_totals()
     if totals:
         yield "\nalso on the GPU, launched by others\n"
@@ -76,8 +78,8 @@ def render(
             yield visible(line) + "\n"
     for warning in gpu_health.warnings(session):
         yield f"warning: {visible_line(warning)}\n"
-    for section in (stalls_lines, timeline_lines):
-        lines = list(section(session, view.width))
+    for wide_section in (stalls_lines, timeline_lines):
+        lines = list(wide_section(session, view.width))
         if lines:
             yield "\n"
         for line in lines:
