@@ -166,9 +166,16 @@ def trained(make, *, is_compiled, is_whole=False):
 
 
 @case
-def optimizers():
+def adam():
+    def make(parameters):
+        return torch.optim.Adam(parameters, lr=0.01)
+
+    close(trained(make, is_compiled=True), trained(make, is_compiled=False))
+
+
+@case
+def other_optimizers():
     for make in (
-        lambda parameters: torch.optim.Adam(parameters, lr=0.01),
         lambda parameters: torch.optim.AdamW(parameters, lr=0.01, capturable=True),
         lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, momentum=0.9),
     ):

@@ -84,7 +84,9 @@ def test_graphs_and_timings_of_another_compiler_have_other_keys(monkeypatch):
         CacheBase.get_system.cache_clear()
         _triton.triton_hash_with_backend.cache_clear()
         for module in (codecache, triton_compat):
-            monkeypatch.setattr(module, "triton_key", triton_key)
+            # Not every version of torch names it in both.
+            if hasattr(module, "triton_key"):
+                monkeypatch.setattr(module, "triton_key", triton_key)
         return CacheBase.get_system()["hash"], _triton.triton_hash_with_backend()
 
     with compat.install(mode="interpret"):
