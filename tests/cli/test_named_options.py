@@ -19,7 +19,7 @@ ROOT = Path(tkdebug.__file__).parent
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+|-[a-z](?![\w-]))")
 CALL = re.compile(r"`tkdebug ([a-z]+)([^`]*)`|\btkdebug ([a-z]+)([^`;\n]*)")
 # Other programs' options.
-FOREIGN = re.compile(r"(pip install|chmod|ptxas|nvcc|python) [^;`]*|-lineinfo|-O3")
+FOREIGN = re.compile(r"((-m )?pip install|chmod|ptxas|nvcc|python) [^;`]*|-lineinfo|-O3")
 ASKED = ("passes", "lines", "advise")
 # Which commands have messages of a file, if it names options without a command.
 PLACES = {

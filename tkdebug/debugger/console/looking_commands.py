@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -23,6 +22,7 @@ from tkdebug.debugger.value_text import (
 )
 from tkdebug.debugger.values import PerProgram, Tile, Unavailable
 from tkdebug.errors import UsageError
+from tkdebug.named_files import source_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
@@ -196,7 +196,7 @@ def where(console: Console, rest: str) -> None:
     looked_at = len(frames) - 1 - console.frame
     for place, frame in enumerate(frames):
         sign = ">" if place == looked_at else " "
-        text = linecache.getline(frame.file, frame.line).strip()
+        text = source_line(frame.file, frame.line).strip()
         console.say(
             f"{sign} {frame.file}({frame.line}){frame.function}()\n  -> {text}",
             frames=[{"file": f.file, "line": f.line, "function": f.function} for f in frames],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Collection
 
 from tkdebug.errors import UsageError
+from tkdebug.named_files import source_lines
 
 
 def listing(
@@ -17,7 +17,7 @@ def listing(
     Raises:
         UsageError: the file has no such lines.
     """
-    lines = linecache.getlines(file)
+    lines = source_lines(file)
     if not 1 <= first <= len(lines):
         raise UsageError(f"{file}: has {len(lines)} lines" if lines else f"{file}: cannot be read")
     found = []
@@ -30,7 +30,7 @@ def listing(
 
 def function_around(file: str, line: int) -> tuple[int, int]:
     """First and last line of the innermost function around a line; the whole file for none."""
-    lines = linecache.getlines(file)
+    lines = source_lines(file)
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from tkdebug.debugger.why.slice_lines import Line
 from tkdebug.debugger.why.unwritten import why_not_written
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.named_files import source_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
@@ -70,7 +70,7 @@ def _say(console: Console, found: Why) -> None:
 def _say_lines(console: Console, lines: Iterable[Line]) -> None:
     for line in lines:
         place = line.place
-        text = linecache.getline(place.file, place.line).strip()
+        text = source_line(place.file, place.line).strip()
         console.say(console.styled(f"{place.line:5d}  {text}", "bold"))
         for birth in line.births[:2]:
             console.say(f"         NaN is born here: {birth}")
