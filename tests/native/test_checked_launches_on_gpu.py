@@ -52,7 +52,7 @@ def fresh_kernels(monkeypatch):
 )
 @pytest.mark.parametrize("bug", checked_bugs.BUGS, ids=lambda bug: bug.__name__)
 def test_faults_are_those_of_the_interpreter(faults, bug, further):
-    with tkdebug.mode("interpret"), knobs.scope(checks=("nan", *further)):
+    with tkdebug.mode("interpret"), knobs.scope(checks=("nan", "inf", *further)):
         bug("cpu")
     expected = taken(faults)
     with tkdebug.mode("native"), knobs.scope(check_launches="all", checks=further):

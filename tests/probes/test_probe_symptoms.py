@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import probe_support
 import pytest
 import torch
 from machine_launches import by_ptx
-from probe_support import launches, reported
+from probe_support import ALWAYS, launches, reported
 
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compiler.probes.sites import ProbeOptions
 from tkdebug.compiler.probes.symptoms import packed_symptoms, unpacked_symptoms
+from tkdebug.interpreter.probes.closer_look import look_closer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "interpreter"))
 import overflow_kernels
@@ -118,6 +120,59 @@ def test_least_program_of_a_grid_of_three_axes() -> None:
     launch = launches(lambda: inverse_in_three_axes[(3, 2, 2)](x, torch.zeros(12)))[-1]
     (fault,), _ = by_ptx(launch, ProbeOptions(frozenset(["nan"])))
     assert (fault.kind, fault.program_id, fault.count) == ("nan", (2, 1, 0), 3)
+
+
+@tkdebug.jit
+def squared_over(x, out, n, B: tl.constexpr, HIDES: tl.constexpr):
+    """The value itself, unless its square is too large; where it hides, that is not stored."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.load(x + at, mask=at < n, other=1)
+    found = value * value / value
+    mask = (at < n) & (value < 2) if HIDES else at < n
+    tl.store(out + at, found, mask=mask)
+
+
+LARGE = {torch.float16: 1e4, torch.bfloat16: 1e30, torch.float32: 1e30, torch.float64: 0.0}
+
+
+@pytest.mark.parametrize("dtype", LARGE, ids=str)
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("hides", [False, True])
+def test_infinities_of_each_type(dtype, target: str, hides: bool) -> None:
+    x = torch.ones(600, dtype=dtype)
+    x[[77, 530]] = LARGE[dtype] if not hides else LARGE[dtype] or 3.0
+    with knobs.scope(checks=("nan", "inf")):
+        launch = launches(
+            lambda: squared_over[(2,)](x, torch.zeros_like(x), 590, B=512, HIDES=hides)
+        )[-1]
+    faults, _ = by_ptx(launch, ALWAYS, target)
+    assert faults == launch.faults
+    kind = "nan" if dtype == torch.float64 else "inf"
+    assert [fault.kind for fault in faults] == ([] if hides else [kind])
+
+
+@tkdebug.jit
+def filled(x, out, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.load(x + at)
+    value = tl.where(value > 2, float("-inf"), value)
+    tl.store(out + at, tl.where(value == 2, value * 3e38 * 3 / 9, value))
+
+
+@pytest.mark.parametrize(("value", "kinds"), [(3.0, []), (2.0, ["inf"])])
+def test_infinities_that_a_kernel_writes_are_no_symptom(value, kinds, monkeypatch) -> None:
+    x = torch.ones(128)
+    x[70] = value
+    looks: list[object] = []
+    monkeypatch.setattr(
+        probe_support, "look_closer", lambda *given: looks.append(given) or look_closer(*given)
+    )
+    with knobs.scope(checks=("nan", "inf")):
+        launch = launches(lambda: filled[(2,)](x, torch.zeros(128), B=64))[-1]
+    for found in (by_ptx(launch)[0], reported(launch, "sm_80")[0]):
+        assert [fault.kind for fault in found] == kinds
+        assert found == launch.faults
+    assert len(looks) == 2 * len(kinds)
 
 
 def test_slot_of_symptoms_names_programs_of_the_largest_grid() -> None:

@@ -136,3 +136,38 @@ def test_all_are_the_checks_of_native_kernels_and_the_others_are_named_once(
     assert "nan in ratio: a NaN is made here" in told
     assert "race in count: store writes offset 0 of `out`" in told
     assert "2 launches of 2 kernels (2 of them checked)" in told
+
+
+_COPIED = """
+import torch, triton, triton.language as tl
+@triton.jit
+def copy(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at))
+for n in range(8):
+    x = torch.full((64 + 64 * n,), float("-inf"))
+    copy[(1 + n,)](x, torch.zeros_like(x), BLOCK=64)
+"""
+
+
+def test_infinities_that_are_copied_are_no_faults(device, tmp_path, capsys):
+    assert run(_COPIED, tmp_path) == 0
+    told = capsys.readouterr().err
+    assert "8 launches of 1 kernel (8 of them checked), no faults" in told
+    assert "Inf" not in told
+
+
+def test_nan_is_found_after_looks_at_infinities_that_found_nothing(device, tmp_path, capsys):
+    script = """
+import torch, triton, triton.language as tl
+@triton.jit
+def ratio(x, y, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) / tl.load(y + at))
+for n in range(8):
+    x = torch.full((64 + 64 * n,), 0.0 if n == 6 else float("-inf"))
+    y = torch.full_like(x, 0.0 if n == 6 else 1.0)
+    ratio[(1 + n,)](x, y, torch.zeros_like(x), BLOCK=64)
+"""
+    assert run(script, tmp_path) == 3
+    assert "script.py:6: nan in ratio: a NaN is made here" in capsys.readouterr().err

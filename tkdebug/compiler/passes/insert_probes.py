@@ -15,6 +15,7 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
 from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
+from tkdebug.compiler.analysis.written_infs import written_infs
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir.constants import constant_value
@@ -108,6 +109,8 @@ class InsertProbes:
             _mark_starts(module, rewriter)
         if any(_may_show(op) for op in module.walk()) and symptoms:
             tt.Func(function).probe_symptoms = symptoms
+            if "inf" in symptoms:
+                tt.Func(function).probe_written_infs = tuple(map(str, sorted(written_infs(module))))
             yield ProbeSite(number, SYMPTOMS, function.id, None, (), 0, False)
 
 

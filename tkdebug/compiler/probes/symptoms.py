@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from math import inf
 from typing import Final
 
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.probes.table import SLOT_BYTES
 
 # The kind of the site, which is last.
@@ -68,6 +71,14 @@ def unpacked_symptoms(slot: bytes) -> dict[str, tuple[int, int, int]]:
     _, *words = _SLOT.unpack(slot)
     seen = zip(SYMPTOM_KINDS, words, strict=False)
     return {kind: _program(_ALL - word) for kind, word in seen if word}
+
+
+def unwritten_infinities(function: Operation) -> frozenset[float]:
+    """The infinities that are noted where a checked kernel stores them.
+
+    Kernels that have one as a constant, such as scores that are filled with it, may store it.
+    """
+    return frozenset((inf, -inf)).difference(map(float, tt.Func(function).probe_written_infs))
 
 
 def _place(program: tuple[int, int, int]) -> int:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from math import isinf
 from typing import TYPE_CHECKING
 
 from tkdebug.apart_imports import import_apart
-from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.analysis.written_infs import written_infs
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.interpreter.checks.finite_tiles import all_finite, is_float
 from tkdebug.interpreter.checks.inf_reports import InfReports
@@ -44,7 +43,7 @@ class InfCheck(StoredValueCheck):
 
     def __init__(self, module: Module, faults: FaultLog) -> None:
         super().__init__(module, faults)
-        self._written = _written_infs(module)
+        self._written = written_infs(module)
         self._reports = InfReports(faults, self._held)
 
     def launch_begins(self, launch: LaunchContext) -> None:
@@ -132,17 +131,6 @@ class InfsOfBatch(Observer):
     def of_batch(self, run: Evaluator) -> Observer:
         """The Infs of the batch."""
         return _tracker(bool(self._reports.loaded))(run, self._reports)
-
-
-def _written_infs(module: Module) -> Collection[float]:
-    """The infinities that are constants of a kernel, or that an option of a load fills in."""
-    found = module.derived.get(_written_infs)
-    if found is None:
-        values = (constant_value(op.result) for op in module.walk() if arith.Constant.matches(op))
-        found = frozenset(value for value in values if isinstance(value, float) and isinf(value))
-        module.derived[_written_infs] = found
-    assert isinstance(found, frozenset)
-    return found
 
 
 def _is_float_atomic(op: Operation) -> bool:

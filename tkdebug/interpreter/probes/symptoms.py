@@ -18,7 +18,7 @@ from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation, PointerType
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView, names_of
-from tkdebug.compiler.probes.symptoms import HINT, INDEX
+from tkdebug.compiler.probes.symptoms import HINT, INDEX, unwritten_infinities
 from tkdebug.interpreter.checks.shadow_flow import computable
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 from tkdebug.interpreter.checks.undefined.offset_wraps import wraps
@@ -53,6 +53,7 @@ class ProbeObserver(Observer):
     def __init__(self, module: Module, recorder: ProbeRecorder) -> None:
         self._recorder = recorder
         self._kinds = tt.Func(module.function).probe_symptoms
+        self._infinities = unwritten_infinities(module.function)
         self._sums = offset_arithmetic(module).sums
 
     def moments(self, op: Operation) -> Moments:
@@ -126,15 +127,22 @@ class ProbeObserver(Observer):
         if value is None or not _is_float(value.type):
             return
         tile = run.full(run.values[value], value.type)
-        self._note(run, "inf", ~computable(tile).isfinite())
+        self._note(run, "inf", self._is_bad(computable(tile)))
         self._note(run, "nan", computable(tile).isnan())
+
+    def _is_bad(self, values: Tensor) -> Tensor:
+        """Whether values are NaN, or an infinity that the kernel has no constant of."""
+        bad = values.isnan()
+        for infinity in self._infinities:
+            bad = bad | (values == infinity)
+        return bad
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store: whether it stores NaNs, or what is not finite."""
         if not _is_float(stored(access.op).type):
             return
         values, programs = access.stored(), access.touch().programs
-        for kind, bad in (("nan", values.isnan()), ("inf", ~values.isfinite())):
+        for kind, bad in (("nan", values.isnan()), ("inf", self._is_bad(values))):
             if kind in self._kinds and bool(bad.any()):
                 self._recorder.symptom(kind, int(programs[bad].min()))
 

@@ -24,8 +24,8 @@ def check_options(kernel: str) -> ProbeOptions | None:
     ignored = set(KNOBS.ignored_kinds)
     if "assumption" in ignored:
         ignored.add(HINT)
-    if NO_CHECKS in KNOBS.checks and "nan" not in KNOBS.checks:
-        ignored.add("nan")
-    asked = {"inf", UNWRITTEN, RACE}.intersection(checks_in_force())
+    if NO_CHECKS in KNOBS.checks:
+        ignored.update({"nan", "inf"}.difference(KNOBS.checks))
+    asked = {UNWRITTEN, RACE}.intersection(checks_in_force())
     options = ProbeOptions(frozenset(KINDS).union(asked) - ignored)
     return replace(options, watch_bytes=LOG_BYTES) if RACE in options.kinds else options

@@ -13,6 +13,7 @@ from tkdebug.checks import NO_CHECKS, THREAD_ORDER
 from tkdebug.compiler.analysis.thread_order import MeetingAccesses
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.errors import TkError
+from tkdebug.findings.reporting import checks_in_force
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.probes.held_arguments import GoneError
 from tkdebug.terminal_text import tell
@@ -59,7 +60,8 @@ class CloserLooks:
 
     def __init__(self) -> None:
         self._looks: dict[str, int] = {}
-        self._fruitless: dict[str, int] = {}
+        # By the kernel and what it showed: one that stores Infs as it should may make NaNs later.
+        self._fruitless: dict[tuple[str, frozenset[str]], int] = {}
         self._left_s = ALL_LOOKS_S
         self._reported: set[str] = set()
 
@@ -76,9 +78,11 @@ class CloserLooks:
         """
         # The interpreter, which most launches do not need.
         from tkdebug.interpreter.probes.closer_look import look_closer
+        from tkdebug.interpreter.probes.reports import symptoms
 
         kernel = pending.kernel
-        looks, fruitless = self._looks.get(kernel, 0), self._fruitless.get(kernel, 0)
+        shown = kernel, frozenset(symptoms(pending.plan, table))
+        looks, fruitless = self._looks.get(kernel, 0), self._fruitless.get(shown, 0)
         if looks >= MOST_LOOKS or fruitless >= MOST_FRUITLESS or self._left_s <= 0:
             return faults
         begin = perf_counter()
@@ -92,7 +96,7 @@ class CloserLooks:
         found = look_closer(pending.plan, table, launch, values, faults, pending.order_of_threads)
         self._looks[kernel] = looks + 1
         if pending.order_of_threads is None:
-            self._fruitless[kernel] = fruitless + (found == faults)
+            self._fruitless[shown] = fruitless + (found == faults)
         self._left_s -= perf_counter() - begin
         return found
 
@@ -103,7 +107,9 @@ class CloserLooks:
         from tkdebug.interpreter.probes.reports import symptoms
 
         seen = symptoms(pending.plan, table)
-        kind = next((kind for kind in ("nan", "inf") if kind in seen), None)
+        # Many kernels store Infs as they should, such as masks that they copy.
+        told = ("nan", "inf") if "inf" in checks_in_force() else ("nan",)
+        kind = next((kind for kind in told if kind in seen), None)
         if kind is None or pending.kernel in self._reported:
             return
         self._reported.add(pending.kernel)

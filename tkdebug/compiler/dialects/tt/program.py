@@ -125,6 +125,8 @@ class Func(OpView):
     # Of kernels some of whose values are watched (`compiler.probes.watch_sites`).
     watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
     probe_symptoms = attribute_def("probe_symptoms", tuple[str, ...], ())
+    # The infinities that are constants of it: "inf", "-inf".
+    probe_written_infs = attribute_def("probe_written_infs", tuple[str, ...], ())
     # Of kernels with timelines: how many marks a warp has room for, then the programs.
     timeline = attribute_def("timeline", tuple[int, ...], ())
 

@@ -8,7 +8,7 @@ never misses one of its kind, but for what `_hint` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,18 +33,17 @@ from tkdebug.compiler.probes.symptoms import (
     SYMPTOMS,
     bit_of,
     program_offset,
+    unwritten_infinities,
 )
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.corners import may_wrap
-from tkdebug.compiler.targets.nvptx.lowering.probes.nan_test import any_nan
+from tkdebug.compiler.targets.nvptx.lowering.probes.nan_test import any_nan, any_not_finite
 from tkdebug.compiler.targets.nvptx.lowering.probes.wrapping import wraps
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
-# The bits of the exponent, which are all set in what is not finite.
-_EXPONENTS = {"half": 0x7C00, "bfloat": 0x7F80, "float": 0x7F800000, "double": 0x7FF << 52}
 _DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 _SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout, arith.ExtSI)
@@ -66,6 +65,7 @@ class Symptoms:
         place: where they are reported, as `Probes.place` has it.
         shown: the same place as the host sees it.
         kinds: what is looked for, some of `SYMPTOM_KINDS`.
+        infinities: those that are looked for.
     """
 
     def __init__(
@@ -74,11 +74,13 @@ class Symptoms:
         place: tuple[LLVMValue, int],
         shown: tuple[LLVMValue, int],
         kinds: Sequence[str],
+        infinities: Collection[float],
     ) -> None:
         self._ctx = ctx
         self._place = place
         self._shown = shown
         self._kinds = kinds
+        self._infinities = infinities
         self._word: LLVMValue | None = None
         self._noted: set[str] = set()
 
@@ -135,20 +137,18 @@ class Symptoms:
         for condition in dict.fromkeys(found):
             any_found = emit.binary("or", any_found, condition)
         if any_found.constant != 0:
-            self._set(kind, any_found)
+            bit = integer("i32", 1 << bit_of(kind))
+            self._set(self._ctx.emit.select(any_found, bit, integer("i32", 0)), kind)
 
-    def _set(self, kind: str, found: LLVMValue) -> None:
-        """Set the bit of a kind where this i1 holds; as an i32, it is the bit."""
+    def _set(self, bits: LLVMValue, *kinds: str) -> None:
+        """Set bits, i32, which are those of some kinds."""
         emit = self._ctx.emit
         if self._word is None:
             with emit.in_entry():
                 self._word = emit.raw("ptr", "alloca i32, align 4")
                 emit.store(integer("i32", 0), self._word, 4)
-        bit = found
-        if found.type == "i1":
-            bit = emit.select(found, integer("i32", 1 << bit_of(kind)), integer("i32", 0))
-        emit.store(emit.binary("or", emit.load("i32", self._word, 4), bit), self._word, 4)
-        self._noted.add(kind)
+        emit.store(emit.binary("or", emit.load("i32", self._word, 4), bits), self._word, 4)
+        self._noted.update(kinds)
 
     # Stored values
 
@@ -161,23 +161,13 @@ class Symptoms:
         firsts = range(0, len(registers), group)
         groups = [registers[first : first + group] for first in firsts]
         masks = None if mask is None else [mask[first] for first in firsts]
-        if "nan" in self._kinds:
-            self._set("nan", any_nan(self._ctx, groups, masks, 1 << bit_of("nan")))
+        of_nan = 1 << bit_of("nan") if "nan" in self._kinds else 0
         if "inf" in self._kinds:
-            emit, found = self._ctx.emit, [self._any_infinite(group) for group in groups]
-            if masks is not None:
-                found = [emit.bit_and(*both) for both in zip(found, masks, strict=True)]
-            self._note("inf", found)
-
-    def _any_infinite(self, registers: Registers) -> LLVMValue:
-        """i1: whether one of them is infinite or NaN."""
-        emit, found = self._ctx.emit, integer("i1", 0)
-        for register in registers:
-            bits = self._ctx.to_bits(register)
-            exponent = integer(bits.type, _EXPONENTS[register.type])
-            is_bad = emit.icmp("eq", emit.binary("and", bits, exponent), exponent)
-            found = emit.binary("or", found, is_bad)
-        return found
+            bits, infinities = (of_nan, 1 << bit_of("inf")), self._infinities
+            found = any_not_finite(self._ctx, groups, masks, bits, infinities)
+            self._set(found, *(kind for kind in ("nan", "inf") if kind in self._kinds))
+        elif of_nan:
+            self._set(any_nan(self._ctx, groups, masks, of_nan), "nan")
 
     # Integers
 
@@ -373,4 +363,5 @@ def symptoms_of(function: Operation, ctx: Lowering) -> Symptoms | None:
     if site is None or ctx.probes is None:
         return None
     place, shown = ctx.probes.place(site), ctx.probes.place(site, shown=True)
-    return Symptoms(ctx, place, shown, tt.Func(function).probe_symptoms)
+    infinities = unwritten_infinities(function)
+    return Symptoms(ctx, place, shown, tt.Func(function).probe_symptoms, infinities)
