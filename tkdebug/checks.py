@@ -18,6 +18,7 @@ class Check(NamedTuple):
         observer: the class of that module which looks for it.
         by_default: whether it is looked for without being asked (costs: bench/RESULTS.md).
         natively: whether checked native launches look for it, too.
+        on_copies: whether checked native launches are interpreted for it, where it is asked for.
         marks_memory: whether fresh memory is marked for it.
     """
 
@@ -26,6 +27,7 @@ class Check(NamedTuple):
     observer: str = ""
     by_default: bool = False
     natively: bool = False
+    on_copies: bool = False
     marks_memory: bool = False
 
 
@@ -50,11 +52,11 @@ CHECKS = (
     ),
     Check("nan", "nans", "NanCheck", by_default=True, natively=True),
     Check("inf", "infs", "InfCheck", by_default=True, natively=True),
-    Check("padding", "padding.glance", "PaddingCheck", by_default=True),
-    Check("narrowing", "narrowing", "NarrowingCheck", by_default=True),
-    Check(MASKED_LOADS),
-    Check("coverage", "coverage.check", "CoverageCheck", by_default=True),
-    Check("row-overrun", "row_overruns", "RowOverruns", by_default=True),
+    Check("padding", "padding.glance", "PaddingCheck", by_default=True, on_copies=True),
+    Check("narrowing", "narrowing", "NarrowingCheck", by_default=True, on_copies=True),
+    Check(MASKED_LOADS, on_copies=True),
+    Check("coverage", "coverage.check", "CoverageCheck", by_default=True, on_copies=True),
+    Check("row-overrun", "row_overruns", "RowOverruns", by_default=True, on_copies=True),
     Check(THREAD_ORDER, "thread_order", "ThreadOrderCheck", by_default=True, natively=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)
@@ -63,8 +65,9 @@ DEFAULT_CHECKS = tuple(check.name for check in CHECKS if check.by_default)
 OTHER_CHECKS = tuple(check.name for check in CHECKS if not check.by_default)
 NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
-# Those that checked native launches look for.
-NATIVE_CHECKS = tuple(check.name for check in CHECKS if check.natively)
+# Those that checked native launches look for, and those that they are interpreted for.
+NATIVE_CHECKS = tuple(check.name for check in CHECKS if check.natively or check.on_copies)
+CHECKS_ON_COPIES = frozenset(check.name for check in CHECKS if check.on_copies)
 # Those for which fresh memory is marked.
 MARKING_CHECKS = frozenset(check.name for check in CHECKS if check.marks_memory)
 

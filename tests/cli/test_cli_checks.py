@@ -92,8 +92,10 @@ def test_check_of_an_unknown_kind_is_a_usage_error(script, run_main):
 
 
 def test_check_of_native_kernels_is_a_usage_error(script, run_main):
-    status, _, err = run_main("run", "--no-tui", "--mode", "native", "--check", "coverage", script)
-    text = "--check coverage: native kernels are not checked for it; run with --mode interpret"
+    options = ("--no-tui", "--mode", "native", "--check", "unwritten-output")
+    status, _, err = run_main("run", *options, script)
+    said = "native kernels are not checked for it; run with --mode interpret"
+    text = f"--check unwritten-output: {said}"
     assert (status, err) == (2, f"tkdebug: {text}\n")
 
 

@@ -30,7 +30,12 @@ from tkdebug.runtime.launch import launch_writer, native_kernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.probes import checked_launches, held_arguments, watched_kernel
+from tkdebug.runtime.probes import (
+    checked_launches,
+    held_arguments,
+    native_checks,
+    watched_kernel,
+)
 from tkdebug.runtime.probes.checked_launches import CHECKED
 from tkdebug.runtime.probes.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.probes.launch_kinds import QUIET
@@ -758,10 +763,11 @@ def test_threads_are_looked_at_in_the_first_launches_of_a_build(printer, reporte
 
 
 def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):
-    with knobs.scope(checks=("coverage", "nan")):
+    native_checks._tell_once.cache_clear()
+    with knobs.scope(checks=("unwritten-output", "nan")):
         for _ in range(2):
             make_kernel()[(2,)](x, x, 64, BLOCK=64)
-    said = "native kernels are not checked for coverage; use `tkdebug run --mode interpret`"
+    said = "native kernels are not checked for unwritten-output; use `tkdebug run --mode interpret`"
     assert capsys.readouterr().err.count(said) == 1
 
 

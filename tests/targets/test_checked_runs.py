@@ -8,11 +8,12 @@ import pytest
 from interpreting_device import InterpretingDevice
 from schedule_backend import ScheduleBackend
 
-from tkdebug.checks import CHECKS
 from tkdebug.cli import main
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
+from tkdebug.interpreter.probes import closer_look
 from tkdebug.runtime.device.platform import platform
+from tkdebug.runtime.probes import closer_looks, held_arguments, native_checks
 from tkdebug.runtime.probes.checked_launches import CHECKED
 
 _UNWRITTEN = """
@@ -129,10 +130,10 @@ def test_kernel_that_cannot_be_logged_is_checked_for_the_rest(device, tmp_path, 
 def test_all_are_the_checks_of_native_kernels_and_the_others_are_named_once(
     device, tmp_path, capsys
 ):
+    native_checks._tell_once.cache_clear()
     assert run(_RATIO + _RACE, tmp_path, "--check", "all") == 3
     told = capsys.readouterr().err
-    others = [check.name for check in CHECKS if not check.natively]
-    assert told.count("native kernels are not checked for " + ", ".join(others)) == 1
+    assert told.count("native kernels are not checked for unwritten-output; use") == 1
     assert "nan in ratio: a NaN is made here" in told
     assert "race in count: store writes offset 0 of `out`" in told
     assert "2 launches of 2 kernels (2 of them checked)" in told
@@ -171,3 +172,53 @@ for n in range(8):
 """
     assert run(script, tmp_path) == 3
     assert "script.py:6: nan in ratio: a NaN is made here" in capsys.readouterr().err
+
+
+_COPIES = """
+import torch, triton, triton.language as tl
+@triton.jit
+def mean(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = tl.load(x + tl.program_id(0) * n + at, mask=at < n, other=1.0)
+    tl.store(out + tl.program_id(0), tl.sum(row, 0).to(tl.int8))
+x = torch.full((4, 60), 3.0)
+mean[(4,)](x, torch.zeros(4, dtype=torch.int8), 60, BLOCK=64)
+"""
+
+
+def test_launches_are_interpreted_for_what_no_device_sees(device, tmp_path, capsys):
+    options = ("--check", "narrowing", "--check", "padding")
+    assert run(_COPIES, tmp_path, *options) == 3
+    told = capsys.readouterr().err
+    assert "script.py:7: narrowing in mean" in told
+    assert "script.py:7: padding in mean" in told
+    assert "1 launch of 1 kernel (1 of them checked), 2 faults" in told
+
+
+def test_launches_are_not_interpreted_unless_that_is_asked_for(device, tmp_path, monkeypatch):
+    monkeypatch.setattr(held_arguments.HeldArguments, "copies", None)
+    assert run(_COPIES, tmp_path) == 0
+
+
+def test_launch_that_takes_too_long_to_interpret_is_named(device, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(closer_look, "WHOLE_S", -1.0)
+    assert run(_COPIES, tmp_path, "--check", "narrowing") == 0
+    told = capsys.readouterr().err
+    said = "script.py:4: not all checked launches of mean are checked for narrowing: that takes"
+    assert said in told
+
+
+def test_launch_whose_arguments_are_gone_is_named(device, tmp_path, capsys):
+    device.memory.holds = True
+    changed = _COPIES + "x += 1\n"
+    assert run(changed, tmp_path, "--check", "narrowing") == 0
+    said = "its arguments cannot be looked at again, as some of them have changed"
+    assert said in capsys.readouterr().err
+
+
+def test_launch_after_the_time_of_all_looks_is_named(device, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(closer_looks, "ALL_ASKED_S", 0.0)
+    CHECKED.renew_locks()
+    assert run(_COPIES, tmp_path, "--check", "narrowing") == 0
+    said = "script.py:4: not all checked launches of mean are checked for narrowing: 16 of"
+    assert said in capsys.readouterr().err

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ def look_closer(
     values: Sequence[Any],
     faults: Sequence[Fault],
     order_of_threads: Callable[[], ThreadOrder | None] | None = None,
+    further: frozenset[str] = frozenset(),
 ) -> list[Fault]:
     """The faults of a launch, with those that its device reported.
 
@@ -75,16 +76,21 @@ def look_closer(
             of what was passed, which are changed.
         faults: those that the device reported (`faults_of`).
         order_of_threads: gives what is known of the kernel's threads; None where that is not asked.
+        further: checks that are looked for beside what the device saw.
+
+    Raises:
+        TooLongError: further checks would take too long, which look at all programs or at none.
     """
-    seen = _Seen(launch, symptoms(plan, table), faults)
-    checks = seen.symptoms.keys() & {"nan", "inf"}
+    seen = _Seen(launch, symptoms(plan, table), faults, further)
+    checks = (seen.symptoms.keys() & {"nan", "inf"}) | further
     compiled = None
     if order_of_threads is not None:
         checks |= {THREAD_ORDER}
         compiled = CompiledFacts(None, order_of_threads)
     total = math.prod(launch.grid)
     ways = [([range(total)], WHOLE_S)] if total <= MOST_PROGRAMS else []
-    ways.append((seen.first_programs() or [range(1)], LONGEST_S))
+    if not further:
+        ways.append((seen.first_programs() or [range(1)], LONGEST_S))
     for programs, longest_s in ways:
         log = FaultLog(launch.kernel, launch.launch_id, launch.grid, False, launch.arguments)
         deadline = _Deadline(time.monotonic() + longest_s)
@@ -92,10 +98,12 @@ def look_closer(
             run_programs(
                 plan.module, values, launch.grid, programs, log, checks, [deadline], compiled
             )
-        except _TooLongError:
+        except TooLongError:
             continue
         is_whole = sum(map(len, programs)) == total
         return _merged(log.publish(), seen, is_whole)
+    if further:
+        raise TooLongError
     return list(faults)
 
 
@@ -106,11 +114,13 @@ class _Seen:
     Attributes:
         symptoms: kinds, with the least program (x, y, z) of each.
         reported: the faults that it reported itself.
+        further: kinds of faults that no device sees.
     """
 
     launch: CheckedLaunch
     symptoms: Mapping[str, tuple[int, int, int]]
     reported: Sequence[Fault]
+    further: Collection[str] = ()
 
     def first_programs(self) -> list[range]:
         """The first program of each symptom, and of each fault that was reported."""
@@ -124,8 +134,8 @@ class _Seen:
 
     def shows(self, fault: Fault) -> bool:
         """Whether the device saw a symptom of the fault's kind in its program."""
-        if fault.kind == THREAD_ORDER:
-            return True  # of which the source and the layouts tell, and no device
+        if fault.kind == THREAD_ORDER or fault.kind in self.further:
+            return True  # of which the source, the layouts or all values tell, and no device
         kind: str = HINT if fault.kind in _OF_HINTS else fault.kind
         if fault.kind == "oob-load" and fault.tensor is None:
             kind = INDEX
@@ -179,7 +189,7 @@ def _key(fault: Fault) -> tuple[str, int | None, str | None]:
     return fault.kind, fault.op_id, fault.tensor
 
 
-class _TooLongError(Exception):
+class TooLongError(Exception):
     """Programs take longer than a closer look may."""
 
 
@@ -206,4 +216,4 @@ class _Deadline(Observer):
 
     def _look(self) -> None:
         if time.monotonic() > self._end_s:
-            raise _TooLongError
+            raise TooLongError

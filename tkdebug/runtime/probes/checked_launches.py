@@ -32,7 +32,7 @@ from tkdebug.findings.reporting import report, state_of
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.running_faults import SHOWN, CheckedKernel, SiteText
-from tkdebug.runtime.probes.closer_looks import CloserLooks
+from tkdebug.runtime.probes.closer_looks import CloserLooks, asked_on_copies
 from tkdebug.runtime.probes.native_races import has_log, races
 from tkdebug.runtime.probes.timelines import tell_timelines
 from tkdebug.runtime.watched_values import hand_out
@@ -285,7 +285,7 @@ class CheckedLaunches:
     @staticmethod
     def _is_for_the_host(pending: PendingTable) -> bool:
         """Whether there may be faults that no kernel tests."""
-        return pending.arguments.has_gaps or pending.plan.has_blocks
+        return pending.arguments.has_gaps or pending.plan.has_blocks or bool(asked_on_copies())
 
     def _show_values(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
         """Hand out the values that were watched."""
@@ -324,7 +324,6 @@ class CheckedLaunches:
             may_look: whether it may be run again on the host, which takes one that ended.
         """
         # Only launches that went wrong need the texts of faults.
-        from tkdebug.interpreter.probes.closer_look import needs_closer_look
         from tkdebug.interpreter.probes.reports import faults_of, host_faults, merged
 
         launch = _launch_of(pending)
@@ -333,8 +332,7 @@ class CheckedLaunches:
         try:
             if self._is_for_the_host(pending):
                 faults = merged(faults, host_faults(pending.plan, launch))
-            is_wanted = pending.order_of_threads is not None
-            if may_look and (is_wanted or needs_closer_look(pending.plan, table, faults)):
+            if may_look:
                 faults = self._looks.faults(pending, table, launch, faults)
         except Exception as error:
             # No script fails by what its checks do.

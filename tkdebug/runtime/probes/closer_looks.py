@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tkdebug.checks import NO_CHECKS, THREAD_ORDER
+from tkdebug.checks import CHECKS_ON_COPIES, NO_CHECKS, THREAD_ORDER
 from tkdebug.compiler.analysis.thread_order import MeetingAccesses
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.errors import TkError
@@ -24,18 +24,27 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
     from tkdebug.runtime.probes.checked_launches import PendingTable
 
-# Of each kernel, and so many that find nothing new; and the time of all in a process.
+# Of each kernel.
 MOST_LOOKS = 16
+# Of each kernel that find nothing new, and the time of all in a process: of launches that showed
+# something, and of those that are looked at for what was asked for.
 MOST_FRUITLESS = 3
 ALL_LOOKS_S = 3.0
+ALL_ASKED_S = 10.0
 # Of each build, for how its threads pass values to each other.
 MOST_LOOKS_AT_THREADS = 2
 _LOOKS_AT_THREADS = "looks at threads"
 
 
 def may_need_closer_look(plan: ProbePlan) -> bool:
-    """Whether a launch may show what only a closer look can judge."""
-    return any(site.kind == SYMPTOMS for site in plan.sites) or threads_may_meet(plan)
+    """Whether a launch may show what only a closer look can judge, or is looked at anyway."""
+    shows_some = any(site.kind == SYMPTOMS for site in plan.sites)
+    return shows_some or bool(asked_on_copies()) or threads_may_meet(plan)
+
+
+def asked_on_copies() -> frozenset[str]:
+    """The checks that were asked for and that launches are interpreted for."""
+    return CHECKS_ON_COPIES.intersection(checks_in_force())
 
 
 def threads_may_meet(plan: ProbePlan) -> bool:
@@ -55,15 +64,42 @@ def wants_look_at_threads(plan: ProbePlan) -> bool:
     return True
 
 
+class _Budget:
+    """How often launches may still be looked at.
+
+    Args:
+        most_fruitless: looks at a kernel, for the same, that find nothing.
+        all_s: the time of all looks.
+    """
+
+    def __init__(self, most_fruitless: int, all_s: float) -> None:
+        self._most_fruitless = most_fruitless
+        self._left_s = all_s
+        self._looks: dict[str, int] = {}
+        # By the kernel and what it showed: one that stores Infs as it should may make NaNs later.
+        self._fruitless: dict[tuple[str, frozenset[str]], int] = {}
+
+    def allows(self, kernel: str, shown: frozenset[str]) -> bool:
+        """Whether a launch may be looked at that showed these symptoms."""
+        is_new = self._fruitless.get((kernel, shown), 0) < self._most_fruitless
+        return is_new and self._looks.get(kernel, 0) < MOST_LOOKS and self._left_s > 0
+
+    def spend(self, kernel: str, shown: frozenset[str], is_fruitless: bool, took_s: float) -> None:
+        """Note a look."""
+        self._looks[kernel] = self._looks.get(kernel, 0) + 1
+        key = kernel, shown
+        self._fruitless[key] = self._fruitless.get(key, 0) + is_fruitless
+        self._left_s -= took_s
+
+
 class CloserLooks:
     """Those of this process."""
 
     def __init__(self) -> None:
-        self._looks: dict[str, int] = {}
-        # By the kernel and what it showed: one that stores Infs as it should may make NaNs later.
-        self._fruitless: dict[tuple[str, frozenset[str]], int] = {}
-        self._left_s = ALL_LOOKS_S
+        self._seen = _Budget(MOST_FRUITLESS, ALL_LOOKS_S)
+        self._asked = _Budget(MOST_LOOKS, ALL_ASKED_S)
         self._reported: set[str] = set()
+        self._unseen: set[str] = set()
 
     def faults(
         self, pending: PendingTable, table: bytes, launch: CheckedLaunch, faults: list[Fault]
@@ -77,28 +113,61 @@ class CloserLooks:
             faults: those in its table.
         """
         # The interpreter, which most launches do not need.
-        from tkdebug.interpreter.probes.closer_look import look_closer
+        from tkdebug.interpreter.probes.closer_look import needs_closer_look
+
+        found, asked = faults, asked_on_copies()
+        is_wanted = pending.order_of_threads is not None
+        if is_wanted or needs_closer_look(pending.plan, table, faults):
+            found = self._looked(self._seen, pending, table, launch, found)
+        return self._looked(self._asked, pending, table, launch, found, asked) if asked else found
+
+    def _looked(
+        self,
+        budget: _Budget,
+        pending: PendingTable,
+        table: bytes,
+        launch: CheckedLaunch,
+        faults: list[Fault],
+        asked: frozenset[str] = frozenset(),
+    ) -> list[Fault]:
+        from tkdebug.interpreter.probes.closer_look import TooLongError, look_closer
         from tkdebug.interpreter.probes.reports import symptoms
 
-        kernel = pending.kernel
-        shown = kernel, frozenset(symptoms(pending.plan, table))
-        looks, fruitless = self._looks.get(kernel, 0), self._fruitless.get(shown, 0)
-        if looks >= MOST_LOOKS or fruitless >= MOST_FRUITLESS or self._left_s <= 0:
+        kernel, shown = pending.kernel, frozenset(symptoms(pending.plan, table))
+        if not budget.allows(kernel, shown):
+            if asked:
+                many = f"{MOST_LOOKS} of a kernel are, for {ALL_ASKED_S:.0f} s of all kernels"
+                self._tell_unseen(pending, asked, many)
             return faults
-        begin = perf_counter()
+        begin, found = perf_counter(), faults
         try:
             if pending.held is None:
                 raise GoneError("they are not known")
             values = pending.held.copies(pending.memory.fetch)
+            order = None if asked else pending.order_of_threads
+            found = look_closer(pending.plan, table, launch, values, faults, order, asked)
         except (GoneError, TkError) as error:
-            self._tell_of_values(pending, table, launch, str(error))
+            if asked:
+                why = f"its arguments cannot be looked at again, as {error}"
+                self._tell_unseen(pending, asked, why)
+            else:
+                self._tell_of_values(pending, table, launch, str(error))
             return faults
-        found = look_closer(pending.plan, table, launch, values, faults, pending.order_of_threads)
-        self._looks[kernel] = looks + 1
-        if pending.order_of_threads is None:
-            self._fruitless[shown] = fruitless + (found == faults)
-        self._left_s -= perf_counter() - begin
+        except TooLongError:
+            self._tell_unseen(pending, asked, "that takes too long")
+        is_fruitless = found == faults and pending.order_of_threads is None
+        budget.spend(kernel, shown, is_fruitless, perf_counter() - begin)
         return found
+
+    def _tell_unseen(self, pending: PendingTable, asked: frozenset[str], why: str) -> None:
+        """Say once of a kernel that a launch of it was not interpreted for what was asked for."""
+        if pending.kernel not in self._unseen:
+            self._unseen.add(pending.kernel)
+            place = pending.plan.module.function.location.primary
+            tell(
+                f"{place.file}:{place.line}: not all checked launches of {pending.kernel} are "
+                f"checked for {', '.join(sorted(asked))}: {why}; use `tkdebug run --mode interpret`"
+            )
 
     def _tell_of_values(
         self, pending: PendingTable, table: bytes, launch: CheckedLaunch, why: str
