@@ -50,6 +50,43 @@ def gather(x, index, out, BLOCK: tl.constexpr):
     tl.store(out + offsets, tl.load(x + tl.load(index + offsets)))
 
 
+@tkdebug.jit
+def blocks(x, out, rows, B: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [rows, B], [B, 1], [B, B])
+    target = tl.make_tensor_descriptor(out, [rows, B], [B, 1], [B, B])
+    target.store([tl.program_id(0) * B, 0], source.load([tl.program_id(0) * B, 0]) + 1)
+
+
+def block_outside_of_its_tensor(device):
+    x, out = torch.ones(20, 16, device=device), torch.zeros(48, 16, device=device)
+    blocks[(3,)](x, out, 48, B=16)
+
+
+@tkdebug.jit
+def overflowing(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + offsets, mask=offsets < n)
+    tl.store(out + offsets, tl.log(1 + tl.exp(value)), mask=offsets < n)
+
+
+def inf_of_a_large_exponent(device):
+    x = torch.ones(1000, device=device)
+    x[700] = 100
+    overflowing[(8,)](x, torch.zeros(1000, device=device), 1000, BLOCK=128)
+
+
+@tkdebug.jit
+def narrowed(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + offsets, mask=offsets < n, other=0)
+    tl.store(out + offsets, value.to(tl.int8), mask=offsets < n)
+
+
+def number_too_large_for_its_type(device):
+    x = torch.full((300,), 300.0, device=device)
+    narrowed[(3,)](x, torch.zeros(300, dtype=torch.int8, device=device), 300, BLOCK=128)
+
+
 def load_behind_the_end(device):
     x, out = torch.zeros(1000, device=device), torch.zeros(1024, device=device)
     copy[(8,)](x, out, 1024, BLOCK=128)
@@ -194,6 +231,9 @@ def nothing_wrong(device):
 
 
 BUGS = (
+    block_outside_of_its_tensor,
+    inf_of_a_large_exponent,
+    number_too_large_for_its_type,
     load_behind_the_end,
     store_behind_the_end,
     load_before_the_begin,
@@ -214,3 +254,10 @@ BUGS = (
     nothing_wrong,
 )
 FAULTLESS = (values_that_are_right, nothing_wrong)
+
+
+def is_faulty(bug, further):
+    """Whether something is reported with these checks beside the usual ones."""
+    if bug is number_too_large_for_its_type:
+        return "narrowing" in further
+    return bug not in FAULTLESS

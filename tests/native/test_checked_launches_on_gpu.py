@@ -10,6 +10,7 @@ import torch
 
 import tkdebug
 from tkdebug import knobs
+from tkdebug.checks import NATIVE_CHECKS
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.runtime.probes import checked_launches
@@ -47,8 +48,8 @@ def fresh_kernels(monkeypatch):
 
 @pytest.mark.parametrize(
     "further",
-    [(), ("race",), ("uninitialised-read",), ("race", "uninitialised-read", "inf")],
-    ids="-".join,
+    [(), ("race",), ("uninitialised-read",), NATIVE_CHECKS],
+    ids=("usual", "race", "uninitialised", "all"),
 )
 @pytest.mark.parametrize("bug", checked_bugs.BUGS, ids=lambda bug: bug.__name__)
 def test_faults_are_those_of_the_interpreter(faults, bug, further):
@@ -59,7 +60,7 @@ def test_faults_are_those_of_the_interpreter(faults, bug, further):
         bug("cuda")
         CHECKED.conclude()
     assert taken(faults) == expected
-    assert bool(expected) is (bug not in checked_bugs.FAULTLESS)
+    assert bool(expected) is checked_bugs.is_faulty(bug, further)
 
 
 def test_launches_are_reported_after_a_synchronisation_and_by_their_number(faults):

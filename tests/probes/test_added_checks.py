@@ -24,7 +24,11 @@ from tkdebug.interpreter.probes.reports import host_faults
 
 pytestmark = needs_codegen
 ALL = ProbeOptions(frozenset((*KINDS, RACE, UNWRITTEN)), watch_bytes=1 << 20)
-SLOW = (checked_bugs.nan_in_a_large_launch, *checked_bugs.FAULTLESS)
+SLOW = (
+    checked_bugs.nan_in_a_large_launch,
+    checked_bugs.number_too_large_for_its_type,
+    *checked_bugs.FAULTLESS,
+)
 BUGS = [bug for bug in checked_bugs.BUGS if bug not in SLOW]
 
 
