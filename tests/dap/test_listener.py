@@ -140,7 +140,7 @@ BODY = framed("initialize") + framed("launch", 2, program="x")
         posted(BODY, "Content-Type: text/plain"),
         b"GET http://Content-Length: 2 HTTP/1.1\r\n\r\n",
         b"OPTIONS * HTTP/1.1\r\n" + BODY,
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(64),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64)),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"Content-Length: 99999999\r\n\r\n",
         b"Content-Length: 2\r\n\r\n{}",
