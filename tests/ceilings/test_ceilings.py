@@ -45,7 +45,8 @@ H200 = Ceilings(
 )  # fmt: skip
 WORK = Work(
     dram_bytes=4.2e9, l2_bytes=7e9, l1_wavefronts=0, pipes={"fp32": 1e6}, tensor_s=0, atomic_s=0,
-    waits=(), awaited_dram_bytes=0, awaited_l2_bytes=0, request_s=0, blocks=1, warps=64, programs=132,
+    waits=(), awaited_dram_bytes=0, awaited_l2_bytes=0, request_s=0, blocks=1, warps=64,
+    programs=132,
 )  # fmt: skip
 
 
