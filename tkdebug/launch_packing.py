@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NoteParts(NamedTuple):
-    """What the function is made of that packs launches of a kernel.
+    """Parts of the function that packs launches of a kernel.
 
     Attributes:
         kinds: of the kernel's parameters, as in `PackableKernel`.

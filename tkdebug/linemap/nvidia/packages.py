@@ -1,4 +1,4 @@
-"""Where PyPI's packages of NVIDIA's tools are installed; nothing is imported to find out."""
+"""Folders of NVIDIA's PyPI packages; nothing is imported to find them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def nvidia_folders() -> Iterator[Path]:
 
 
 def package_folders(name: str) -> Iterator[Path]:
-    """Where the package `name` is installed, if it is."""
+    """Folders of the package `name`, if it is installed."""
     # Looked up, not imported: importing Triton is slow, and `triton` may be tkdebug's own.
     spec = PathFinder.find_spec(name, sys.path)
     for folder in (spec.submodule_search_locations or ()) if spec else ():

@@ -271,7 +271,7 @@ _SUBMIT = """\
 
 
 def _submit_scope() -> dict[str, Any]:
-    """What the text of `_SUBMIT` names."""
+    """Names in the text of `_SUBMIT`, with their values."""
     return {
         "hooks": HOOKS,
         "in_flight": IN_FLIGHT,

@@ -37,7 +37,7 @@ _GRAPHS = "torch._inductor.runtime.compile_tasks."
 
 
 class _Owner(Enum):
-    """Whose code it is that launches."""
+    """Owner of code that launches."""
 
     SCRIPT = auto()
     LIBRARY = auto()

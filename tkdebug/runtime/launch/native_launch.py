@@ -1,4 +1,4 @@
-"""What the generated function of a native launch calls where it cannot go on alone.
+"""Rare steps of a native launch, which its generated function calls where it cannot go on alone.
 
 `launch_writer` writes that function. Whatever is rare is here: a first launch, an unusual argument,
 another mode.
