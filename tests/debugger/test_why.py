@@ -11,6 +11,7 @@ from fronts import Scripted, debugging
 
 from tkdebug.debugger.breakpoints import BreakKind
 from tkdebug.debugger.goals import Continue, RunToLine
+from tkdebug.debugger.value_text import element_text
 from tkdebug.debugger.why.answers import why
 from tkdebug.debugger.why.nan import why_nan
 from tkdebug.debugger.why.unwritten import why_not_written
@@ -210,7 +211,7 @@ def test_a_variable_s_element_and_the_launch_goes_on_as_before():
     line = next(line for line in found.computed if line.place.line == faulty_line(kernel))
     assert len(line.values["total"]) == 4  # rounds, the last one first
     assert line.values["total"][0].item() == out.item()
-    assert found.what == f"total is {out.item():.6g} in program 0"
+    assert found.what == f"total is {element_text(out)} in program 0"
 
 
 def test_what_is_no_element_is_refused():

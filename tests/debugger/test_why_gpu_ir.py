@@ -11,6 +11,7 @@ from fronts import Scripted, debugging
 from tkdebug import TensorDescriptor, compat
 from tkdebug.debugger.breakpoints import BreakKind
 from tkdebug.debugger.goals import Continue, Restart, Step, StepKind
+from tkdebug.debugger.value_text import element_text
 from tkdebug.debugger.why.answers import why
 from tkdebug.debugger.why.nan import why_nan
 
@@ -139,7 +140,9 @@ def test_a_bulk_copy_to_memory_is_followed_to_what_filled_its_buffer():
     tensors = [TensorDescriptor.from_tensor(tensor, [32, 32]) for tensor in (x, out)]
     launch = lambda: kernels.doubled_blocks[(1,)](*tensors, SIZE=32)  # noqa: E731
     found = described(launch, "out[40, 5]", "gpu-ir")
-    assert found.what.startswith(f"out[40, 5] is {2 * x[40, 5].item():.6g}: written by program 0")
+    assert found.what.startswith(
+        f"out[40, 5] is {element_text(2 * x[40, 5])}: written by program 0"
+    )
     assert loaded(found)[1] == {"x": {40 * 32 + 5: x[40, 5].item()}}
 
 

@@ -139,7 +139,7 @@ def _console(arguments: Arguments, program: Program, commands: list[str]) -> Con
 
 
 def _check_asked(arguments: Arguments, commands: list[str]) -> None:
-    """Look whether anybody says what is to be done.
+    """Look whether anybody can say how to go on.
 
     Raises:
         UsageError: nobody does.
@@ -153,7 +153,7 @@ def _check_asked(arguments: Arguments, commands: list[str]) -> None:
 
 
 def _commands(arguments: Arguments) -> list[str]:
-    """What to do first, of the user's own file, of `-x` and of `-c`."""
+    """Return the commands to run first: of the user's own file, of `-x` and of `-c`."""
     commands = _own_commands()
     if arguments.commands_file is not None:
         shown = f"-x {arguments.commands_file}"

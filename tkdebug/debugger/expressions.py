@@ -99,7 +99,7 @@ _AXES = 3
 
 
 class ProgramPlace(tuple[int, ...]):
-    """Where a program is along several axes, or the extents of a grid.
+    """The place of a program along several axes, or the extents of a grid.
 
     Axes that either side leaves out are `fill`. A comparison that would never hold, with one number
     or with more axes than there are, is refused.
@@ -144,7 +144,7 @@ class ProgramPlace(tuple[int, ...]):
 
 
 class ProgramNumber(int):
-    """Where a program is in a grid of one axis: a number that equals (3,), (3, 0) and (3, 0, 0)."""
+    """The place of a program in a grid of one axis, which also equals (3,), (3, 0), (3, 0, 0)."""
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, tuple | list):

@@ -366,7 +366,7 @@ class Finder:
     def _positions(
         self, one: Breakpoint, here: Here, positions: list[int], problems: list[str]
     ) -> list[int]:
-        """Those of the batch positions at which the condition holds, or fails to be evaluated."""
+        """Return the batch positions at which the condition holds, or fails to be evaluated."""
         if one.condition is None or not positions:
             return positions
         text, inspection = one.condition, self._session.inspect(here)
@@ -384,13 +384,13 @@ class Finder:
             return positions
 
     def see_watched(self, here: Here) -> None:
-        """What is watched from a stop on has changed where it is not what it is there."""
+        """Note at a stop what watched values are: other ones are a change."""
         inspection = self._session.inspect(here)
         for one in self._watched:
             self._seen(partial(self._watches.see, one, inspection))
 
     def _seen(self, look: Callable[[], T]) -> T | None:
-        """What is seen of a watched value, which is of any class; None where it cannot be."""
+        """Return what is seen of a watched value; None where it has none, or raises."""
         try:
             return self._session.expressions.call(look)
         except InterruptedEvaluation:

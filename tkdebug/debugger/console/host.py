@@ -246,5 +246,5 @@ class HostDebugger(HostBreakpoints):
     do_q = do_exit = do_EOF = do_quit
 
     def parseline(self, line: str) -> tuple[str | None, str | None, str]:
-        """As of `cmd`, with Python's own way to leave, which would close stdin."""
+        """Parse as `cmd` does; Python's own way to leave, which closes stdin, is `quit`."""
         return super().parseline("quit" if line.strip() in ("exit()", "quit()") else line)

@@ -140,7 +140,7 @@ class Console:
                 return Quit()
 
     def stops_given_commands(self) -> bool:
-        """Where a command that was given has failed, run no more; whether the script ends, too.
+        """Drop the commands that were given where one has failed; whether the script ends, too.
 
         It does where nobody can be asked how it is to go on.
         """
@@ -159,7 +159,7 @@ class Console:
         return self.gave_up
 
     def drop_commands(self) -> None:
-        """Ctrl-C: what was to be done at the stop that has not come is not done at another one."""
+        """Drop, after Ctrl-C, the commands that were meant for a stop that has not come."""
         is_asked = self.read_line is not None
         kept = [] if is_asked else [each for each in self.commands if type(each) is str]
         if len(kept) < len(self.commands):

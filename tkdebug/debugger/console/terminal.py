@@ -20,7 +20,7 @@ _HISTORY = Path("~/.tkdebug_history")
 
 
 def nobody_reads() -> Ended:
-    """What ends the script once the reader of stdout has gone (`… | head`)."""
+    """Return the exception that ends the script once stdout has no reader (`… | head`)."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)

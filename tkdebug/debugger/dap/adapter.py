@@ -37,7 +37,7 @@ _LONGEST_ENDING_S = 2.0
 
 
 class Host(Protocol):
-    """What runs the script."""
+    """Runs the script."""
 
     def check(self, command: str, arguments: Mapping[str, Any]) -> None:
         """Look at the arguments of `launch` or `attach`.

@@ -89,9 +89,9 @@ class Debuggee:
         self.focus: int | None = None
         self.frames: list[At] = []
         self.assignable: dict[int, At] = {}
-        # Of `stop`, and of what is to be done at the next one.
+        # Guards `stop` and what is to be done at the next stop.
         self._lock = threading.Lock()
-        # Of the request that is answered now: what it asks of the stopped thread.
+        # Guards what the request under way asks of the stopped thread.
         self._asking = threading.Lock()
         self._asked: Future[Any] | None = None
         self._answer: Future[Any] | None = None

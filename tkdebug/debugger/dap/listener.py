@@ -39,7 +39,7 @@ _PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a client attaches.
+    """The place where a client attaches.
 
     Attributes:
         token: what its `attach` request has to have: it may run code in this process.

@@ -23,12 +23,12 @@ _END_OF_HEADERS = b"\r\n"
 
 
 class ProtocolError(TkError):
-    """What a client sent is no message of the protocol."""
+    """Bytes of a client that are no message of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks for.
+    """A message by which a client asks for something.
 
     Attributes:
         number: the client's, which the response repeats.
@@ -61,7 +61,7 @@ class Connection:
         return self._reader.fileno()
 
     def requests(self) -> Iterator[Request]:
-        """What the client asks for, until it is gone.
+        """Yield what the client asks for, until it is gone.
 
         Raises:
             ProtocolError: it sent no message.
@@ -70,7 +70,7 @@ class Connection:
             yield request
 
     def request(self, most_bytes: int = MAX_BODY_BYTES) -> Request | None:
-        """The next request; None where the client is gone.
+        """Return the next request; None where the client is gone.
 
         Raises:
             ProtocolError: it sent no message, or one that is longer.
