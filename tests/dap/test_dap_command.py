@@ -201,3 +201,28 @@ def test_only_who_has_the_token_runs_a_script_at_the_port(at_port, tmp_path):
     assert not ran.exists()
     for connection in (idle, stranger, own):
         connection.close()
+
+
+def test_a_script_that_its_editor_leaves_runs_on_unwatched(adapter, tmp_path):
+    process, client = adapter
+    go_on = tmp_path / "go_on"
+    os.mkfifo(go_on)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "reading, writing = os.pipe()\n"
+        "if not os.fork():\n"
+        "    os.close(writing)\n"
+        "    os.read(reading, 1)\n"  # holds all else that is open, as long as its parent lives
+        "    os._exit(0)\n"
+        "print('runs', flush=True)\n"
+        f"sys.exit(open({str(go_on)!r}).read() == 'on')\n"
+    )
+    client.begin(program=str(script))
+    client.event("output")
+    client.request("disconnect", terminateDebuggee=False)
+    process.stdin.close()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(7)  # longer than the watchdog waits
+    go_on.write_text("on")
+    assert process.wait(20) == 1

@@ -1,5 +1,6 @@
 """The Debug pane's other side: what a front over a socket shows of stops, and bears of its user."""
 
+import builtins
 import math
 import queue
 import socket
@@ -469,6 +470,60 @@ def test_a_pane_that_goes_lets_the_launch_go_on(pane):
     pane.close()
     assert torch.equal(out, 8 * torch.arange(8.0))
     assert HOOKS.debugger is None
+
+
+ENDLESS = "begun.set() or [0 for _ in iter(int, 1) if 0]"
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Set by an expression that runs."""
+    event = threading.Event()
+    monkeypatch.setattr(builtins, "begun", event, raising=False)
+    return event
+
+
+@pytest.mark.parametrize("at", ["kernel", "script"])
+def test_pause_interrupts_what_is_evaluated(pane, tmp_path, begun, at):
+    if at == "kernel":
+        stop_at(pane, "store", kernels.twice_called, (2,), torch.ones(8), torch.ones(8), BLOCK=4)
+    else:
+        begin_script(pane, tmp_path / "script.py", SCRIPT)
+        at_host(pane, 1)
+    pane.type(f"p {ENDLESS}")
+    assert begun.wait(WAIT_S)
+    pane.say(do="pause")
+    assert pane.answer()[0] in ("*** interrupted", "*** KeyboardInterrupt")
+    pane.type("p 1 + 1")
+    assert pane.answer()[0].endswith("2")
+
+
+def test_pause_interrupts_a_condition_and_stops_there(pane, begun):
+    pane.type(f"b {line('store')} if {ENDLESS}")
+    pane.launch(kernels.twice_called, (2,), torch.ones(8), torch.ones(8), BLOCK=4)
+    assert begun.wait(WAIT_S)
+    pane.say(do="pause")
+    view = pane.view()
+    assert view.place.line == line("store")
+    assert "the condition of breakpoint 1 was interrupted" in view.reasons
+
+
+def test_a_pane_that_goes_takes_what_it_evaluates_along(pane, begun):
+    out = torch.zeros(8)
+    stop_at(pane, "store", kernels.twice_called, (2,), torch.arange(8.0), out, BLOCK=4)
+    pane.type(f"p {ENDLESS}")
+    assert begun.wait(WAIT_S)
+    pane.close()
+    assert torch.equal(out, 8 * torch.arange(8.0))
+
+
+def test_given_commands_after_one_that_fails_are_not_run(pane):
+    pane.say(do="commands", lines=["p nothing", "p 1", "c"])
+    stop_at(pane, "store", kernels.twice_called, (2,), torch.ones(8), torch.ones(8), BLOCK=4)
+    assert pane.answer() == ["*** nothing: NameError: name 'nothing' is not defined"]
+    assert pane.answer() == ["not run: p 1 ;; c"]
+    pane.type("p 2")
+    assert pane.answer() == ["2 = 2"]
 
 
 def test_after_detach_a_breakpoint_stops_again(pane):

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # For the adapter to end by itself, or to say that it sees to it.
 _GRACE_MS = 5_000
@@ -31,37 +31,52 @@ def watched(client: int) -> Iterator[None]:
     theirs, ours = os.pipe()
     words = [sys.executable, "-I", "-S", __file__, str(client), str(theirs), str(os.getpid())]
     nothing = subprocess.DEVNULL
-    # It returns at once: the watchdog is nobody's child, so that no script waits for it.
-    subprocess.run(
-        words, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=(client, theirs), check=False
-    )
+    with suppress(OSError):  # no process, no watchdog
+        # It returns at once: the watchdog is nobody's child, so that no script waits for it.
+        subprocess.run(
+            words,
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            pass_fds=(client, theirs),
+            check=False,
+        )
     os.close(theirs)
     try:
         yield
     finally:
+        with suppress(OSError):  # there is no watchdog, or no more
+            os.write(ours, b".")  # children of the script may hold this end, too
         os.close(ours)
 
 
-def watch(client: int, adapter: int, pid: int) -> None:
+def watch(client: int, unwatched: int, pid: int) -> None:
     """Wait until the client is gone; then give the adapter some time, and kill it.
 
     Args:
         client: what the adapter reads requests from; here it is only looked at.
-        adapter: a pipe that the adapter closes once it needs no watching, or ends.
-        pid: the adapter's.
+        unwatched: a pipe into which the adapter writes once it needs no watching.
+        pid: the adapter's, which has not ended yet.
     """
-    both, ours = select.poll(), select.poll()
-    # That a pipe's other end is closed is always told; that a socket's is, where it is asked for.
-    both.register(client, getattr(select, "POLLRDHUP", 0))
-    both.register(adapter, 0)
-    ours.register(adapter, 0)
-    if any(ready == adapter for ready, _ in both.poll()):
+    # It stands for this process, whoever has the number later; only Linux has it.
+    process = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    if os.fork():
         return
-    if not ours.poll(_GRACE_MS):
+    os.setsid()  # Ctrl-C in the adapter's terminal is not meant
+    ending, any_of_them = select.poll(), select.poll()
+    for each in (ending, any_of_them):
+        each.register(unwatched, select.POLLIN)
+        if process is not None:
+            each.register(process, select.POLLIN)
+    # That a pipe's other end is closed is always told; that a socket's is, where it is asked for.
+    any_of_them.register(client, getattr(select, "POLLRDHUP", 0))
+    if any(ready != client for ready, _ in any_of_them.poll()) or ending.poll(_GRACE_MS):
+        return
+    if process is not None:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    else:
         os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    if not os.fork():
-        os.setsid()  # Ctrl-C in the adapter's terminal is not meant
-        watch(*map(int, sys.argv[1:]))
+    watch(*map(int, sys.argv[1:]))
