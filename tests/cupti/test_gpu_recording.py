@@ -345,7 +345,7 @@ def test_chrome_trace_has_a_track_of_the_gpus_stream(session):
 
 
 def test_tree_for_hatchet_has_others_under_a_type_of_their_own(session):
-    (root,) = json.loads("".join(render(session, "hatchet")))
+    root, _ = json.loads("".join(render(session, "hatchet")))
     found = [(*child["frame"].values(), child["metrics"]["count"]) for child in root["children"]]
     assert sorted(found) == [
         ("add", "kernel", 2),

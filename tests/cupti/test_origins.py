@@ -157,7 +157,7 @@ def test_reports_tell_what_lines_launched(gpu, tmp_path):
         assert [one["line"] for one in data["origins"]] == [line, None]
         trace = "".join(render(session, "chrome-trace"))
         assert f"test_origins.py:{line} in" in trace
-        (root,) = json.loads("".join(render(session, "hatchet")))
+        root, _ = json.loads("".join(render(session, "hatchet")))
         other, scope = sorted(root["children"], key=lambda child: child["frame"]["name"])
         assert scope["frame"] == {"name": "step 1", "type": "scope"}
         assert [child["frame"]["name"] for child in scope["children"]] == ["sum"]

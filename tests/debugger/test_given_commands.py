@@ -4,7 +4,6 @@ import io
 import json
 import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -169,4 +168,3 @@ def test_code_that_is_not_there_is_asked_for(run):
     status, _, err = run("--code")
     assert status == 2
     assert "give a script.py, -m module, --code code, or - for stdin, to debug" in err
-    assert sys.argv[0] != "-c"

@@ -78,7 +78,7 @@ def test_large_tiles_are_summarised(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         "(operand 2) uint8[16, 32]: min 0, max 255, mean 127.5, 0 NaN, 0 Inf, 2 zeros" in lines[2]
     )
-    assert err.count("prints a summary; --print-elements all") == 1
+    assert err.count("prints a summary; TKDEBUG_PRINT_ELEMENTS=all prints each") == 1
 
 
 def test_gpu_ir_prints_the_same(capsys: pytest.CaptureFixture[str]) -> None:

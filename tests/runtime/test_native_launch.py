@@ -41,6 +41,7 @@ class FakeKernel:
         self.key = key
         self.values = values
         self.watched = ()
+        self.is_watched = False
         self.used_globals = ()
         self.launches = []
         self.hooked_launches = []

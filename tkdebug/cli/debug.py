@@ -22,7 +22,7 @@ from tkdebug.cli.statuses import USAGE_STATUS
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.hook_chain import HOOKS
-from tkdebug.named_files import open_regular, read_bounded
+from tkdebug.named_files import UnfitFileError, open_regular, read_bounded
 from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
 
@@ -169,6 +169,9 @@ def _own_commands() -> list[str]:
         try:
             file = open_regular(path)
         except (FileNotFoundError, NotADirectoryError):
+            return []
+        except (UnfitFileError, IsADirectoryError):
+            tell(f"{RC_FILE}: is no regular file: its commands are not run")
             return []
         with file:
             if problem := _distrust(os.fstat(file.fileno())):

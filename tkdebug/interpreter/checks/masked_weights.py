@@ -90,9 +90,10 @@ class MaskedProduct:
 
 def conditions_needed(op: Operation) -> Iterator[Value]:
     """The conditions that `masked_product` looks at before `op` ends."""
+    given = op.operands
     for weight, values in _factors(op):
-        if _load_of(op.operands[values]) is not None:
-            for mask in _masks_of(op.operands[weight]):
+        if _load_of(given[values]) is not None:
+            for mask in _masks_of(given[weight]):
                 yield mask.condition
 
 
@@ -111,17 +112,18 @@ def masked_product(
         None where an element is NaN by another weight, or `op` is no product. What was NaN in an
         accumulator is no concern; there may be no element beside that.
     """
+    given = op.operands
     for weight, values in _factors(op):
-        load = _load_of(op.operands[values])
+        load = _load_of(given[values])
         if load is None:
             continue
         weights, loaded = (
-            computable(run.full(operands[at], op.operands[at].type)) for at in (weight, values)
+            computable(run.full(operands[at], given[at].type)) for at in (weight, values)
         )
         found = _of_active(run, run.full(result, op.result.type).isnan())
         masks = [
             (mask, masked)
-            for mask in _masks_of(op.operands[weight])
+            for mask in _masks_of(given[weight])
             if (masked := mask.elements(run)) is not None
         ]
         if not masks or bool(weights.isnan().any()):
@@ -133,7 +135,7 @@ def masked_product(
             continue
         new = found
         if len(operands) == 3:
-            new = found & ~run.full(operands[2], op.operands[2].type).isnan()
+            new = found & ~run.full(operands[2], given[2].type).isnan()
         elements = new & _meets(op, weight, all_masked, is_bad)
         shown = [(mask, elements & _meets(op, weight, masked, is_bad)) for mask, masked in each]
         mask = max(shown, key=lambda one: int(one[1].sum()))[0]
@@ -201,8 +203,10 @@ def _mask_at(op: Operation, moves: tuple[Operation, ...]) -> Mask | None:
     load = tt.Load.cast(op)
     if load is not None and load.mask is not None and (load.other is None or _masks(load.other)):
         return Mask(op, load.mask, False, moves)
-    if arith.UIToFP.matches(op) and ir.element_of(op.operands[0].type).bits == 1:
-        return Mask(op, op.operands[0], False, moves)
+    if arith.UIToFP.matches(op):
+        (condition,) = op.operands
+        if ir.element_of(condition.type).bits == 1:
+            return Mask(op, condition, False, moves)
     return None
 
 

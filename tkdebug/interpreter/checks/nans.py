@@ -223,8 +223,10 @@ class NanTracker(Observer):
         carriers: Sequence[Value],
     ) -> Birth | None:
         """The origin of NaNs that masked weights let through, beside those of an accumulator."""
-        if len(operands) == 3 and op.operands[2] in carriers:
-            return self._origins.get(op.operands[2])
+        _, _, *rest = op.operands
+        accumulator = next(iter(rest), None)
+        if accumulator is not None and accumulator in carriers:
+            return self._origins.get(accumulator)
         offender, place = _first(run, product.elements)
         return Birth(op, offender, _cause(run, op, operands, place), product)
 

@@ -96,7 +96,8 @@ def widened_from(value: Value) -> str:
         if maker is None or not maker.operands or tt.Load.matches(maker):
             return ""
         if arith.ExtF.matches(maker):
-            return str(element_of(maker.operands[0].type))
+            (source,) = maker.operands
+            return str(element_of(source.type))
         tiles = [v for v in maker.operands if isinstance(v.type, TensorType)]
         if len(tiles) != 1:
             return ""
@@ -181,7 +182,7 @@ def _product(value: Value) -> Operation | None:
         if arith.Select.matches(maker):
             value = arith.Select(maker).true_value
         elif maker.name in _CASTS:
-            value = maker.operands[0]
+            (value,) = maker.operands
         else:
             return None
     return None
@@ -190,7 +191,7 @@ def _product(value: Value) -> Operation | None:
 def _bits(value: Value) -> int:
     """Width of an element, before casts."""
     while (maker := value.defining_op) is not None and maker.name in _CASTS | _SPREADS:
-        value = maker.operands[0]
+        (value,) = maker.operands
     return element_of(value.type).bits
 
 
@@ -220,7 +221,8 @@ class _Repeats:
             return self.axes(source) | spread
         if tt.ExpandDims.matches(maker):
             added = tt.ExpandDims(maker).axis
-            return frozenset(a + (a >= added) for a in self.axes(maker.operands[0]))
+            (source,) = maker.operands
+            return frozenset(a + (a >= added) for a in self.axes(source))
         elementwise = maker.name.startswith(("arith.", "math.")) or maker.name in _ELEMENTWISE
         if not elementwise or maker.regions:
             return frozenset()

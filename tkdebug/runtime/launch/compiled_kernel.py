@@ -101,9 +101,11 @@ class CompiledKernel:
         n_max_threads: threads a block of it may have.
         used_globals: module-level values it was compiled with.
         watched: for each of them how to look it up: (function, name, value).
+        is_watched: whether launches may be made in the place of this kernel, to look at them.
     """
 
     mode: ClassVar[Mode]
+    is_watched: ClassVar[bool] = False
     asm: Mapping[str, Any]
     n_regs: int
     n_spills: int

@@ -32,7 +32,6 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import GRID_LIMITS
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
-from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 from tkdebug.scopes import SCOPES
 
 if TYPE_CHECKING:
@@ -96,7 +95,6 @@ def write_launch(path: NativePath, fn: JITFunction, first_values: Sequence[Any])
         "data_ptr": torch._C.TensorBase.data_ptr,  # noqa: SLF001
         "device": device,
         "stream": stream,
-        "Watched": WatchedKernel,
         "find": fn.kernels.get,
         "path": path,
         "unusual": path.unusual,
@@ -170,7 +168,7 @@ def @launch(@grid, {_declare(params)}**@options):
             @kernel = @path.renew(
                 @kernel, @key, @dev, ({names}), @options, @grid)
             if @kernel is None: return None
-            if @kernel.__class__ is @Watched and @grid is not @WARMUP:
+            if @kernel.is_watched and @grid is not @WARMUP:
                 return @path.launch_seen(@kernel, @grid, @stream(@dev), ({names}), ({passed}))
             break
     if @grid.__class__ is not tuple:

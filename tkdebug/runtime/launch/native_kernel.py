@@ -315,11 +315,10 @@ class NativeKernel(CompiledKernel):
         self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
     ) -> bool:
         """Let the kernel that launches are looked at by make a launch; whether it did."""
-        # It imports this.
-        from tkdebug.runtime.probes.watched_kernel import WatchedKernel
-
-        instead = None if self._instead is None else self._instead[()]
-        return isinstance(instead, WatchedKernel) and instead.takes(grid, stream, values, passed)
+        instead: Any = None if self._instead is None else self._instead[()]
+        if instead is None or not instead.is_watched:
+            return False
+        return bool(instead.takes(grid, stream, values, passed))
 
     def run_through(self, kernels: Mapping[object, CompiledKernel]) -> None:
         """Have `run` launch what is at the key () of `kernels`, while that is looked at."""

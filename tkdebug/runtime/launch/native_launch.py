@@ -24,11 +24,11 @@ from tkdebug.runtime.device.modes import current_mode
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_writer import MISSING, PREFIX, WARMUP, write_launch
-from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 if TYPE_CHECKING:
     from tkdebug.runtime.jit.function import JITFunction
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+    from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 Key = tuple[Hashable, ...]
 DOUBLED = f"{PREFIX}doubled"

@@ -73,6 +73,7 @@ class WatchedKernel(CompiledKernel):
     """
 
     mode = "native"
+    is_watched = True
 
     def __init__(
         self,

@@ -92,7 +92,8 @@ def orders_of(mask: Value) -> list[Order]:
     """The orders all of which hold where a mask does."""
     op = traced(mask, names_of(tt.Broadcast, tt.ExpandDims)).defining_op
     if op is not None and arith.AndI.matches(op):
-        return [*orders_of(op.operands[0]), *orders_of(op.operands[1])]
+        both = arith.AndI(op)
+        return [*orders_of(both.lhs), *orders_of(both.rhs)]
     compare = arith.CmpI.cast(op) if op is not None else None
     least_first = None if compare is None else _LEAST_FIRST.get(compare.predicate)
     if compare is None or least_first is None:
@@ -110,11 +111,11 @@ def holds_at(op: Operation, condition: Condition) -> bool:
     """
     below = _below(condition)
     match below:
-        case (("arith.addi", _, _, _, start, ("range", 0, extent, _)), limit):
+        case ((arith.AddI.name, _, _, _, start, ("range", 0, extent, _)), limit):
             pass
         case _:
             return False
-    wanted = ("arith.addi", start, extent, _unwidened(limit))
+    wanted = (arith.AddI.name, start, extent, _unwidened(limit))
     block = op.block
     while block is not None and (around := block.parent_op) is not None:
         if scf.If.matches(around):
@@ -141,8 +142,8 @@ def _ends_within(test: Value, is_true: bool) -> Iterator[Hashable]:
     if compare.predicate not in within:
         return
     match _unwidened(end):
-        case ("arith.addi", _, _, _, start, ("constant", int(extent))):
-            yield ("arith.addi", start, extent, _unwidened(limit))
+        case (arith.AddI.name, _, _, _, start, ("constant", int(extent))):
+            yield (arith.AddI.name, start, extent, _unwidened(limit))
 
 
 def _along_one_axis(value: Value) -> Hashable:
@@ -157,7 +158,7 @@ def _along_one_axis(value: Value) -> Hashable:
 def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
     """Both sides of `positions < limit`; None of any other condition."""
     match condition.text:
-        case ("arith.cmpi", _, _, (("predicate", "'slt'"),), side, limit):
+        case (arith.CmpI.name, _, _, (("predicate", "'slt'"),), side, limit):
             return _unwidened(side), _unwidened(limit)
     return None
 
@@ -165,7 +166,7 @@ def _below(condition: Condition) -> tuple[Hashable, Hashable] | None:
 def _unwidened(text: Hashable) -> Hashable:
     """A number before it was widened, which changes nothing of it."""
     match text:
-        case ("arith.extsi", _, _, _, inner):
+        case (arith.ExtSI.name, _, _, _, inner):
             return _unwidened(inner)
     return text
 

@@ -61,7 +61,7 @@ class World:
 
     def note_lost(self, ev: Evaluator, op: Operation, tile: TileValue) -> None:
         """Note where `op`, a reduction, is given what is not finite here alone."""
-        value = op.operands[0]
+        value, *_ = op.operands
         if value not in self.values:
             return
         clean, real = ev.full(self.values[value], value.type), ev.full(tile, value.type)
