@@ -1,8 +1,9 @@
 """Who comes to a port that an editor is to attach to: strangers, web pages, and the one client."""
 
 import json
-import os
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -221,24 +222,27 @@ def test_the_next_client_may_come_once_the_one_before_has_hung_up_half(door, con
     assert len(door.served.requests) == 2
 
 
-def test_a_forked_child_holds_neither_the_port_nor_the_client(door, connect, client):
-    connection = connect()
-    connection.sendall(framed("initialize") + framed("attach", 2, token=door.token))
-    while not door.served.requests:
-        connection.recv(1)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    try:
-        door.close()
-        Door(door.port, Served()).close()
-        connection.shutdown(socket.SHUT_WR)
-        everything(connection)
-    finally:
-        os.write(writing, b"x")
-        os.close(writing)
-        os.close(reading)
-        os.waitpid(child, 0)
+FORKS = """\
+import os, sys, tkdebug.debugger
+print(tkdebug.debugger.listen().port, flush=True)
+sys.stdin.readline()
+if not os.fork():
+    sys.stdin.readline()
+os._exit(0)
+"""
+
+
+def test_a_forked_child_holds_neither_the_port_nor_the_client():
+    command = [sys.executable, "-c", FORKS]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **streams) as process:
+        address = ("127.0.0.1", int(process.stdout.readline()))
+        with socket.create_connection(address, timeout=LONGEST_WAIT_S) as connection:
+            connection.sendall(framed("initialize"))
+            assert connection.recv(1)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.wait(LONGEST_WAIT_S) == 0
+            everything(connection)  # up to its end
+        socket.create_server(address).close()
+        process.stdin.write(b"\n")
