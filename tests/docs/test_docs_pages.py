@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,16 @@ def test_links_and_images_lead_to_files_and_headings(page):
 def test_page_of_costs_has_the_results_of_the_benchmarks():
     made = runpy.run_path(str(DOCS / "costs_page.py"))["page"]()
     assert (DOCS / "costs.md").read_text("utf-8") == made, "run python docs/costs_page.py"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the script takes Python 3.11")
+def test_page_of_torch_versions_is_what_the_matrix_writes():
+    matrix = runpy.run_path(str(ROOT / ".ci" / "matrix"))
+    results = matrix["read_page"]()
+    wanted = [row.name for row in matrix["ROWS"] if row.by_default]
+    assert [name for name in results if name in wanted] == wanted
+    page = (DOCS / "torch_versions.md").read_text("utf-8")
+    assert page == matrix["page_of"](results), "run .ci/matrix"
 
 
 def test_navigation_has_every_page_once():
