@@ -1,35 +1,11 @@
 import pytest
+from made_facts import FACTS
 
-from tkdebug.advice.facts import KernelFacts
 from tkdebug.advice.judging import RemarkPlugin
 from tkdebug.advice.machines import MACHINES
 from tkdebug.advice.records import Remark
-from tkdebug.errors import Frame
-from tkdebug.linemap.resources import Occupancy
 from tkdebug.runtime.advising import plugin_rules
 
-FACTS = KernelFacts(
-    kernel="k",
-    kernel_hash="hash",
-    frame=Frame("k.py", 3, "k"),
-    target="sm_90a",
-    grid=(1, 1, 1),
-    num_warps=4,
-    num_stages=3,
-    occupancy=Occupancy(1, 4, 64, {}, ()),
-    registers=32,
-    spill_bytes=0,
-    shared_bytes=0,
-    accesses=(),
-    dots=(),
-    shared=(),
-    code=(),
-    waits=(),
-    why_not_pipelined={},
-    read_bytes=0,
-    written_bytes=0,
-    flops=0,
-)
 REMARK = Remark("k", "hash", 0, "k.py", 3, "mine", "a plugin's")
 
 

@@ -35,6 +35,7 @@ from tkdebug.advice.rules import RULES, look_at
 LEAST_SPEEDUP = 1.07
 _LEAST_OF_KIND = {
     "slow-function": 1.2,
+    "integer-division": 1.05,
     "low-occupancy-registers": 1.15,
     "low-occupancy-shared": 1.25,
     "bank-conflict": 1.4,

@@ -34,7 +34,7 @@ class Machine:
         l1_bytes: of the first-level cache and shared memory of a multiprocessor, together.
         l2_bytes: that the second-level cache holds.
         memory_latency_s: of a load from memory, while others are busy with it too.
-        l2_latency_s: of one from the second-level cache.
+        l2_latency_s: of one from the second-level cache, alike.
         l1_latency_s: of one from the first-level cache.
         basis: where its figures are from, to be read behind its name.
     """
@@ -50,7 +50,7 @@ class Machine:
     l1_bytes: int
     l2_bytes: int
     memory_latency_s: float = 600e-9
-    l2_latency_s: float = 200e-9
+    l2_latency_s: float = 300e-9
     l1_latency_s: float = 25e-9
     basis: str = "by its data sheet"
 

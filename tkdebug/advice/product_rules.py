@@ -32,8 +32,7 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
             continue
         peak = machine.tensor_flops.get(bits, machine.tensor_flops[16])
         best = flops / (peak * TENSOR_SHARE)
-        pipes = launch.work.pipes
-        now = 0.0
+        pipes, frames, now = launch.work.pipes, {frame}, 0.0
         if dot.unit == "fma":
             kind = "no-tensor-cores"
             fma = flops / 64
@@ -41,26 +40,34 @@ def tensor_cores(launch: Launch) -> Iterator[Finding]:
             message = f"dot: computed by FMA units, because {dot.why}"
             if dot.operands == "f32":
                 message += '; input_precision="tf32" or "tf32x3", or 16-bit operands, use them'
-            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
-            loads = _shared_loads(launch.facts, frame)
+            # FMA units take operands in layouts of their own.
+            frames = _operand_frames(launch.facts, dots)
         else:
             kind = "no-wgmma"
             now = flops / (peak * machine.mma_share * TENSOR_SHARE)
             message = f"dot: computed by mma.sync and not by wgmma, because {dot.why}"
-            shared = sum(s.wavefronts for s in launch.facts.shared if s.frame == frame)
-            loads = _shared_loads(launch.facts, frame)
             pipes = without(pipes, {"issue": _products(launch.facts, frame)})
+        shared = sum(s.wavefronts for s in launch.facts.shared if s.frame in frames)
+        beside = sum(s.wavefronts for s in launch.facts.shared if s.frame in frames - {frame})
+        loads = _shared_loads(launch.facts, frame)
         work = without_waits(
             launch.work,
-            lambda w: 1.0 if w.frame == frame and w.cause in ON_CHIP else 0.0,  # noqa: B023
+            lambda w: 1.0 if w.frame in frames and w.cause in ON_CHIP else 0.0,  # noqa: B023
         )
         work = replace(
             work,
             tensor_s=launch.work.tensor_s - now + best,
-            pipes=without(pipes, {"lsu": loads, "issue": loads}),
+            pipes=without(pipes, {"lsu": loads + beside, "issue": loads + beside}),
             l1_wavefronts=max(0.0, launch.work.l1_wavefronts - shared - loads),
         )
         yield Finding(frame, kind, message, work)
+
+
+def _operand_frames(facts: KernelFacts, dots: list[DotFacts]) -> set[Frame]:
+    """The lines of products and of the loads of their operands."""
+    by_id = {a.op_id: a for a in facts.accesses}
+    loads = {by_id[op].frame for d in dots for op in d.loads if op in by_id}
+    return {dot.frame for dot in dots} | loads
 
 
 def upcasts(launch: Launch) -> Iterator[Finding]:
@@ -81,8 +88,7 @@ def upcasts(launch: Launch) -> Iterator[Finding]:
             share = 1.0 if dot.unit == "wgmma" else machine.mma_share
             now = flops / (peak * share * TENSOR_SHARE)
         # What is not cast goes from memory to shared memory past the registers, as half the bytes.
-        by_id = {a.op_id: a for a in facts.accesses}
-        frames = {frame, *(by_id[op].frame for d in dots for op in d.loads if op in by_id)}
+        frames = _operand_frames(facts, dots)
         shared = sum(s.wavefronts - s.needed / 2 for s in facts.shared if s.frame in frames)
         moves = sum(_shared_loads(facts, one) for one in frames) / 2
         work = without_waits(

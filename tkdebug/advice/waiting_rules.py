@@ -243,7 +243,8 @@ def barriers(launch: Launch) -> Iterator[Finding]:
     """Barriers that keep the warps of a program in step, so that nothing of it overlaps."""
     facts = launch.facts
     waits = [wait for wait in facts.waits if wait.cause == "barrier"]
-    if not waits or facts.num_warps == 1:
+    # Rounds of products need theirs, for operands in shared memory.
+    if not waits or facts.num_warps == 1 or facts.dots:
         return
     lines: dict[Frame, float] = {}
     for wait in waits:
@@ -256,8 +257,8 @@ def barriers(launch: Launch) -> Iterator[Finding]:
         f"compute by turns{of_program(share)}; fewer reductions across warps, fewer warps, or "
         "smaller programs, of which several fit on a multiprocessor"
     )
-    # Where several programs fit, each fills the gaps of the others; rounds of products need them.
-    is_certain = launch.work.blocks == 1 and share >= _LARGE_SHARE and not facts.dots
+    # Where several programs fit, each fills the gaps of the others.
+    is_certain = launch.work.blocks == 1 and share >= _LARGE_SHARE
     yield Finding(frame, "barriers", message, work, share if is_certain else 0.0)
 
 

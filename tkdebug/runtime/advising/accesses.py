@@ -38,6 +38,8 @@ _POINTER_ACCESSES = (
 )
 _BULK = (ttng.AsyncTmaCopyGlobalToLocal.name, ttng.AsyncTmaCopyLocalToGlobal.name)
 _MOST_SLICED = 2000
+# Programs of the first round that accesses are compared for.
+_ALIKE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,20 +206,25 @@ def _facts(
 
 
 def _loaded_by(access: AccessProfile, profile: LaunchProfile) -> int | None:
-    """The first load that got what this one does, in the first program that was looked at."""
+    """The first load that got what this one does, in all programs that were looked at."""
     if access.kind != "load" or not access.samples or not access.shape:
         return None
-    addresses = access.samples[0][0]
     keys = {key for key, op in profile.footprints if op is access.op}
     for op, other in profile.accesses.items():
         if op is access.op:
             return None
         is_same_tensor = keys & {key for key, one in profile.footprints if one is op}
-        if other.kind == "load" and is_same_tensor and other.samples:
-            before = other.samples[0][0]
-            if before.shape == addresses.shape and bool((before == addresses).all()):
-                return op.id
+        if other.kind == "load" and is_same_tensor and _begin_alike(access, other):
+            return op.id
     return None
+
+
+def _begin_alike(one: AccessProfile, other: AccessProfile) -> bool:
+    """Whether two accesses touch the same in the first round of each program of the samples."""
+    pairs = list(zip(one.samples, other.samples, strict=False))[:_ALIKE]
+    return bool(pairs) and all(
+        a.shape == b.shape and bool((a == b).all()) for (a, _), (b, _) in pairs
+    )
 
 
 def _requests(access: AccessProfile, form: _Form) -> list[Requests]:
