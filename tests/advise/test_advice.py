@@ -176,7 +176,8 @@ def test_what_bounds_a_kernel_without_a_remark_is_said():
     text = "".join(advice_text((), lambda file, line: None, (told.cost, cost, cost)))
     lines = text.splitlines()
     assert [line.partition(":")[0] for line in lines] == [told.cost.kernel, "silent"]
-    assert "it is bound by int instructions, " in lines[0]
+    assert "it is bound by latency, " in lines[0]
+    assert "; in a grid that fills the GPU by memory, " in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def advised(capfd, script, tmp_path, *options):
 def test_a_watch_changes_no_advice(script, tmp_path, capfd):
     remarks, costs = advised(capfd, script, tmp_path)
     watched, watched_costs = advised(capfd, script, tmp_path, "--watch", f"{script}:9:v")
-    assert [r["kind"] for r in remarks][0] == "uncoalesced"
+    assert remarks[0]["kind"] == "uncoalesced"
     assert watched == remarks
     for cost in (*costs, *watched_costs):
         del cost["kernel_hash"], cost["launch_id"]
