@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 from client import Client, Refused
@@ -53,6 +54,8 @@ def connect(door):
 
     yield connected
     for one in made:
+        with suppress(OSError):  # it has been hung up on
+            one.shutdown(socket.SHUT_RDWR)
         one.close()
 
 
@@ -193,15 +196,16 @@ def test_a_stranger_has_a_deadline_however_much_it_sends(door, connect, monkeypa
 
 
 def test_a_client_has_all_the_time_once_it_is_served(door, client, connect, monkeypatch):
-    monkeypatch.setattr(listener, "LONGEST_HANDSHAKE_S", 0.2)
     editor = client()
     editor.request("initialize")
     editor.request("attach", token=door.token)
+    monkeypatch.setattr(listener, "LONGEST_HANDSHAKE_S", 0.2)
     assert everything(connect()) == b""  # after its deadline
     assert editor.request("threads") == {}
 
 
-def test_one_client_is_served_at_a_time(door, client):
+def test_one_client_is_served_at_a_time(door, client, monkeypatch):
+    monkeypatch.setattr(listener, "LONGEST_TURN_S", 0.1)
     first, second = client(), client()
     first.request("initialize")
     first.request("attach", token=door.token)
@@ -215,7 +219,6 @@ def test_the_next_client_may_come_once_the_one_before_has_hung_up_half(door, con
     gone = connect()
     gone.sendall(framed("initialize") + framed("attach", 2, token=door.token))
     gone.shutdown(socket.SHUT_WR)
-    assert len(answers(gone)) == 2
     editor = client()
     editor.request("initialize")
     editor.request("attach", token=door.token)

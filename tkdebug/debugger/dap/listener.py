@@ -29,6 +29,8 @@ LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 16
 # For a client to show the token, from when it has connected.
 LONGEST_HANDSHAKE_S = 10.0
+# For the client before to have gone, and what it evaluated to end.
+LONGEST_TURN_S = 5.0
 # At a time; where more come the oldest has to go.
 MOST_STRANGERS = 16
 _MOST_STRANGER_BYTES = 1 << 20
@@ -217,7 +219,7 @@ class Door:
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
 
     def _seat_one(self, connection: Connection, request: Request) -> None:
-        if not self._seat.acquire(blocking=False):
+        if not self._seat.acquire(timeout=LONGEST_TURN_S):
             connection.refuse(request, "another editor is attached", True)
             return
         try:
