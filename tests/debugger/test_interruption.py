@@ -73,6 +73,20 @@ def test_another_thread_interrupts_what_runs(expressions, function, in_main):
     assert not expressions.interrupt()
 
 
+def test_ctrl_c_reaches_brief_code_by_its_usual_handler(expressions):
+    before = signal.signal(signal.SIGINT, lambda *_: expressions.interrupt())
+
+    def press():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+
+    try:
+        with pytest.raises(InterruptedEvaluation):
+            expressions.call(press, is_brief=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("in_main", [True, False])
 def test_code_that_swallows_an_interrupt_ends_by_itself(expressions, in_main):
     assert interrupted(expressions, stubborn, in_main=in_main) == "went on"

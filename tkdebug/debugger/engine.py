@@ -460,7 +460,7 @@ class Debugger:
 
         def shown(match: re.Match[str]) -> str:
             try:
-                return self.expressions.call(lambda: value_text(match[1]))
+                return self.expressions.call(lambda: value_text(match[1]), is_brief=True)
             except EvaluationError as error:
                 return f"<{error}>"
 

@@ -373,7 +373,7 @@ class Finder:
         compiled = one.compiled = one.compiled or compile_expression(text)
         try:
             return self._session.expressions.call(
-                lambda: inspection.holds(compiled, text, positions)
+                lambda: inspection.holds(compiled, text, positions), is_brief=True
             )
         except InterruptedEvaluation:
             self.is_pausing = True
@@ -392,7 +392,7 @@ class Finder:
     def _seen(self, look: Callable[[], T]) -> T | None:
         """Return what is seen of a watched value; None where it has none, or raises."""
         try:
-            return self._session.expressions.call(look)
+            return self._session.expressions.call(look, is_brief=True)
         except InterruptedEvaluation:
             self.is_pausing = True
         except Exception:

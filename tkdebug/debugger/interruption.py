@@ -43,8 +43,13 @@ class Interruptible:
         self._running: dict[int, Any] = {}
         self._sent_s: dict[int, float] = {}
 
-    def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T], *, is_brief: bool = False) -> T:
         """Return what `function` returns; of a call within a call the outer one is interrupted.
+
+        Args:
+            function: runs the user's code.
+            is_brief: it is called often, as conditions are: SIGINT goes to its usual handler, which
+                may call `interrupt`, as to take it costs 50 us.
 
         Raises:
             EvaluationError: it was interrupted, or raised what would end the process.
@@ -52,8 +57,8 @@ class Interruptible:
         thread = threading.get_ident()
         if thread in self._running:
             return function()
-        is_main = thread == threading.main_thread().ident
-        before = signal.getsignal(signal.SIGINT) if is_main else None
+        takes_signal = not is_brief and thread == threading.main_thread().ident
+        before = signal.getsignal(signal.SIGINT) if takes_signal else None
         try:
             self._enter(thread, before)
             return function()

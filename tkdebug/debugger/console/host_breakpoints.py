@@ -62,7 +62,7 @@ class HostBreakpoints(HostValues):
         if not any(one.cond for one in made):
             return bool(super().break_here(frame))
         meets = super().break_here
-        return bool(self._console.debugger.expressions.call(lambda: meets(frame)))
+        return bool(self._console.debugger.expressions.call(lambda: meets(frame), is_brief=True))
 
     def number_alike(self) -> None:
         """Let no breakpoint of the host have the number of one of a kernel's."""
