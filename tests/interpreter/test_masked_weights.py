@@ -249,3 +249,18 @@ def test_nan_that_is_masked_off_when_it_is_stored():
     v = torch.randn(16)
     v[10:] = NAN
     assert run(masked_when_stored, (1,), v, torch.zeros(16), 10, N=16) == []
+
+
+@tkdebug.jit
+def infinite_weight(w_ptr, v_ptr, out_ptr, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    weight = tl.where(i < n, tl.load(w_ptr + i), 0.0)
+    tl.store(out_ptr + i, weight * tl.load(v_ptr + i))  # PRODUCT infinite
+
+
+def test_infinite_weight_that_meets_a_loaded_0_is_no_masked_weight():
+    w, v = torch.ones(16), torch.ones(16)
+    w[3], v[3] = INF, 0.0
+    fault = only(run(infinite_weight, (1,), w, v, torch.zeros(16), 10, N=16))
+    assert (fault.line, fault.lane) == (line("PRODUCT infinite"), (3,))
+    assert "a NaN is made here, of inf * 0" in fault.message

@@ -137,6 +137,8 @@ def masked_product(
         if len(operands) == 3:
             new = found & ~run.full(operands[2], given[2].type).isnan()
         elements = new & _meets(op, weight, all_masked, is_bad)
+        if bool((new & ~elements).any()):
+            continue  # a weight that is not finite met a loaded 0
         shown = [(mask, elements & _meets(op, weight, masked, is_bad)) for mask, masked in each]
         mask = max(shown, key=lambda one: int(one[1].sum()))[0]
         return MaskedProduct(elements, mask, load, "NaN" if bool(loaded.isnan().any()) else "Inf")
