@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "native"))
@@ -24,6 +25,9 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 # Textual's `Pilot.press` waits until animations have ended. If the key quits the app during one, it
 # waits forever, as seen on a busy machine.
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
+
+if profile := os.environ.get("HYPOTHESIS_PROFILE"):
+    hypothesis.settings.load_profile(profile)
 
 
 def has_gpu():
