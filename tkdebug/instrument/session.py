@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -186,7 +187,9 @@ class Session:
                 *fields.values(),
                 min(limit, MAX_PAGE_ROWS),
             )
-            return tuple(map(table.recorded, rows))
+            found = tuple(map(table.recorded, rows))
+            _check_order(since, [one.seq for one in found[-1:]])
+            return found
 
         return self._query(read)
 
@@ -196,9 +199,7 @@ class Session:
         A launch seen running comes again, with the same `seq`, when it has ended.
         """
         limit = max(1, min(limit, MAX_PAGE_ROWS))
-        found = self._found(
-            Launch, "WHERE revision > ? ORDER BY revision LIMIT ?", since, limit + 1
-        )
+        found = self._page(Launch, "revision", since, limit + 1)
         page = found[:limit]
         return LaunchPage(page, page[-1].revision if page else since, len(found) > limit)
 
@@ -209,7 +210,7 @@ class Session:
     def launches_in_order(self, after: int = 0, limit: int = 1000) -> tuple[Launch, ...]:
         """Launches with a `seq` beyond `after`, in the order in which they began."""
         limit = max(1, min(limit, MAX_PAGE_ROWS))
-        return self._found(Launch, "WHERE seq > ? ORDER BY seq LIMIT ?", after, limit)
+        return self._page(Launch, "seq", after, limit)
 
     def launch(self, seq: int) -> Launch | None:
         """The launch of that `seq`."""
@@ -229,13 +230,15 @@ class Session:
         fields = table_of(Launch).fields(("seq", *names))
         statement = f"SELECT {fields.select} FROM launches WHERE seq > ? ORDER BY seq LIMIT ?"
 
-        def page(after: object) -> Sequence[tuple[object, ...]]:
-            return self._query(lambda: fields.decoded(self._rows(statement, after, _PAGE_ROWS)))
+        def page(after: int) -> Sequence[tuple[object, ...]]:
+            rows = fields.decoded(self._rows(statement, after, _PAGE_ROWS))
+            _check_order(after, [cast("int", row[0]) for row in rows[-1:]])
+            return rows
 
-        rows = page(0)
+        rows = self._query(lambda: page(0))
         while rows:
             yield from (row[1:] for row in rows)
-            rows = page(rows[-1][0])
+            rows = self._query(partial(page, cast("int", rows[-1][0])))
 
     def launch_count(self) -> int:
         """How many launches are recorded."""
@@ -298,7 +301,7 @@ class Session:
 
     def kernels(self, since: int = 0) -> tuple[RecordedKernel, ...]:
         """The specialisations compiled beyond the one of `seq` `since`, in order."""
-        return self._found(RecordedKernel, "WHERE seq > ? ORDER BY seq", since)
+        return self._page(RecordedKernel, "seq", since, MAX_SEQ)
 
     def artifact(self, kernel_hash: str, stage: str) -> str | None:
         """The text of one stage of a kernel, None when it was not recorded."""
@@ -432,6 +435,19 @@ class Session:
         statement = f"SELECT {table.select} FROM {table.name} {condition}"
         return self._query(lambda: table.records(self._rows(statement, *values)))
 
+    def _page(self, kind: type[_T], cursor: str, since: int, limit: int) -> tuple[_T, ...]:
+        """Rows of a table that is not stamped, from where the page before ended."""
+        table = table_of(kind)
+        statement = f"SELECT {table.select} FROM {table.name} WHERE {cursor} > ?"
+
+        def read() -> tuple[_T, ...]:
+            rows = self._rows(f"{statement} ORDER BY {cursor} LIMIT ?", since, limit)
+            found = table.records(rows)
+            _check_order(since, [getattr(one, cursor) for one in found[-1:]])
+            return found
+
+        return self._query(read)
+
     def _number(self, statement: str) -> int:
         return self._query(lambda: decode_integer(self._rows(statement)[0][0]))
 
@@ -474,6 +490,16 @@ class Session:
             raise ValueError(f"table {name} is computed, expected one that is stored")
         self._checked.add(name)
         return True
+
+
+def _check_order(since: int, last: Sequence[int]) -> None:
+    """Look whether a page ends beyond the one before; else reading page by page would never end.
+
+    Raises:
+        ValueError: it does not, as where numbers lie as texts, which SQLite orders after them.
+    """
+    if last and last[0] <= since:
+        raise ValueError(f"row {last[0]} comes after row {since}")
 
 
 def _scope_summary(row: Row) -> ScopeSummary:

@@ -2,18 +2,21 @@
 
 Responsible for opening what there is (live, killed with its `-wal`, copied without it, in a
 read-only directory) and for reporting what is wrong as a `SessionError` of one line. It never
-writes to the session.
+writes to the session. Invariant: a statement takes no more steps and gives no more bytes than what
+the file's size can account for. In one that somebody has made pages may be used many times over, a
+default value stands for each row, and a view may have no end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +32,15 @@ from tkdebug.instrument.session_file.tables import (
 from tkdebug.named_files import UnfitFileError, open_regular
 from tkdebug.temporary_folders import TemporaryFolder
 
+# Of a statement: steps of SQLite's virtual machine, and bytes of what it gives. Sums over all rows
+# take less than one step for each byte of a session.
+_STEPS_PER_BYTE = 5
+_BYTES_PER_BYTE = 4
+_MOST_BYTES = 1 << 30
+_SPARE_BYTES = 1 << 20
+_STEPS_AT_ONCE = 100_000
+_INTERRUPTED = "interrupted"
+_SIZED = (str, bytes)
 # Twice what the longest text takes that is ever written: a row of `kernels` has two of those.
 MAX_VALUE_BYTES = 2 * 4 * MAX_TEXT_CHARS + (1 << 20)
 _LENIENT = methodcaller("decode", "utf-8", "replace")
@@ -50,15 +62,19 @@ class SessionConnection:
         self._log_absent = False
         self._file_state: tuple[int, int] | None = None
         self._views: tuple[str, ...] = ()
+        self._steps = 0
         self._connection = self._connect()
 
     def close(self) -> None:
         """Close the file; a second call is a no-op."""
         with self._lock:
             self._connection.close()
-            if self._copy is not None:
-                self._copy.remove()
-                self._copy = None
+            self._forget_copy()
+
+    def _forget_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.remove()
+            self._copy = None
 
     def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
         """The rows of one statement; to be called inside of what `query` is given."""
@@ -66,12 +82,43 @@ class SessionConnection:
         try:
             # Quicker than a function of Python's, by which text that is not UTF-8 is read.
             connection.text_factory = str
-            return connection.execute(statement, values).fetchall()
+            return self._fetched(statement, values)
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
             connection.text_factory = _LENIENT
-            return connection.execute(statement, values).fetchall()
+            return self._fetched(statement, values)
+
+    def _fetched(self, statement: str, values: Sequence[object]) -> list[tuple[object, ...]]:
+        self._steps = size_bytes = 0
+        limit_bytes = min(_BYTES_PER_BYTE * self._file_bytes(), _MOST_BYTES)
+        found = []
+        try:
+            for row in self._connection.execute(statement, values):
+                size_bytes += sum([len(value) for value in row if type(value) in _SIZED])
+                if size_bytes > limit_bytes:
+                    raise ValueError("its rows hold more than its file can")
+                found.append(row)
+        except sqlite3.OperationalError as error:
+            if self._takes_too_long():
+                raise ValueError("its rows are more than its file can hold") from error
+            if str(error) == _INTERRUPTED:
+                raise KeyboardInterrupt from error  # it came up in `_goes_on`
+            raise
+        return found
+
+    def _goes_on(self) -> bool:
+        """Count the steps of the statement that runs; SQLite ends it where this is not false."""
+        self._steps += _STEPS_AT_ONCE
+        return self._takes_too_long()
+
+    def _takes_too_long(self) -> bool:
+        return self._steps > _STEPS_PER_BYTE * self._file_bytes()
+
+    def _file_bytes(self) -> int:
+        """The size of the file and of its log, and some more for what lies in any."""
+        status = _file_state(self.path)
+        return _SPARE_BYTES + (status[0] if status else 0) + (log_size_bytes(self.path) or 0)
 
     def narrow(self, conditions: Mapping[str, str]) -> None:
         """Let later statements see only rows of these tables that fulfil a condition.
@@ -133,7 +180,9 @@ class SessionConnection:
         return log_size_bytes(self.path) is not None or _file_state(self.path) != self._file_state
 
     def _connect(self) -> sqlite3.Connection:
-        return self._narrowed(self._connected())
+        connection = self._narrowed(self._connected())
+        connection.set_progress_handler(self._goes_on, _STEPS_AT_ONCE)
+        return connection
 
     def _connected(self) -> sqlite3.Connection:
         try:
@@ -166,7 +215,7 @@ class SessionConnection:
         self._log_absent = log_size_bytes(self.path) is None
         connection = open_read_only(self.path, "immutable=1" if self._log_absent else "mode=ro")
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         except BaseException:
             connection.close()
             raise
@@ -177,11 +226,14 @@ class SessionConnection:
             if self._copy is None:
                 self._copy = TemporaryFolder()
             copy = self._copy.path / "run.tkd"
+            if self._file_bytes() > shutil.disk_usage(copy.parent).free // 2:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             shutil.copyfile(self.path, copy)
             shutil.copyfile(log_path(self.path), log_path(copy))
             connection = open_read_only(copy, "mode=rw")
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         except (OSError, *SQLITE_ERRORS) as error:
+            self._forget_copy()
             raise SessionError(
                 f"{self.path}: cannot be opened as a session ({cause}; and a copy: {error}); "
                 "record the run again"
