@@ -5,7 +5,7 @@ import json
 import queue
 import threading
 
-LONGEST_WAIT_S = 60.0  # a started Python loads torch, on a machine that does other things
+from patience import LONGEST_WAIT_S
 
 
 class Refused(Exception):

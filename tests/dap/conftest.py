@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from patience import LONGEST_WAIT_S
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "debugger")]
 from client import Client  # noqa: E402
@@ -36,7 +37,7 @@ def debugged(listening):
             wanted = [line if isinstance(line, dict) else {"line": line} for line in lines]
             client.request("setBreakpoints", source={"path": str(path)}, breakpoints=wanted)
         client.request("configurationDone")
-        assert listening.wait(60)
+        assert listening.wait(LONGEST_WAIT_S)
         found = Future()
 
         def run():
@@ -53,7 +54,7 @@ def debugged(listening):
         try:
             launch()
         finally:
-            thread.join(60)
+            thread.join(LONGEST_WAIT_S)
         return found.result(timeout=0)
 
     yield debug

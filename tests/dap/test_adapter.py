@@ -16,6 +16,7 @@ from debugged_kernels import (
     summed,
     twice_called,
 )
+from patience import LONGEST_WAIT_S
 
 
 def call_twice(programs=4):
@@ -101,7 +102,7 @@ def test_steps_that_come_while_a_launch_runs_are_made_at_its_next_stop(debugged,
 
     def wait():
         asked.set()
-        return gate.wait(60)
+        return gate.wait(LONGEST_WAIT_S)
 
     monkeypatch.setattr(builtins, "wait_for_the_gate", wait, raising=False)
     points = [
@@ -114,7 +115,7 @@ def test_steps_that_come_while_a_launch_runs_are_made_at_its_next_stop(debugged,
         client.request("next", threadId=thread)
         client.event("stopped")
         client.request("next", threadId=thread)
-        asked.wait(60)
+        asked.wait(LONGEST_WAIT_S)
         answer = client.request("next", threadId=thread + 1)
         gate.set()
         stop, frames, _ = stopped(client)
@@ -447,7 +448,7 @@ def test_pause_interrupts_an_expression_and_the_session_goes_on(debugged, begun,
     def ask(client):
         thread = client.event("stopped")["threadId"]
         waiting = [client.send("evaluate", expression=expression) for _ in range(2)]
-        assert begun.wait(60)
+        assert begun.wait(LONGEST_WAIT_S)
         client.request("pause")
         for number in waiting:
             with pytest.raises(Refused, match="interrupted"):
@@ -478,7 +479,7 @@ def test_a_client_that_leaves_takes_its_expression_along(debugged, begun, is_pol
     def leave(client):
         client.event("stopped")
         client.send("evaluate", expression=ENDLESS)
-        assert begun.wait(60)
+        assert begun.wait(LONGEST_WAIT_S)
         if is_polite:
             client.request("disconnect")
         else:
@@ -493,7 +494,7 @@ def test_pause_interrupts_the_condition_of_a_breakpoint(debugged, begun):
     points = {FILE: [{"line": line("scaled return"), "condition": ENDLESS}]}
 
     def ask(client):
-        assert begun.wait(60)
+        assert begun.wait(LONGEST_WAIT_S)
         client.request("pause")
         stop = client.event("stopped")
         client.request("setBreakpoints", source={"path": FILE}, breakpoints=[])
@@ -510,7 +511,7 @@ def test_no_condition_goes_on_for_a_client_that_has_left(debugged, begun):
     points = {FILE: [{"line": line("scaled return"), "condition": ENDLESS}]}
 
     def leave(client):
-        assert begun.wait(60)
+        assert begun.wait(LONGEST_WAIT_S)
         client.hang_up()
 
     out, launch = call_twice()

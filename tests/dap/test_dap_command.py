@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from client import Client, Refused
+from patience import LONGEST_WAIT_S
 
 SCRIPT = """\
 import os, sys, time
@@ -70,7 +71,7 @@ def test_a_script_runs_stops_and_ends(adapter, tmp_path):
     client.request("disconnect")
     assert client.output("stdout") == "out [0.0, 2.0, 4.0]\n"
     assert "é\n" in client.output("stderr")
-    assert process.wait(60) == 5
+    assert process.wait(LONGEST_WAIT_S) == 5
 
 
 def test_a_script_that_is_ended_before_it_runs_is_said_to_have_ended(adapter):
@@ -79,7 +80,7 @@ def test_a_script_that_is_ended_before_it_runs_is_said_to_have_ended(adapter):
     client.request("terminate")
     client.event("terminated")
     client.request("disconnect")
-    assert process.wait(60) == 0
+    assert process.wait(LONGEST_WAIT_S) == 0
 
 
 def stopped_in_the_kernel(client, tmp_path):
@@ -109,7 +110,7 @@ def test_a_client_that_is_gone_ends_its_script_and_what_it_evaluates(adapter, tm
     stopped_in_the_kernel(client, tmp_path)
     begun(client, expression)
     process.stdin.close()
-    assert process.wait(60) == 0
+    assert process.wait(LONGEST_WAIT_S) == 0
     assert "out" not in client.output("stdout")
 
 
@@ -123,7 +124,7 @@ def test_an_expression_that_takes_no_interrupt_ends_with_the_process(adapter, tm
     with pytest.raises(Refused, match="an expression that was interrupted runs still"):
         client.request("threads")
     client.request("disconnect")
-    assert process.wait(60) == 128 + signal.SIGTERM
+    assert process.wait(LONGEST_WAIT_S) == 128 + signal.SIGTERM
 
 
 def test_an_expression_that_lets_no_thread_run_ends_once_the_client_is_gone(adapter, tmp_path):
@@ -139,7 +140,7 @@ def test_an_expression_that_lets_no_thread_run_ends_once_the_client_is_gone(adap
     with fifo.open("rb") as reader:
         reader.read(1)
         process.stdin.close()
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(LONGEST_WAIT_S) == -signal.SIGKILL
 
 
 def test_a_client_that_is_gone_ends_a_script_that_runs(adapter, tmp_path):
@@ -149,7 +150,7 @@ def test_a_client_that_is_gone_ends_a_script_that_runs(adapter, tmp_path):
     client.begin(program=str(script))
     client.event("output")
     process.stdin.close()
-    assert process.wait(60) == 128 + signal.SIGTERM
+    assert process.wait(LONGEST_WAIT_S) == 128 + signal.SIGTERM
 
 
 @pytest.fixture
@@ -197,7 +198,7 @@ def test_only_who_has_the_token_runs_a_script_at_the_port(at_port, tmp_path):
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port))
     client.request("disconnect")
-    assert process.wait(60) == 0
+    assert process.wait(LONGEST_WAIT_S) == 0
     assert not ran.exists()
     for connection in (idle, stranger, own):
         connection.close()
@@ -225,4 +226,4 @@ def test_a_script_that_its_editor_leaves_runs_on_unwatched(adapter, tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(7)  # longer than the watchdog waits
     go_on.write_text("on")
-    assert process.wait(60) == 1
+    assert process.wait(LONGEST_WAIT_S) == 1

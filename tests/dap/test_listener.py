@@ -9,11 +9,10 @@ from contextlib import suppress
 
 import pytest
 from client import Client, Refused
+from patience import LONGEST_WAIT_S
 
 from tkdebug.debugger.dap import listener
 from tkdebug.debugger.dap.listener import MOST_STRANGERS, Door
-
-LONGEST_WAIT_S = 60
 
 
 class Served:
@@ -215,7 +214,10 @@ def test_one_client_is_served_at_a_time(door, client, monkeypatch):
     assert first.request("threads") == {}
 
 
-def test_the_next_client_may_come_once_the_one_before_has_hung_up_half(door, connect, client):
+def test_the_next_client_may_come_once_the_one_before_has_hung_up_half(
+    door, connect, client, monkeypatch
+):
+    monkeypatch.setattr(listener, "LONGEST_TURN_S", LONGEST_WAIT_S)
     gone = connect()
     gone.sendall(framed("initialize") + framed("attach", 2, token=door.token))
     gone.shutdown(socket.SHUT_WR)

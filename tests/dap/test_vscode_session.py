@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from client import Client, Refused
+from patience import LONGEST_WAIT_S
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "editors" / "vscode" / "test" / "kernels.py"
@@ -44,9 +45,12 @@ def replay(client, requests):
 def test_a_session_of_vs_code_is_answered_as_it_was():
     command = [sys.executable, "-m", "tkdebug", "dap"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        client = Client(process.stdout, process.stdin)
-        lines, variables, refused = replay(client, recorded())
-        assert process.wait(20) == 3
+        try:
+            client = Client(process.stdout, process.stdin)
+            lines, variables, refused = replay(client, recorded())
+            assert process.wait(LONGEST_WAIT_S) == 3
+        finally:
+            process.kill()  # else the end of the block waits for it
     assert lines == [18, 15, 18, 18, 18]
     stepped, back, _, later, parts, reversed_, _ = variables
     assert stepped["total"] == "fp32[4] [0 1 2 3]"

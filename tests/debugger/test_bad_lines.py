@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from patience import LONGEST_WAIT_S
 
 TWICE = str(Path(__file__).parent / "scripts" / "twice.py")
 DEEP = "1 +" * 5000 + "1"
@@ -18,7 +19,7 @@ DEEP = "1 +" * 5000 + "1"
 def debug(*words, typed=b""):
     """Run the command, typed at as at a pipe: its status, and what it says."""
     command = [sys.executable, "-m", "tkdebug", "debug", *words]
-    done = subprocess.run(command, input=typed, capture_output=True, timeout=120)
+    done = subprocess.run(command, input=typed, capture_output=True, timeout=LONGEST_WAIT_S)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -74,7 +75,9 @@ def test_text_that_stdout_has_no_letters_for_is_written_out():
     command = [sys.executable, "-m", "tkdebug", "debug", "--code", "x = '\u00e9'\nprint(1)"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     typed = b"n\np x\nq\n"
-    done = subprocess.run(command, input=typed, capture_output=True, timeout=120, env=environment)
+    done = subprocess.run(
+        command, input=typed, capture_output=True, timeout=LONGEST_WAIT_S, env=environment
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"(tkdebug) '\\xe9'\n" in done.stdout
 
@@ -89,7 +92,7 @@ def pressed(monkeypatch):
     monkeypatch.setattr(builtins, "begun", begun, raising=False)
 
     def press():
-        begun.wait(60)
+        begun.wait(LONGEST_WAIT_S)
         os.kill(os.getpid(), signal.SIGINT)
 
     pressing = threading.Thread(target=press)
@@ -137,4 +140,4 @@ def test_sigterm_ends_a_script_while_an_expression_runs(words):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(LONGEST_WAIT_S) == 128 + signal.SIGTERM

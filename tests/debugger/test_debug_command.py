@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import LONGEST_WAIT_S
 
 from tkdebug.cli import main
 from tkdebug.instrument import add_hook
@@ -249,7 +250,7 @@ def test_a_reader_that_has_gone_ends_the_session_without_a_traceback():
         process.stdout.readline()
         process.stdout.close()
         said = process.stderr.read().decode()
-        assert process.wait(60) == 1
+        assert process.wait(LONGEST_WAIT_S) == 1
     assert "Traceback" not in said
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from patience import LONGEST_WAIT_S
 
 from tkdebug.debugger.expressions import EvaluationError
 from tkdebug.debugger.goals import Ended
@@ -50,7 +51,7 @@ def interrupted(expressions, function, *, in_main):
         ended.set()
 
     def interrupt():
-        begun.wait(60)
+        begun.wait(LONGEST_WAIT_S)
         expressions.interrupt()
         while not ended.wait(0.2):  # it was not asleep yet, and is now
             expressions.interrupt()
@@ -59,7 +60,7 @@ def interrupted(expressions, function, *, in_main):
     other = threading.Thread(target=first)
     other.start()
     second()
-    other.join(60)
+    other.join(LONGEST_WAIT_S)
     return found[0]
 
 
@@ -78,7 +79,7 @@ def test_ctrl_c_reaches_brief_code_by_its_usual_handler(expressions):
 
     def press():
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(60)
+        time.sleep(1000)
 
     try:
         with pytest.raises(InterruptedEvaluation):
@@ -114,7 +115,7 @@ def test_an_interrupt_hits_nothing_but_what_it_is_for(expressions, in_main):
     other = threading.Thread(target=spam if in_main else work)
     other.start()
     (work if in_main else spam)()
-    other.join(60)
+    other.join(LONGEST_WAIT_S)
     assert outcome == [calls]
 
 
@@ -154,7 +155,7 @@ def test_what_ends_the_script_passes(expressions, error):
 def test_ctrl_c_is_an_interrupt_within_and_as_before_in_what_is_outside(expressions):
     def press():
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(60)
+        time.sleep(1000)
 
     def within():
         with expressions.outside():

@@ -12,6 +12,7 @@ import debugged_kernels as kernels
 import pytest
 import torch
 from debugged_kernels import line
+from patience import LONGEST_WAIT_S
 
 from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.debugger.remote.front import RemoteFront
@@ -19,8 +20,6 @@ from tkdebug.debugger.remote.heat import heat_map
 from tkdebug.debugger.remote.records import Look, View, record_of
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.hook_chain import HOOKS
-
-WAIT_S = 20
 
 
 class Pane:
@@ -51,7 +50,7 @@ class Pane:
 
     def wait(self, event):
         while True:
-            message = self.came.get(timeout=WAIT_S)
+            message = self.came.get(timeout=LONGEST_WAIT_S)
             if message["event"] == event:
                 return message
 
@@ -79,7 +78,7 @@ class Pane:
     def close(self):
         self.wire.close()
         for thread in self._threads:
-            thread.join(WAIT_S)
+            thread.join(LONGEST_WAIT_S)
             assert not thread.is_alive()
         HOOKS.debugger = None
 
@@ -277,7 +276,7 @@ def test_a_step_that_is_asked_for_while_the_script_steps_waits_for_its_next_line
     begin_script(pane, tmp_path / "script.py", text, begun=begun, go=go)
     at_host(pane, 1)
     pane.type("n")
-    assert begun.wait(WAIT_S)
+    assert begun.wait(LONGEST_WAIT_S)
     pane.type("n")
     while pane.answer() != ["waits for the next stop"]:
         pass
@@ -347,7 +346,7 @@ def test_ctrl_c_at_the_scripts_lines_ends_it_and_stops_nowhere_else(pane, script
     pane.say(do="look", look={})
     seen = []
     while not seen or seen[-1] != "ended":
-        seen.append(pane.came.get(timeout=WAIT_S)["event"])
+        seen.append(pane.came.get(timeout=LONGEST_WAIT_S)["event"])
     assert "view" not in seen
 
 
@@ -383,14 +382,14 @@ def running(pane, monkeypatch):
 
     def log(text):
         said.set()
-        assert held.wait(WAIT_S)
+        assert held.wait(LONGEST_WAIT_S)
 
     monkeypatch.setattr(pane.front, "log", log)
     pane.type(f"b {line('first call')}", "log 1 here", f"b {line('store')}")
     for _ in range(3):
         pane.answer()
     pane.launch(kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), BLOCK=4)
-    assert said.wait(WAIT_S)
+    assert said.wait(LONGEST_WAIT_S)
     yield held.set
     held.set()
 
@@ -443,7 +442,7 @@ def test_what_waits_for_a_stop_that_never_comes_is_said(pane, running):
     assert pane.answer() == ["waits for the next stop"]
     running()
     for thread in pane._threads[2:]:
-        thread.join(WAIT_S)
+        thread.join(LONGEST_WAIT_S)
     pane.front.ended()
     assert pane.answer() == ["*** never run, as nothing stopped any more: n"]
 
@@ -491,7 +490,7 @@ def test_pause_interrupts_what_is_evaluated(pane, tmp_path, begun, at):
         begin_script(pane, tmp_path / "script.py", SCRIPT)
         at_host(pane, 1)
     pane.type(f"p {ENDLESS}")
-    assert begun.wait(WAIT_S)
+    assert begun.wait(LONGEST_WAIT_S)
     pane.say(do="pause")
     assert pane.answer()[0] in ("*** interrupted", "*** KeyboardInterrupt")
     pane.type("p 1 + 1")
@@ -500,8 +499,9 @@ def test_pause_interrupts_what_is_evaluated(pane, tmp_path, begun, at):
 
 def test_pause_interrupts_a_condition_and_stops_there(pane, begun):
     pane.type(f"b {line('store')} if {ENDLESS}")
+    assert pane.answer()[0].startswith("breakpoint 1 at")
     pane.launch(kernels.twice_called, (2,), torch.ones(8), torch.ones(8), BLOCK=4)
-    assert begun.wait(WAIT_S)
+    assert begun.wait(LONGEST_WAIT_S)
     pane.say(do="pause")
     view = pane.view()
     assert view.place.line == line("store")
@@ -512,7 +512,7 @@ def test_a_pane_that_goes_takes_what_it_evaluates_along(pane, begun):
     out = torch.zeros(8)
     stop_at(pane, "store", kernels.twice_called, (2,), torch.arange(8.0), out, BLOCK=4)
     pane.type(f"p {ENDLESS}")
-    assert begun.wait(WAIT_S)
+    assert begun.wait(LONGEST_WAIT_S)
     pane.close()
     assert torch.equal(out, 8 * torch.arange(8.0))
 
@@ -531,7 +531,7 @@ def test_after_detach_a_breakpoint_stops_again(pane):
     stop_at(pane, "store", kernels.twice_called, (2,), x, out, BLOCK=4)
     pane.type("detach")
     pane.wait("running")
-    pane._threads[-1].join(WAIT_S)
+    pane._threads[-1].join(LONGEST_WAIT_S)
     assert HOOKS.debugger is None
     pane.say(do="break", file=kernels.FILE, line=line("load"))
     pane.wait("breakpoints")
@@ -545,7 +545,7 @@ def test_quit_ends_the_script_and_commands_given_ahead_come_first(pane):
     assert pane.answer()[0].startswith("breakpoint 1 at")
     thread = pane.launch(kernels.twice_called, (2,), torch.arange(8.0), torch.zeros(8), BLOCK=4)
     assert pane.view().frames
-    thread.join(WAIT_S)
+    thread.join(LONGEST_WAIT_S)
     assert isinstance(pane.failed, Ended)
 
 

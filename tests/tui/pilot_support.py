@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+from patience import LONGEST_WAIT_S
 from textual import events
 
 from tkdebug.debugger.goals import Quit, Step
@@ -10,7 +13,8 @@ from tkdebug.tui.widgets.code_view import CodeView
 
 
 async def until(pilot, condition, what: str) -> None:
-    for _ in range(400):
+    ends_s = time.monotonic() + LONGEST_WAIT_S
+    while time.monotonic() < ends_s:
         if condition():
             return
         await pilot.pause(0.05)

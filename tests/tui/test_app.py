@@ -403,7 +403,7 @@ tui_sample.progress(2, 45, 100)
 HOOKS.fault(tui_sample.fault(file))
 recorder.flush()
 try:
-    time.sleep(60)
+    time.sleep(1000)
 except KeyboardInterrupt:
     print("stopping on", word)
     recorder.stop(3)
@@ -449,7 +449,7 @@ async def test_live_script_killed_leaves_what_it_had(live):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
 async def test_live_quit_asks_and_stops_the_script(live):
-    app = live("print('up', flush=True)\ntime.sleep(60)\n")
+    app = live("print('up', flush=True)\ntime.sleep(1000)\n")
     async with app.run_test(size=(80, 24)) as pilot:
         view = app.query_one("#output-view", OutputView)
         await until(pilot, lambda: "up" in view.text, "the script")
@@ -466,7 +466,7 @@ async def test_live_quit_asks_and_stops_the_script(live):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
 async def test_live_quit_lets_the_script_run_on(live):
-    app = live("print('up', flush=True)\ntime.sleep(60)\n")
+    app = live("print('up', flush=True)\ntime.sleep(1000)\n")
     async with app.run_test(size=(80, 24)) as pilot:
         view = app.query_one("#output-view", OutputView)
         await until(pilot, lambda: "up" in view.text, "the script")

@@ -5,17 +5,16 @@ import threading
 import time
 
 import pytest
+from patience import LONGEST_WAIT_S
 
 pytest.importorskip("termios", reason="ptys are POSIX")
 
 from tkdebug.errors import UsageError
 from tkdebug.tui.script.child import Child
 
-WAIT_S = 20.0
-
 
 def wait_for(condition, what: str):
-    deadline_s = time.monotonic() + WAIT_S
+    deadline_s = time.monotonic() + LONGEST_WAIT_S
     while not condition():
         assert time.monotonic() < deadline_s, f"waited in vain for {what}"
         threading.Event().wait(0.02)
@@ -41,7 +40,7 @@ class Pumped:
         wait_for(lambda: text in self.text, f"{text!r} in {self.text!r}")
 
     def join(self):
-        self._thread.join(WAIT_S)
+        self._thread.join(LONGEST_WAIT_S)
         assert not self._thread.is_alive()
 
     def close(self):
@@ -89,7 +88,7 @@ def test_child_has_a_terminal_of_its_own_of_the_given_size(pumped):
 def test_child_gets_ctrl_c_as_sigint(pumped):
     run = pumped(
         "import time\n"
-        "try:\n    print('ready', flush=True); time.sleep(60)\n"
+        "try:\n    print('ready', flush=True); time.sleep(1000)\n"
         "except KeyboardInterrupt:\n    print('interrupted'); raise SystemExit(7)\n"
     )
     run.expect("ready")
@@ -116,7 +115,7 @@ def test_child_hides_what_is_typed_for_a_password(pumped):
 
 
 def test_child_killed_tells_the_signal(pumped):
-    run = pumped("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    run = pumped("import time\nprint('ready', flush=True)\ntime.sleep(1000)\n")
     run.expect("ready")
     os.kill(run.child.pid, signal.SIGKILL)
     run.join()
@@ -127,7 +126,7 @@ def test_child_killed_tells_the_signal(pumped):
 def test_child_stop_lets_it_clean_up_first(pumped):
     run = pumped(
         "import atexit, time\natexit.register(lambda: print('cleaned up'))\n"
-        "print('ready', flush=True)\ntime.sleep(60)\n"
+        "print('ready', flush=True)\ntime.sleep(1000)\n"
     )
     run.expect("ready")
     assert run.child.stop() == -signal.SIGINT
@@ -141,14 +140,14 @@ def test_child_that_ignores_signals_is_stopped(pumped, monkeypatch):
     run = pumped(
         "import signal, time\n"
         "for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)\n"
-        "print('ready', flush=True)\ntime.sleep(60)\n"
+        "print('ready', flush=True)\ntime.sleep(1000)\n"
     )
     run.expect("ready")
     assert run.child.stop() == -signal.SIGKILL
 
 
 def test_child_that_does_not_read_never_blocks_the_writer(pumped):
-    run = pumped("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    run = pumped("import time\nprint('ready', flush=True)\ntime.sleep(1000)\n")
     run.expect("ready")
     line = b"x" * 200 + b"\n"
     written = [run.child.write(line) for _ in range(200)]
@@ -162,7 +161,7 @@ def test_child_that_does_not_read_never_blocks_the_writer(pumped):
 def test_child_with_grandchild_on_the_pty_still_ends(pumped):
     run = pumped(
         "import subprocess, sys\n"
-        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'],"
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'],"
         " start_new_session=True)\n"
         "print('left', p.pid, flush=True)\n"
     )

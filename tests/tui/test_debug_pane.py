@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import stopped_kernels as kernels
 import torch
+from patience import LONGEST_WAIT_S
 from pilot_support import begun, notified, screen_text, type_at_once, until
 from stopped_kernels import line
 from textual.widgets import TabbedContent
@@ -34,7 +35,6 @@ from tkdebug.tui.session.follow import AwaitedSession
 from tkdebug.tui.widgets.code_view import CodeView
 from tkdebug.tui.widgets.find import FindBar
 
-WAIT_S = 20
 BLOCK = 8
 
 
@@ -93,7 +93,7 @@ class Script:
     def close(self):
         self.link.close()
         for thread in self._threads:
-            thread.join(WAIT_S)
+            thread.join(LONGEST_WAIT_S)
             assert not thread.is_alive()
         HOOKS.debugger = None
 

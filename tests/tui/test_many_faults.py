@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import tui_sample
+from pilot_support import until
 from textual.widgets import Input
 
 from tkdebug.hook_chain import HOOKS
@@ -22,14 +23,6 @@ def different_faults(number):
             HOOKS.fault(replace(tui_sample.fault(file), kind=kind, tensor=f"out{n}"))
 
     return during
-
-
-async def until(pilot, condition, what):
-    for _ in range(400):
-        if condition():
-            return
-        await pilot.pause(0.05)
-    raise AssertionError(f"waited in vain for {what}")
 
 
 def screen_text(app):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tui_sample
+from patience import LONGEST_WAIT_S
 from pilot_support import notified, screen_text, until
 from textual.widgets import TabbedContent
 
@@ -70,7 +71,7 @@ async def test_output_pane_takes_no_keys_from_the_tui(live):
 @knows_waiting
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_every_pane_says_that_the_script_waits(live, size):
-    app = live("import time\ninput('go? ')\nprint('on', end='', flush=True)\ntime.sleep(60)")
+    app = live("import time\ninput('go? ')\nprint('on', end='', flush=True)\ntime.sleep(1000)")
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: HINT in screen_text(app), "the hint")
         for tab in "2345":
@@ -94,7 +95,7 @@ async def test_every_pane_says_that_the_script_waits(live, size):
         ("import sys; sys.stdin.readline()", True),
         ("import readline; input('> ')", True),
         ("breakpoint()", True),
-        ("import time; print('> ', end='', flush=True); time.sleep(60)", False),
+        ("import time; print('> ', end='', flush=True); time.sleep(1000)", False),
         ("import os; r, w = os.pipe(); os.read(r, 1)", False),
         ("import select, os; r, w = os.pipe(); select.select([r], [], [])", False),
         ("while True: pass", False),
@@ -102,7 +103,7 @@ async def test_every_pane_says_that_the_script_waits(live, size):
 )
 def test_child_waits_for_input_only_where_it_reads_its_terminal(live, text, waits):
     child = live(f"print('up', flush=True)\n{text}")._child
-    deadline_s = time.monotonic() + (20 if waits else 2)
+    deadline_s = time.monotonic() + (LONGEST_WAIT_S if waits else 2)
     while time.monotonic() < deadline_s and child.waits_for_input() is False:
         time.sleep(0.05)
     assert child.waits_for_input() is waits

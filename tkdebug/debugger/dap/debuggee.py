@@ -32,7 +32,7 @@ FIRST_PROGRAM_THREAD = 2
 _MOST_AHEAD = 20
 _INTERRUPTED = "interrupted"
 # For what was interrupted to end.
-_LONGEST_STUCK_S = 1.0
+_LONGEST_STUCK_S = 5.0
 _PAUSE_S = 0.2
 
 

@@ -27,8 +27,9 @@ from tkdebug.terminal_text import tell
 
 LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 16
-# For a client to show the token, from when it has connected.
-LONGEST_HANDSHAKE_S = 10.0
+# For a client to show the token, from when it has connected: long, as a script that computes may
+# keep Python's lock meanwhile, and strangers keep nobody waiting.
+LONGEST_HANDSHAKE_S = 60.0
 # For the client before to have gone, and what it evaluated to end.
 LONGEST_TURN_S = 5.0
 # At a time; where more come the oldest has to go.
