@@ -13,7 +13,7 @@ class Check(NamedTuple):
     """A kind of fault that is looked for only when it is asked for.
 
     Attributes:
-        name: as in `--check`, and the kind of the faults that it finds.
+        name: as in `--check`, and the kind of the faults that it finds, but for `FIRST_RACES`.
         module: in `tkdebug.interpreter.checks`; "" where no observer is added for it.
         observer: the class of that module which looks for it.
         by_default: whether it is looked for without being asked (costs: bench/RESULTS.md).
@@ -34,8 +34,10 @@ class Check(NamedTuple):
 # The observer that looks for undefined values anyway then follows what masked loads give, too.
 MASKED_LOADS = "undefined-value"
 THREAD_ORDER = "thread-order"
+# `race` where that is cheap, by default: it has no name of its own in `--check`.
+RACE, FIRST_RACES = "race", "first-races"
 CHECKS = (
-    Check("race", "races.check", "RaceCheck", natively=True),
+    Check(RACE, "races.check", "RaceCheck", natively=True),
     Check(
         "uninitialised-read",
         "unwritten.uninitialised_reads",
@@ -60,8 +62,14 @@ CHECKS = (
     Check(THREAD_ORDER, "thread_order", "ThreadOrderCheck", by_default=True, natively=True),
 )
 CHECK_NAMES = tuple(check.name for check in CHECKS)
+# Those that have observers, some of which cannot be asked for.
+OBSERVED_CHECKS = (
+    *CHECKS,
+    Check(FIRST_RACES, "races.first_launches", "FirstRaces", by_default=True),
+)
+OWN_NAMES = tuple(check.name for check in OBSERVED_CHECKS)
 # Looked for unless `NO_CHECKS` is among those that are asked for, and the others.
-DEFAULT_CHECKS = tuple(check.name for check in CHECKS if check.by_default)
+DEFAULT_CHECKS = tuple(check.name for check in OBSERVED_CHECKS if check.by_default)
 OTHER_CHECKS = tuple(check.name for check in CHECKS if not check.by_default)
 NO_CHECKS = "none"
 CHECK_CHOICES = (*CHECK_NAMES, "all", NO_CHECKS)
@@ -76,6 +84,16 @@ def modules_of(names: Collection[str]) -> tuple[str, ...]:
     """The modules of the checks of these names that have an observer."""
     return tuple(
         f"tkdebug.interpreter.checks.{check.module}"
-        for check in CHECKS
+        for check in OBSERVED_CHECKS
         if check.name in names and check.observer
+    )
+
+
+def not_looked_for(checks: Collection[str], ignored: Collection[str] = ()) -> tuple[str, ...]:
+    """The kinds that are not looked for with some checks in force, as lines name them."""
+    seldom = f"{RACE} (but in first launches)"
+    return tuple(
+        seldom if name == RACE and FIRST_RACES in checks else name
+        for name in CHECK_NAMES
+        if name not in (*checks, *ignored)
     )

@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, DEFAULT_CHECKS, OTHER_CHECKS
+from tkdebug.checks import (
+    CHECK_CHOICES,
+    CHECK_NAMES,
+    DEFAULT_CHECKS,
+    OTHER_CHECKS,
+    not_looked_for,
+)
 from tkdebug.compat import install
 from tkdebug.compat.around_torch.checked_synchronisations import conclude_checked_launches
 from tkdebug.compat.in_place import InPlace
@@ -155,8 +161,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pytest_report_header() -> str | None:
     """What interpreted kernels are not checked for."""
-    checks = checks_in_force()
-    missing = [name for name in CHECK_NAMES if name not in checks]
+    missing = not_looked_for(checks_in_force())
     if not missing or KNOBS.mode == "native":
         return None
     return f"tkdebug: not looked for: {', '.join(missing)} (--tkdebug-check all)"

@@ -7,7 +7,7 @@ import sys
 
 from warm_python import ENVIRONMENT, run_module
 
-from tkdebug.checks import CHECK_NAMES, DEFAULT_CHECKS
+from tkdebug.checks import DEFAULT_CHECKS, not_looked_for
 
 LAUNCH = """\
 import sys, time
@@ -28,7 +28,7 @@ def launch(kernel="scale", faulty=False, severity="error"):
 
 """
 # What the last line of an interpreted run ends with.
-ASKED_FOR = [name for name in CHECK_NAMES if name not in DEFAULT_CHECKS]
+ASKED_FOR = not_looked_for(DEFAULT_CHECKS)
 NOT_LOOKED_FOR = f"; not looked for: {', '.join(ASKED_FOR)} (--check all)"
 
 

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from cli_scripts import ASKED_FOR, NOT_LOOKED_FOR, tkdebug
+from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
-from tkdebug.checks import CHECK_NAMES
+from tkdebug.checks import CHECK_NAMES, DEFAULT_CHECKS, not_looked_for
 
 SCRIPT = """\
 import torch, triton, triton.language as tl
@@ -36,16 +36,17 @@ def kinds(script, *options, **environment):
     return sorted(found)
 
 
-def test_check_is_off_by_default(script):
-    assert kinds(script) == []
+def test_races_are_looked_for_by_default_in_first_launches_alone(script):
+    assert kinds(script) == [("race", 6)]
+    assert kinds(script, "--ignore", "race") == []
 
 
 def test_last_line_says_what_was_not_looked_for(script):
     printed = tkdebug("run", "--no-tui", script).stderr.splitlines()
-    assert printed[-1].endswith(f", no faults{NOT_LOOKED_FOR}")
-    options = ("--check", "inf", "--ignore", CHECK_NAMES[0])
+    assert printed[-1].endswith(f", 1 fault{NOT_LOOKED_FOR}")
+    options = ("--check", "inf", "--ignore", "race")
     printed = tkdebug("run", "--no-tui", *options, script).stderr.splitlines()
-    left = [name for name in ASKED_FOR if name not in options]
+    left = not_looked_for(DEFAULT_CHECKS, options)
     assert printed[-1].endswith(f"; not looked for: {', '.join(left)} (--check all)")
     assert "not looked for" not in tkdebug("run", "--no-tui", "--check", "all", script).stderr
 
@@ -54,7 +55,8 @@ def test_check_none_leaves_out_what_is_looked_for_by_default(script):
     script.write_text(
         SCRIPT + "add_up[(1,)](x * float('inf') * 0, torch.zeros(1, device='cuda'))\n"
     )
-    assert kinds(script) == []  # NaNs that are loaded are not the kernel's
+    # NaNs that are loaded are not the kernel's.
+    assert kinds(script) == [("race", 6)]
     script.write_text(SCRIPT.replace("total + ", "total / ").replace("(4,)", "(1,)"))
     printed = tkdebug("run", "--no-tui", "--check", "none", script)
     assert printed.returncode == 0
@@ -65,7 +67,8 @@ def test_check_none_leaves_out_what_is_looked_for_by_default(script):
     ("options", "expected"),
     [
         (["--check", "race"], [("race", 6)]),
-        (["--check=uninitialised-read"], [("uninitialised-read", 5)]),
+        (["--check=uninitialised-read"], [("race", 6), ("uninitialised-read", 5)]),
+        (["--check=uninitialised-read", "--check=none"], [("uninitialised-read", 5)]),
         (["--check", "all"], [("race", 6), ("uninitialised-read", 5)]),
         (
             ["--check", "race", "--check", "uninitialised-read"],

@@ -198,7 +198,7 @@ def test_divide():
 def test_plugin_looks_for_the_default_checks_unless_an_ini_file_says_none(run_pytest, tmp_path):
     (tmp_path / "test_kernels.py").write_text(NAN_TEST)
     output = run_pytest("-v")  # which takes the -q back, and a header is printed
-    assert "tkdebug: not looked for: race, " in output
+    assert "tkdebug: not looked for: race (but in first launches), " in output
     assert "test_kernels.py:8: nan in divide" in output
     assert "1 failed" in output
     (tmp_path / "pytest.ini").write_text("[pytest]\ntkdebug_check = none\n")

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.checks import CHECK_NAMES, NO_CHECKS
+from tkdebug.checks import CHECK_NAMES, FIRST_RACES, NO_CHECKS, OWN_NAMES, RACE
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault, FaultState
 from tkdebug.findings.comments import is_ignored
@@ -59,6 +59,8 @@ def is_checked(kernel: str) -> bool:
 def checks_in_force() -> tuple[str, ...]:
     """The checks that were asked for, without those whose faults are ignored."""
     left_out = KNOBS.ignored_kinds
+    if RACE in left_out:
+        left_out = (*left_out, FIRST_RACES)
     if left_out or NO_CHECKS in KNOBS.checks:
         left_out = (*left_out, NO_CHECKS)
         return tuple(name for name in KNOBS.checks if name not in left_out)
@@ -96,7 +98,7 @@ def _is_looked_for(kind: str, checks: tuple[str, ...]) -> bool:
     if kind in _ASKED_KINDS:
         return KNOBS.ask_triton is not None
     if kind == _PLUGIN_KIND:
-        return any(name not in CHECK_NAMES for name in checks)
+        return any(name not in OWN_NAMES for name in checks)
     return kind not in CHECK_NAMES or kind in checks
 
 

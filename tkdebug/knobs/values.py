@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from tkdebug.checks import CHECK_NAMES, NO_CHECKS
+from tkdebug.checks import CHECK_NAMES, NO_CHECKS, OWN_NAMES
 from tkdebug.errors import instead_of
 from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
@@ -129,10 +129,10 @@ def parse_checks(text: str) -> tuple[str, ...]:
     names = parse_names(text)
     if names == ("all",):
         return CHECK_NAMES
-    own = {*CHECK_NAMES, NO_CHECKS}
+    own = {*OWN_NAMES, NO_CHECKS}
     if not set(names) <= own:
         known = dict.fromkeys((*CHECK_NAMES, *plugin_names("tkdebug.checks"), NO_CHECKS))
-        if not set(names) <= known.keys():
+        if not set(names) <= own | known.keys():
             raise ValueError("names out of " + ", ".join((*known, "all")) + ", with commas")
     return names
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tkdebug.checks import CHECK_NAMES
+from tkdebug import checks as known_checks
 from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.places import check_writable
 from tkdebug.cli.runs.kernel_checks import checks_of
@@ -120,7 +120,7 @@ def not_looked_for(arguments: Arguments) -> tuple[str, ...]:
     """The checks that there are, and that this run did without."""
     checks = checks_of(arguments)
     ignored = arguments.ignored or KNOBS.ignored_kinds
-    return tuple(name for name in CHECK_NAMES if name not in checks and name not in ignored)
+    return known_checks.not_looked_for(checks, ignored)
 
 
 def tell_unmatched(session: Session, interpret: tuple[str, ...]) -> None:

@@ -11,7 +11,14 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
-from tkdebug.checks import CHECK_NAMES, CHECKS, MASKED_LOADS, Check
+from tkdebug.checks import (
+    FIRST_RACES,
+    MASKED_LOADS,
+    OBSERVED_CHECKS,
+    OWN_NAMES,
+    RACE,
+    Check,
+)
 from tkdebug.compiler.ir import Module
 from tkdebug.findings.comments import comments_around, problem_line
 from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
@@ -51,7 +58,7 @@ def observers_of(names: Collection[str], module: Module, faults: FaultLog) -> li
     for make in classes:
         found.append(make(module, faults))
     if others:
-        found += plugin_checks(set(others), CHECK_NAMES, module, faults)
+        found += plugin_checks(set(others), OWN_NAMES, module, faults)
     return found
 
 
@@ -60,8 +67,10 @@ def _chosen(
     names: tuple[str, ...],
 ) -> tuple[list[Callable[[Module, FaultLog], Observer]], frozenset[str]]:
     """What makes the observers of checks, and the names that are of plugins."""
-    chosen = [check for check in CHECKS if check.name in names and check.observer]
-    return [observer_class(check) for check in chosen], frozenset(names).difference(CHECK_NAMES)
+    chosen = [check for check in OBSERVED_CHECKS if check.name in names and check.observer]
+    if RACE in names:
+        chosen = [check for check in chosen if check.name != FIRST_RACES]
+    return [observer_class(check) for check in chosen], frozenset(names).difference(OWN_NAMES)
 
 
 def observer_class(check: Check) -> Callable[[Module, FaultLog], Observer]:

@@ -155,6 +155,10 @@ class RaceDetector:
             record = Record(op, buffer, touched.shape, deed, (part,))
             self._logs.setdefault(storage, AccessLog()).add(record)
 
+    def forget(self) -> None:
+        """Let go of what was accessed."""
+        self._logs.clear()
+
     def launch_ends(self) -> None:
         """Report the races of the launch."""
         for log in self._logs.values():

@@ -1,0 +1,151 @@
+"""Races in the first launch of each kind, where they cost little to look for.
+
+That is so in kernels whose programs do not synchronise, and of accesses by strided views. Of others
+few elements are listed; where there are more, nothing is said of the launch. A tensor that one
+store alone accesses, once in each program and each element once, is in no race: what is stored
+there is not compared with what it replaces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable
+
+from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
+from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.interpreter.checks.races.access_history import overlaps
+from tkdebug.interpreter.checks.races.access_parts import SlabPart
+from tkdebug.interpreter.checks.races.check import RaceCheck
+from tkdebug.interpreter.checks.races.synchronisation import Synchronisation
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.state import EvaluatorState
+
+_MOST_KINDS = 16
+_MOST_LISTED = 1 << 20
+
+
+class FirstRaces(RaceCheck):
+    """`race` without being asked."""
+
+    follows_accesses = False
+    memory_factor = 1
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        super().__init__(module, faults)
+        self._module = module
+        self._is_on = False
+        self._left = _MOST_LISTED
+        self._programs = 1
+        self._alone: frozenset[Operation] = frozenset()
+
+    @property
+    def key(self) -> Hashable:
+        """Plans differ by whether anything is looked at."""
+        return type(self), self._is_on
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Settle whether the launch is looked at."""
+        if Synchronisation.of(self._module).meanings:
+            return
+        kinds = self._module.derived.setdefault(type(self), set())
+        assert isinstance(kinds, set)
+        kind = None if launch.kind is None else launch.kind.key()
+        if kind in kinds or len(kinds) >= _MOST_KINDS:
+            return
+        kinds.add(kind)
+        self._programs = math.prod(launch.grid)
+        spans = Counter(buffer.storage_key for buffer in launch.buffers)
+        if max(spans.values(), default=0) == 1:
+            self._alone = _lone_stores(self._module)
+        self._is_on = self.follows_accesses = True
+        super().launch_begins(launch)
+
+    def moments(self, op: Operation) -> Moments:
+        """Never: there is nothing that synchronises."""
+        return Moments.NEVER
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """Itself, in launches that are looked at."""
+        return self if self._is_on else Observer()
+
+    def launch_ends(self) -> None:
+        """Compare what was accessed, if all of it is known."""
+        if self._is_on and self._left >= 0:
+            super().launch_ends()
+
+    def read(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a load; what the kernel does not write is in no race."""
+        if run.written is not None and access.buffer.storage_key not in run.written:
+            return
+        if self._may_keep(run, access):
+            super().read(run, access)
+
+    def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """Before a store."""
+        if access.op in self._alone and run.programs == self._programs and _is_apart(access):
+            return
+        if self._may_keep(run, access):
+            super().writing(run, access)
+
+    def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After an atomic."""
+        if self._may_keep(run, access, is_listed=True):
+            super().atomic_done(run, access)
+
+    def _may_keep(
+        self, run: EvaluatorState, access: ObservedAccess, is_listed: bool = False
+    ) -> bool:
+        """Whether an access does not take too much memory; once one does, nothing is kept."""
+        if self._left >= 0 and (is_listed or access.hyperslabs() is None):
+            self._left -= run.programs * math.prod(access.shape)
+            if self._left < 0:
+                self._detector.forget()
+        return self._left >= 0
+
+
+def _is_apart(access: ObservedAccess) -> bool:
+    """Whether a store certainly has no two elements in one place."""
+    slabs = access.hyperslabs()
+    if slabs is None:
+        return False
+    return not overlaps([SlabPart(slab, access.shape, True, None) for slab in slabs])
+
+
+def _lone_stores(module: Module) -> frozenset[Operation]:
+    """The stores that nothing else accesses an argument by, and that are in no loop."""
+    found = module.derived.get(_lone_stores)
+    if found is None:
+        found = module.derived[_lone_stores] = _found_lone_stores(module)
+    assert isinstance(found, frozenset)
+    return found
+
+
+def _found_lone_stores(module: Module) -> frozenset[Operation]:
+    groups: dict[Value | Origin, list[Operation]] = {}
+    for op in module.walk():
+        if PointerAccess.matches(op):
+            groups.setdefault(pointer_origin(PointerAccess(op).pointer), []).append(op)
+        elif tt.DescriptorAccess.matches(op):
+            return frozenset()
+    if any(isinstance(origin, Origin) for origin in groups):
+        return frozenset()
+    return frozenset(
+        ops[0]
+        for ops in groups.values()
+        if len(ops) == 1 and tt.Store.matches(ops[0]) and not _is_in_loop(ops[0])
+    )
+
+
+def _is_in_loop(op: Operation) -> bool:
+    around = op.block.parent_op if op.block is not None else None
+    while around is not None:
+        if scf.Loop.matches(around):
+            return True
+        around = around.block.parent_op if around.block is not None else None
+    return False
