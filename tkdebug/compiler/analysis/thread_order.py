@@ -1,6 +1,6 @@
-"""Which thread accesses which element of a tile, and what orders the threads of a program.
+"""Threads of a program: which accesses which element of a tile, and what orders them.
 
-Read off GPU IR right after its layouts were assigned, where ops still stand in the order of the
+Read off GPU IR right after its layouts were assigned, where ops are still in the order of the
 source, and noted for the ops of the Tile IR that it was made of. Threads are ordered by a barrier,
 an atomic, and what goes through shared memory: a reduction across warps, a change of layout, the
 operands of a dot. Barriers that `InsertBarriers` puts between accesses to global memory are not
@@ -36,7 +36,7 @@ _BARRIERS = names_of(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThreadOrder:
-    """What is known of the threads of one kernel, by ops of its Tile IR.
+    """Layouts and barriers of one kernel, by ops of its Tile IR.
 
     Attributes:
         layouts: of each load and store, the layouts in which threads do it; None of a scalar.
@@ -62,7 +62,7 @@ class MeetingAccesses:
 
     @classmethod
     def of(cls, module: Module) -> MeetingAccesses:
-        """Those of a module, worked out when they are first asked for."""
+        """Return those of a module, worked out when they are first asked for."""
         found = module.derived.get(cls)
         if found is None:
             found = module.derived[cls] = _meeting_accesses(module.function)
@@ -178,7 +178,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Where loaded elements end up.
+    """Stores and decisions that loaded elements end up in.
 
     Attributes:
         stores: the stores and atomics that they have a part in.
@@ -190,7 +190,7 @@ class Uses:
 
     @classmethod
     def of(cls, load: Operation) -> Uses:
-        """Those of a load."""
+        """Return the uses of a load."""
         found: dict[Operation, None] = {}
         decide = False
         pending, seen = [load.result], {load.result}

@@ -39,7 +39,7 @@ _MOST_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What makes elements of a weight 0.
+    """A mask that makes elements of a weight 0.
 
     Attributes:
         op: the `tl.where`, the load or the conversion that does it.
@@ -100,7 +100,7 @@ def conditions_needed(op: Operation) -> Iterator[Value]:
 def masked_product(
     run: Evaluator, op: Operation, operands: Sequence[TileValue], result: TileValue
 ) -> MaskedProduct | None:
-    """What masked weights have to do with the NaNs among the elements of a product.
+    """Find the NaNs of a product that are there only since masked weights met what was loaded.
 
     Args:
         run: the batch.

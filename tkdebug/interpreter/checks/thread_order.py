@@ -66,7 +66,7 @@ class _Looks:
 
     @classmethod
     def of(cls, module: Module) -> _Looks:
-        """Those of a module."""
+        """Return the looks at a module."""
         found = module.derived.setdefault(cls, cls())
         assert isinstance(found, cls)
         return found
@@ -82,7 +82,7 @@ def _any_overlap(buffers: Sequence[Buffer]) -> bool:
 
 @dataclass(slots=True)
 class _Found:
-    """What was found of one access and tensor: the first element, how many, and the others."""
+    """Elements of one access and tensor: the first, how many, and by which ops others had them."""
 
     offender: Offender
     count: int
@@ -208,7 +208,7 @@ class _Open:
         return cls(access.op, key, codes, least, most, is_shared, is_store)
 
     def of_others(self, programs: Tensor) -> _Open | None:
-        """The same without some programs; None where nothing is left."""
+        """Return the access without some programs; None where nothing is left."""
         stays = ~torch.isin(self.codes >> _PLACE_BITS, programs)
         if not bool(stays.any()):
             return None
@@ -216,7 +216,7 @@ class _Open:
         return replace(self, codes=codes, least=least, most=most)
 
     def conflicts(self, codes: Tensor, threads: Tensor, is_shared: bool) -> Tensor:
-        """Which elements of a later access another thread has accessed here."""
+        """Return which elements of a later access another thread has accessed here."""
         at = torch.searchsorted(self.codes, codes).clamp(max=self.codes.shape[0] - 1)
         is_met = self.codes[at] == codes
         if is_shared or self.is_shared:

@@ -66,7 +66,7 @@ def _parts(mask: Value, places: Mapping[int, int]) -> set[Condition]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What `tl.where` keeps where positions along one axis are not before those along another.
+    """An order of positions along two axes, which a `tl.where` keeps elements by.
 
     Attributes:
         least: the positions that are less or equal, as the sides of conditions are named.
