@@ -38,14 +38,10 @@ def test_an_address_that_all_lanes_share_is_one_sector():
     assert (found.count, found.sectors, found.needed, found.distinct) == (2, 2, 2, 1)
 
 
-def test_atomics_of_a_request_take_turns_where_they_meet():
+def test_addresses_of_an_execution_count_once():
     layout = _tile((64,), (1,), (32,), (2,), (0,))
-    spread = requests_of(layout, 1, (64,), 4, _all((64,)) * 4, _all((64,)))
-    assert (spread.turns, spread.addresses) == (8, 64)  # four sectors in each of two requests
-    same = requests_of(layout, 1, (64,), 4, _all((64,)) * 0, _all((64,)))
-    assert (same.turns, same.addresses) == (64, 1)
-    pairs = requests_of(layout, 1, (64,), 4, _all((64,)) // 2 * 4, _all((64,)))
-    assert (pairs.turns, pairs.addresses) == (8, 32)  # two sectors a request, two turns in each
+    for places, count in ((_all((64,)) * 4, 64), (_all((64,)) * 0, 1), (_all((64,)) // 2 * 4, 32)):
+        assert requests_of(layout, 1, (64,), 4, places, _all((64,))).addresses == count
 
 
 def test_a_scalar_is_one_request():

@@ -245,6 +245,9 @@ def spills(launch: Launch) -> Iterator[Finding]:
         pipes=without(work.pipes, {"lsu": total, "issue": total}),
     )
     share = share_of_program(launch, kept)
+    if share >= _FULL_SHARE and "registers" in facts.occupancy.limited_by:
+        # Smaller tiles leave room for other programs, too.
+        kept = replace(kept, blocks=2 * kept.blocks, warps=2 * kept.warps)
     # Programs of smaller tiles are more, and each has less to do.
     parts = 2 ** math.ceil(math.log2(1 + facts.local_bytes / (4 * facts.registers)))
     split = replace(
@@ -260,6 +263,8 @@ def spills(launch: Launch) -> Iterator[Finding]:
     yield Finding(frame, "spill", message, better, share)
 
 
+# Of a program's time: with so many spills it is their number that keeps other programs out.
+_FULL_SHARE = 0.05
 _OTHER_SHAPE = "another tile shape or order of axes"
 _OTHER_INDICES = (
     "indices of a warp's tl.gather meet in the same banks: tl.reshape and tl.trans where the order "

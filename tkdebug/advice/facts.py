@@ -43,10 +43,9 @@ class AccessFacts:
         address_loads: ops of the loads that its addresses come from.
         loaded_by: op of a load that got the same in the same program before; None for none.
         same_address: most times that one address is accessed, in the launch.
+        same_sector: most times that one sector of 32 bytes is, each element of it counted.
         reached: share of executions in which masks let anything through, estimated; the others ask
             for nothing.
-        turns: of atomics, those that one execution's requests make one after the other where they
-            meet: for each sector as many as its most used address has in a request.
         addresses: different ones in one execution.
         overfetch_bytes: of sectors that the launch reads or writes through it and does not need.
         footprint_bytes: of elements that the launch accesses through it, each once.
@@ -80,8 +79,8 @@ class AccessFacts:
     address_loads: tuple[int, ...] = ()
     loaded_by: int | None = None
     same_address: int = 1
+    same_sector: int = 1
     reached: float = 1.0
-    turns: float = 0.0
     addresses: float = 0.0
     overfetch_bytes: int = 0
     footprint_bytes: int = 0

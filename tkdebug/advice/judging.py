@@ -44,6 +44,7 @@ _LEAST_OF_KIND = {
     "reduction-in-loop": 1.15,
     "layout-conversion": 1.25,
     "barriers": 1.15,
+    "not-pipelined": 1.1,
     "serial-loop": 1.3,
     "narrow-access": 1.03,
     "spill": 1.03,

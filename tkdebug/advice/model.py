@@ -101,11 +101,13 @@ def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
 def atomic_seconds(
     facts: KernelFacts, machine: Machine, is_combined: Callable[[AccessFacts], bool] | None = None
 ) -> float:
-    """What atomics that meet take: those on the most used address, or all of them over the slices.
+    """What atomics take: those on the most used sector, or all of them over the slices.
 
-    A slice of the second-level cache moves 64 bytes a cycle, so there are as many as its bandwidth
-    needs. Source: NVIDIA A100 white paper, "A100 L2 cache": 5120 bytes a cycle; the same address
-    once a cycle at most: Kepler GK110 white paper, "Atomic operations".
+    A slice of the second-level cache takes one element after the other, of whatever address; which
+    fits what was measured of sums by group, by column and by row. It moves 64 bytes a cycle, so
+    there are as many as its bandwidth needs. Source: NVIDIA A100 white paper, "A100 L2 cache": 5120
+    bytes a cycle; the same address once a cycle at most: Kepler GK110 white paper, "Atomic
+    operations".
 
     Args:
         facts: of the launch.
@@ -113,16 +115,14 @@ def atomic_seconds(
         is_combined: of which accesses each program first adds up what is for one address.
     """
     slices = machine.l2_bytes_per_s / (machine.clock_hz * _SLICE_BYTES_PER_CYCLE)
-    longest = again = 0.0
+    longest = elements = 0.0
     for access in facts.accesses:
         if access.kind != "atomic":
             continue
-        if is_combined is not None and is_combined(access):
-            longest = max(longest, access.same_address / meeting(access))
-        else:
-            longest = max(longest, access.same_address)
-            again += max(0.0, access.turns - access.sectors) * access.executions
-    return ATOMIC_S * max(longest, again / slices)
+        each = meeting(access) if is_combined is not None and is_combined(access) else 1.0
+        longest = max(longest, access.same_sector / each)
+        elements += access.elements / each
+    return ATOMIC_S * max(longest, elements / slices)
 
 
 def meeting(access: AccessFacts) -> float:

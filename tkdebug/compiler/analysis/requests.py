@@ -32,8 +32,6 @@ class Requests:
         needed: sectors that the bytes of each would fill without gaps, summed up.
         lines: of 128 bytes, summed up.
         distinct: sectors that all of them together touch.
-        turns: operations that a cache slice does one after the other, were they atomics, summed up:
-            it takes different addresses of a sector together, and the same address again.
         addresses: different ones, of all together.
     """
 
@@ -42,7 +40,6 @@ class Requests:
     needed: int
     lines: int
     distinct: int
-    turns: int = 0
     addresses: int = 0
 
 
@@ -81,7 +78,6 @@ def requests_of(
         needed=int(needed.sum()),
         lines=int(_distinct(grouped, used, LINE_BYTES).sum()),
         distinct=int(touched),
-        turns=int(_turns(grouped, used).sum()),
         addresses=int(np.unique(addresses).size),
     )
 
@@ -93,20 +89,6 @@ def _distinct(grouped: Integers, used: NDArray[np.bool_], unit: int) -> Integers
     pieces = np.sort(np.where(used, grouped // unit, _NONE), axis=1)
     changes = (pieces[:, 1:] != pieces[:, :-1]).sum(1) + 1
     return np.asarray(changes - (pieces[:, -1] == _NONE), np.int64)
-
-
-def _turns(grouped: Integers, used: NDArray[np.bool_]) -> Integers:
-    """Sum over each row's sectors of how often their most frequent address is there."""
-    if not grouped.shape[0]:
-        return np.zeros(0, np.int64)
-    ordered = np.sort(np.where(used, grouped, _NONE), axis=1)
-    place = np.arange(ordered.shape[1])
-    begins = np.ones(ordered.shape, np.bool_)
-    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    again = place - np.maximum.accumulate(np.where(begins, place, 0), axis=1)
-    is_used = ordered != _NONE
-    keys = np.where(is_used, ordered // SECTOR_BYTES * place.size + again, _NONE)
-    return _distinct(keys, is_used, 1)
 
 
 @lru_cache(64)

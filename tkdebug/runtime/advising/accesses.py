@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from tkdebug.advice.facts import AccessFacts, AccessKind, AccessPath
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
@@ -194,7 +196,7 @@ def _facts(
         address_loads=tuple(dict.fromkeys(o.id for o in _slice(op) if tt.Load.matches(o))),
         loaded_by=_loaded_by(access, profile),
         same_address=int(most.max()) if most is not None and most.numel() else 1,
-        turns=reached * _mean(r.turns for r in requests),
+        same_sector=_most_per_sector(most, access.itemsize),
         addresses=reached * _mean(r.addresses for r in requests),
         overfetch_bytes=max(0, overfetch),
         tile_axes=len(access.shape),
@@ -203,6 +205,15 @@ def _facts(
         odd=form.odd,
         exact=access.exact,
     )
+
+
+def _most_per_sector(counted: Tensor | None, itemsize: int) -> int:
+    """Most accesses to one sector, from the accesses by element of the tensor."""
+    if counted is None or not counted.numel():
+        return 1
+    per = max(1, SECTOR_BYTES // itemsize)
+    padded = torch.nn.functional.pad(counted, (0, -counted.numel() % per))
+    return int(padded.view(-1, per).sum(1).max())
 
 
 def _loaded_by(access: AccessProfile, profile: LaunchProfile) -> int | None:
