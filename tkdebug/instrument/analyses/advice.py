@@ -26,6 +26,7 @@ LAUNCH_BOUND = "launch-bound"
 _ROOFS = ("memory", "tensor cores", "fp32 instructions")
 # Of the predicted time, and of a measured one, which has what no model has.
 _AT_ROOF, _MEASURED_AT_ROOF = 0.8, 0.7
+_JUST_LESS = 1 - 1e-9
 PREDICTED = "predicted"
 TKDEBUG, TRITON = "tkdebug", "Triton"
 # A launch takes so much of the CPU and of the GPU's front end, whatever it does.
@@ -251,7 +252,7 @@ def _order(remarks: Sequence[Remark], found: Sequence[Advice]) -> Mapping[_Key, 
         for one in ranked(of_launch):
             key = one.kernel, one.file, one.line, one.kind
             if one.kind == SMALL_GRID_KIND:
-                gains[key] = min(gains[key], least)
+                gains[key] = min(gains[key], least * _JUST_LESS)
             elif one.holds_filled:
                 least = min(least, gains[key])
     return {key: -gain for key, gain in gains.items()}

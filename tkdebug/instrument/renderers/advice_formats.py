@@ -46,6 +46,10 @@ def advice_text(
     advice: Sequence[Advice], source_line: SourceLine, costs: Sequence[LaunchCost] = ()
 ) -> Iterator[str]:
     """A paragraph for each remark, and a line for each kernel that was looked at and has none."""
+    times = dict.fromkeys(one.times for one in advice if one.times != PREDICTED)
+    if times:
+        whose = " and ".join(f"{code}'s" for code in times)
+        yield f"Kernels are weighed by times of {whose} code; remarks are about tkdebug's code.\n"
     for one in advice:
         gain = f"  saves {one.saved}" if one.saved else ""
         yield f"{one.rank:3}. {one.file}:{one.line}  {one.kernel}  [{one.kind}]{gain}\n"
@@ -53,10 +57,6 @@ def advice_text(
         if text is not None:
             yield f"       {text.strip()}\n"
         yield f"     {one.message}\n"
-    times = dict.fromkeys(one.times for one in advice if one.times != PREDICTED)
-    if times:
-        whose = " and ".join(f"{code}'s" for code in times)
-        yield f"Kernels are weighed by times of {whose} code; remarks are about tkdebug's code.\n"
     named = {one.kernel for one in advice}
     silent = {cost.kernel: cost for cost in reversed(costs) if cost.kernel not in named}
     for kernel, cost in reversed(silent.items()):
