@@ -20,11 +20,11 @@ KERNELS = Path(__file__).parent / "kernels"
 PLANTED = tuple(sorted(p.stem for p in KERNELS.glob("*_first.py"))) + tuple(
     sorted(p.stem for p in KERNELS.glob("*_more.py"))
 )
-# Written before the rules were looked at; rules were then mended for what they missed of these.
+# Written before the rules were looked at; rules were then fixed for what they missed of these.
 HELD_OUT = ("held_out", "held_out_tiles")
 # What people told of, as public issues have it; at two sizes.
 STORIES = ("stories",)
-# Two more kernels for each such cause, with which it was seen that the mended rules are general.
+# Two more kernels for each such cause, with which it was seen that the fixed rules are general.
 VARIANTS = ("variants",)
 GOOD = tuple(sorted(p.stem for p in KERNELS.glob("good_*.py")))
 _SIZE = 512
@@ -33,7 +33,7 @@ _MARK = "# <- "
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What advice says of one case: the launch's cost, and remarks, the best first."""
+    """Advice on one case: the launch's cost, and remarks, the best first."""
 
     cost: LaunchCost
     remarks: tuple[Remark, ...]
@@ -82,7 +82,7 @@ def planted_at(file: str, kernel: str) -> tuple[int, str]:
 
 
 def rank(told: Told, line: int, kind: str) -> int | None:
-    """That of the remark of a kind at a line, from 1; None where there is none."""
+    """Return the rank of a remark of a kind at a line, from 1; None where there is none."""
     places = [(remark.line, remark.kind) for remark in told.remarks]
     return places.index((line, kind)) + 1 if (line, kind) in places else None
 

@@ -57,7 +57,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What one GPU reached.
+    """Figures that one GPU reached.
 
     Attributes:
         gpu: its UUID.
@@ -83,7 +83,7 @@ class Ceilings:
 
 
 def folder() -> Path:
-    """Where the files lie: beside compiled kernels."""
+    """Return the folder of the files, beside compiled kernels."""
     if KNOBS.cache_dir is not None:
         return KNOBS.cache_dir / "ceilings"
     base = os.environ.get("XDG_CACHE_HOME")
@@ -114,7 +114,7 @@ def as_json(ceilings: Ceilings) -> str:
 
 
 def read(path: Path) -> Ceilings:
-    """Those in a file.
+    """Read the ceilings in a file.
 
     Raises:
         ValueError: it is none of these files.

@@ -168,7 +168,7 @@ def repeated_work(launch: Launch) -> Iterator[Finding]:
 
 
 def _rounds(launch: Launch, access: AccessFacts) -> float:
-    """How many times a program loads the same; 1 for once."""
+    """Return how many times a program loads the same; 1 for once."""
     if access.kind != "load" or not access.in_loop or not access.executions:
         return 1.0
     if access.repeated > 0.9:

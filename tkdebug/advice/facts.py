@@ -1,4 +1,4 @@
-"""What is known of one launch: accesses, products, instructions, resources. Plain values."""
+"""Facts of one launch: accesses, products, instructions, resources. Plain values."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class BroadcastFacts:
 
 @dataclass(frozen=True, slots=True)
 class WaitFacts:
-    """What a warp of an average program waits for one thing, were it alone on its multiprocessor.
+    """Cycles that a warp of an average program waits for one thing, alone on its multiprocessor.
 
     Attributes:
         cause: what it waits for (`linemap.warp_waits.Cause`).
@@ -285,11 +285,11 @@ class KernelFacts:
 
     @property
     def programs(self) -> int:
-        """Of the grid."""
+        """Number of programs of the grid."""
         x, y, z = self.grid
         return x * y * z
 
     @property
     def tensor_flops(self) -> int:
-        """Of products on tensor cores."""
+        """Flops of products on tensor cores."""
         return sum(dot.flops for dot in self.dots if dot.unit != "fma")

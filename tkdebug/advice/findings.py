@@ -1,4 +1,4 @@
-"""What rules look at, what they find, and what they share."""
+"""Launches as rules see them, findings, and what rules share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What rules look at.
+    """A launch as rules see it.
 
     Attributes:
         work: of all of it.

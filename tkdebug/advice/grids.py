@@ -22,7 +22,7 @@ _MOST_ROUNDS = 8
 
 
 def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
-    """What the grid costs: findings, each with the time as it is and as it would be."""
+    """Find what the grid costs, each time with the time as it is and as it would be."""
     facts, machine, work = launch.facts, launch.machine, launch.work
     now_s = grid_s(work, machine)
     is_tiny = steady_s(work, machine) < TINY_NS * 1e-9

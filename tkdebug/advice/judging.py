@@ -63,7 +63,7 @@ _SHORTEST_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What there is to record of a launch."""
+    """Records to keep of a launch."""
 
     cost: LaunchCost
     lines: tuple[LineCost, ...]
@@ -72,7 +72,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class RemarkPlugin:
-    """What an entry point of the group `tkdebug.remarks` names.
+    """Object that an entry point of the group `tkdebug.remarks` names.
 
     Attributes:
         remarks: what there is to say of a launch of which it gets the facts, and the GPU that
@@ -112,7 +112,7 @@ def judge(facts: KernelFacts, machine: Machine, launch_id: int) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long a launch takes: as its grid is, and as a part of one that fills the GPU."""
+    """Times of a launch: as its grid is, and as a part of one that fills the GPU."""
 
     launched_s: float
     filled_s: float
@@ -168,7 +168,7 @@ def _made(
 
 
 def _prediction(launch: Launch, now: Times, better: Times, judged: str) -> str:
-    """What is predicted, in words: of the launch as it is, and of a grid that fills the GPU."""
+    """Say what is predicted, of the launch as it is and of a grid that fills the GPU."""
     machine = f"an {launch.machine.name} {launch.machine.basis}"
     launched = f"{now.launched_s / better.launched_s:.3g}x as fast"
     filled = f"{now.filled_s / better.filled_s:.3g}x as fast"

@@ -1,4 +1,4 @@
-"""How long a launch takes, predicted: work by resource, over what a GPU does of it in a second.
+"""Model of a launch's time: work by resource, over what a GPU does of it in a second.
 
 The model is simple on purpose, and `docs/advise.md` has all of it. Each resource has a time of its
 own; they overlap, the largest counts most (a sum of fourth powers). One of them is latency: how
@@ -48,7 +48,7 @@ ON_CHIP = ("spill", "shared", "shuffle", "barrier", "special", "tensor", "depend
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a launch asks of each resource.
+    """Work that a launch asks of each resource.
 
     Attributes:
         dram_bytes: moved from and to memory, each sector once, and spills that no cache holds.
@@ -87,7 +87,7 @@ class Work:
 
 
 def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
-    """What the products take on tensor cores at the share of their peak that is reached."""
+    """Return the time of products on tensor cores, at the share of their peak that is reached."""
     total = 0.0
     for dot in facts.dots:
         if dot.unit == "fma":
@@ -101,7 +101,7 @@ def tensor_seconds(facts: KernelFacts, machine: Machine) -> float:
 def atomic_seconds(
     facts: KernelFacts, machine: Machine, is_combined: Callable[[AccessFacts], bool] | None = None
 ) -> float:
-    """What atomics take: those on the most used sector, or all of them over the slices.
+    """Return the time of atomics: those on the most used sector, or all over the slices.
 
     A slice of the second-level cache takes one element after the other, of whatever address; which
     fits what was measured of sums by group, by column and by row. It moves 64 bytes a cycle, so
@@ -112,7 +112,7 @@ def atomic_seconds(
     Args:
         facts: of the launch.
         machine: the GPU.
-        is_combined: of which accesses each program first adds up what is for one address.
+        is_combined: tells the accesses whose programs add up first, and do one for each address.
     """
     slices = machine.l2_bytes_per_s / (machine.clock_hz * _SLICE_BYTES_PER_CYCLE)
     longest = elements = 0.0
@@ -142,12 +142,12 @@ def l2_bytes(access: AccessFacts) -> float:
 
 
 def dram_bytes(access: AccessFacts) -> float:
-    """Of the sectors that an access touches in the launch, each once."""
+    """Return the bytes of the sectors that an access touches in the launch, each once."""
     return access.footprint_bytes + access.overfetch_bytes
 
 
 def latency_s(access: AccessFacts, machine: Machine) -> float:
-    """How long an access takes to answer: what is read for the first time comes from memory."""
+    """Return the latency of an access: what is read for the first time comes from memory."""
     moved = access.executions * access.program_sectors * SECTOR_BYTES
     first = min(1.0, dram_bytes(access) / moved) if moved else 1.0
     again_s = machine.l1_latency_s if access.repeated > _OFTEN else machine.l2_latency_s
@@ -155,12 +155,12 @@ def latency_s(access: AccessFacts, machine: Machine) -> float:
 
 
 def request_s(access: AccessFacts, machine: Machine) -> float:
-    """How long all requests of an access are on their way, added up."""
+    """Return the time that all requests of an access are on their way, added up."""
     return access.executions * access.requests * latency_s(access, machine)
 
 
 def local_l2_bytes(facts: KernelFacts, machine: Machine) -> float:
-    """Of local memory, through the second-level cache: what the first has no room for."""
+    """Return the local memory's bytes through L2: those that the first cache has no room for."""
     blocks = max(1, facts.occupancy.blocks)
     threads = blocks * facts.num_warps * 32
     room = max(0, machine.l1_bytes - blocks * facts.shared_bytes)
@@ -171,7 +171,7 @@ def local_l2_bytes(facts: KernelFacts, machine: Machine) -> float:
 
 
 def local_dram_bytes(facts: KernelFacts, machine: Machine) -> float:
-    """Of local memory, from and to memory: what the second-level cache has no room for."""
+    """Return the local memory's bytes from and to memory: those that no cache has room for."""
     threads = max(1, facts.occupancy.blocks) * facts.num_warps * 32
     held = machine.sms * threads * facts.local_bytes
     if held <= machine.l2_bytes:
@@ -180,7 +180,7 @@ def local_dram_bytes(facts: KernelFacts, machine: Machine) -> float:
 
 
 def tensor_dram_bytes(facts: KernelFacts) -> float:
-    """Of tensors, from and to memory; operands of products that fit a cache lie there."""
+    """Return the tensors' bytes from and to memory; a product's operands may lie in a cache."""
     moved = facts.read_bytes + facts.written_bytes
     return 0 if facts.dots and moved < _CACHED_BYTES else moved
 
@@ -230,7 +230,7 @@ def work_of(facts: KernelFacts, machine: Machine) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class ProgramTime:
-    """What one program takes from its begin to its end, others beside it or not, in seconds.
+    """Seconds that one program takes from its begin to its end, whatever runs beside it.
 
     Attributes:
         waiting: for memory, in a warp.

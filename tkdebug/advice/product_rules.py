@@ -191,7 +191,7 @@ def small_products(launch: Launch) -> Iterator[Finding]:
 
 
 def _growth(dot: DotFacts, loads: Mapping[int, AccessFacts], waves: float) -> tuple[int, int]:
-    """How many times as many rows and columns a tile could have.
+    """Return how many times as many rows and columns a tile could have.
 
     No more than programs read the same operand, and so that each multiprocessor has a program.
     """
@@ -211,7 +211,7 @@ def _growth(dot: DotFacts, loads: Mapping[int, AccessFacts], waves: float) -> tu
 
 
 def _read_again(loads: Mapping[int, AccessFacts], op_id: int | None) -> float:
-    """How many times each element of an operand is read in the launch."""
+    """Return how many times each element of an operand is read in the launch."""
     load = loads.get(op_id) if op_id is not None else None
     if load is None or not load.footprint_bytes:
         return 1.0

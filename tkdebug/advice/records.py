@@ -1,6 +1,6 @@
-"""What sessions keep of advice: remarks, what launches cost, what lines of them cost.
+"""Records of advice in sessions: remarks, costs of launches, costs of their lines.
 
-Of all of them the code is tkdebug's, without checks and watches.
+The code that they are about is tkdebug's, without checks and watches.
 
 Plugins may record remarks of their own: `HOOKS.record(Remark(…))`.
 """
@@ -68,7 +68,7 @@ def ranked(remarks: Iterable[Remark]) -> list[Remark]:
     """The remarks on one launch, what promises most first.
 
     Of a launch with so little to do that a full GPU would be done with it before the next one is
-    launched, what is of its grid comes after what would hold of a larger one, too.
+    launched, remarks on its grid come after those that would hold of a larger one, too.
     """
     found = sorted(remarks, key=lambda one: one.ranked_by[1] / max(1e-9, one.ranked_by[0]))
     held = [one for one in found if one.holds_filled and one.kind != SMALL_GRID_KIND]
@@ -84,7 +84,7 @@ def ranked(remarks: Iterable[Remark]) -> list[Remark]:
 @stored("launch_costs", indices=("kernel_hash",))
 @dataclass(frozen=True, slots=True)
 class LaunchCost:
-    """What one launch asks of a GPU, and the time that is predicted for it.
+    """Costs of one launch on a GPU, and the time that is predicted for it.
 
     Attributes:
         target: the architecture that it was compiled for.
@@ -146,7 +146,7 @@ class LaunchCost:
 @stored("line_costs", indices=("kernel_hash",))
 @dataclass(frozen=True, slots=True)
 class LineCost:
-    """What one line of a launch costs in memory.
+    """Costs of one line of a launch in memory.
 
     Attributes:
         what: "load", "store", "atomic", or "shared".

@@ -144,7 +144,7 @@ def _ahead(launch: Launch, loads: list[AccessFacts], share: float) -> Work:
 
 
 def _odd(accesses: list[AccessFacts]) -> str:
-    """Which arguments keep them from being wider, after the reason."""
+    """Name the arguments that keep accesses from being wider, after the reason."""
     known = dict.fromkeys(access.odd for access in accesses if access.odd)
     return f": {'; '.join(known)}" if known else ""
 

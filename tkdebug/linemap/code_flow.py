@@ -124,7 +124,7 @@ def _reverse_postorder(successors: Mapping[int, Sequence[int]], start: int) -> l
 def _natural_loops(
     successors: Mapping[int, Sequence[int]], order: Sequence[int]
 ) -> dict[int, frozenset[int]]:
-    """By the block where it begins, the blocks of a loop."""
+    """Return the blocks of each loop, by the block where it begins."""
     place = {block: at for at, block in enumerate(order)}
     before: dict[int, list[int]] = {block: [] for block in order}
     for block in order:

@@ -1,4 +1,4 @@
-"""What a warp waits for on its way through machine code, were it alone on its multiprocessor.
+"""Waits of a warp on its way through machine code, were it alone on its multiprocessor.
 
 The compiler's own schedule is followed: each instruction says for how many cycles the next one has
 to wait, and which earlier results it needs. Responsible for that alone: how long memory takes is
@@ -66,7 +66,7 @@ Way = tuple["Step | Rounds", ...]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a warp waits for one thing.
+    """Cycles that a warp waits for one thing.
 
     Attributes:
         cause: what it is.
@@ -100,7 +100,7 @@ _SPECIAL = frozenset(("MUFU", "F2F", "I2F", "F2I", "FRND", "I2I", "POPC", "FLO")
 def waits(
     code: Sequence[Instruction], way: Way, memory_cycles: Callable[[Instruction], float]
 ) -> tuple[Wait, ...]:
-    """What a warp waits for, by what it waits for; none where the schedule is not known.
+    """Return the waits of a warp; none where the schedule is not known.
 
     Args:
         code: the kernel's instructions.
@@ -116,7 +116,7 @@ def waits(
 
 @dataclass(slots=True)
 class _Result:
-    """What is under way: who made it, and when it is there."""
+    """Result under way: who makes it, and when it is there."""
 
     made_by: int
     ready: float
@@ -300,7 +300,7 @@ def _cause(instruction: Instruction) -> Cause:
 
 
 def executed(way: Way) -> Iterator[tuple[int, float]]:
-    """How often a warp executes each instruction, on average."""
+    """Yield how often a warp executes each instruction, on average."""
     for item in way:
         if isinstance(item, Step):
             yield item.index, item.share

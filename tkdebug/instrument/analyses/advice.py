@@ -75,7 +75,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """How long launches like one that was looked at took.
+    """Times of launches like one that was looked at.
 
     Attributes:
         total_ns: of all of them.
@@ -91,13 +91,13 @@ class _Weight:
 
     @property
     def times(self) -> str:
-        """As `Advice` has it."""
+        """Name the owner of these times, as `Advice` has it."""
         return PREDICTED if self.measured_ns is None else self.code
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long launches took in another run.
+    """Times of launches in another run.
 
     Attributes:
         by_kernel_ns: mean time of a launch by kernel.
@@ -130,12 +130,12 @@ def advice_of(session: Session, times: Times | None = None) -> tuple[Advice, ...
 
 
 def line_costs(session: Session) -> tuple[LineCost, ...]:
-    """What lines cost, of the launches that were looked at."""
+    """Return what lines cost, of the launches that were looked at."""
     return tuple(row.event for row in session.records(LineCost))
 
 
 def launch_costs(session: Session) -> tuple[LaunchCost, ...]:
-    """What launches cost that were looked at."""
+    """Return what the launches cost that were looked at."""
     return tuple(row.event for row in session.records(LaunchCost))
 
 
@@ -155,7 +155,7 @@ def times_of(session: Session) -> Times:
 
 
 def compiled_by(stages: Iterable[str]) -> str:
-    """Whose code a kernel is, by the names of its stages."""
+    """Return whose code a kernel is, by the names of its stages."""
     return TRITON if _TRITON_STAGE in stages else TKDEBUG
 
 
@@ -165,7 +165,7 @@ _TRITON_STAGE = "ttgir"
 def _weights(
     session: Session, costs: Sequence[LaunchCost], times: Times | None
 ) -> dict[tuple[str, int], _Weight]:
-    """By hash and launch that was looked at, the launches of its hash and grid."""
+    """Return the times of launches of a hash and grid, by hash and the launch looked at."""
     counts, measured = _launch_times(session)
     alike: dict[tuple[str, tuple[int, int, int]], int] = {}
     for cost in costs:
@@ -191,7 +191,7 @@ _Kind = tuple[str, tuple[int, int, int]]
 
 
 def _launch_times(session: Session) -> tuple[dict[_Kind, int], dict[_Kind, tuple[int, int]]]:
-    """By hash and grid: how many launches, and of those on a GPU their time and number."""
+    """Count launches by hash and grid; sum up the times and number of those on a GPU."""
     counts: dict[_Kind, int] = {}
     measured: dict[_Kind, tuple[int, int]] = {}
     after = 0
@@ -242,7 +242,7 @@ _Key = tuple[str, str, int, str]
 
 
 def _order(remarks: Sequence[Remark], found: Sequence[Advice]) -> Mapping[_Key, float]:
-    """What advice is sorted by: its gain, but not against the order of a launch's own remarks."""
+    """Return the sort keys of advice: its gain, in the order of a launch's own remarks."""
     gains = {(o.kernel, o.file, o.line, o.kind): o.predicted_gain for o in found}
     by_launch: dict[tuple[str, int], list[Remark]] = {}
     for remark in remarks:
@@ -334,13 +334,13 @@ def _roofs(
 
 
 def roof_of(cost: LaunchCost) -> tuple[str, float]:
-    """What of a kernel's best form takes longest, and its share of the launch as it is."""
+    """Return what of a kernel's best form takes longest, and its share of the launch as it is."""
     roof = max(_ROOFS, key=lambda name: cost.resources_ns.get(name, 0.0))
     return roof, cost.resources_ns.get(roof, 0.0) / cost.grid_ns if cost.grid_ns else 0.0
 
 
 def what_bounds(cost: LaunchCost) -> str:
-    """What a launch without remarks is bound by, as it is and if the GPU were full of its like."""
+    """Say what bounds a launch without remarks, as it is and if the GPU were full of its like."""
     bound, share = cost.launched_bound or cost.bound, cost.launched_share or cost.bound_share
     text = f"it is bound by {bound}, {100 * share:.0f} % of its predicted time"
     if cost.is_small:

@@ -1,4 +1,4 @@
-"""What the 128 bits of an instruction say of when it issues and where it branches to.
+"""Encoding of instructions: when one issues and where it branches to, by its 128 bits.
 
 Source: Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018,
 section 2.1: the stall count and the barriers in an instruction's control bits. Later architectures
@@ -69,7 +69,7 @@ class Encoded:
 
     @property
     def branch_bytes(self) -> int:
-        """How far a branch or call goes, from the instruction after it."""
+        """Distance of a branch or call, from the instruction after it."""
         units = (self.high & 0x3FFFF) << 30 | self.low >> 34
         if units >> 47:
             units -= 1 << 48

@@ -46,7 +46,7 @@ _ALIKE = 2
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How threads make an access.
+    """Form in which threads make an access.
 
     Attributes:
         layout: of the pointers; None for a scalar, and for bulk copies.
@@ -76,7 +76,7 @@ def access_facts(
 
 
 def _forms(gpu: Module, executions: Executions) -> dict[int, _Form]:
-    """By op of Tile IR, how the GPU makes its access; that in a loop where passes copied it."""
+    """Return by op of Tile IR how the GPU makes its access; in a loop, where passes copied it."""
     infos = analyse(gpu.function)
     found: dict[int, tuple[int, _Form]] = {}
     for op in gpu.walk():
@@ -144,7 +144,7 @@ def _is_odd(info: AxisInfo, vector: int) -> bool:
 
 
 def _odd_arguments(op: Operation, info: AxisInfo, infos: Mapping[Value, AxisInfo]) -> str:
-    """Which arguments in its address are not known to be multiples of 16, and what would help."""
+    """Name the arguments of an address that are no known multiples of 16, and what would help."""
     function = op
     while function.block is not None and (parent := function.block.parent_op) is not None:
         function = parent
@@ -282,7 +282,7 @@ def _frame(op: Operation) -> Frame:
 
 
 def _slice(op: Operation) -> Iterator[Operation]:
-    """What the addresses of an access are computed by, values that loops carry included."""
+    """Ops that compute the addresses of an access, values that loops carry included."""
     for value in _sliced_values(op):
         maker = value.defining_op
         if maker is not None and maker.name not in CONTROL_FLOW:
@@ -290,7 +290,7 @@ def _slice(op: Operation) -> Iterator[Operation]:
 
 
 def _sliced_values(op: Operation) -> Iterator[Value]:
-    """What the addresses of an access are computed from, arguments of the kernel included."""
+    """Values that the addresses of an access are computed from, the kernel's arguments included."""
     sources = _sources(op)
     seen: set[Value] = set()
     values = [accessed(op)]
@@ -307,7 +307,7 @@ def _sliced_values(op: Operation) -> Iterator[Value]:
 
 
 def _sources(op: Operation) -> dict[Value, list[Value]]:
-    """What becomes which argument or result of the control flow around an op and before it."""
+    """Return what becomes each argument and result of the control flow around and before an op."""
     top = op
     while top.block is not None and (parent := top.block.parent_op) is not None:
         top = parent

@@ -1,4 +1,4 @@
-"""What was counted of a watched kernel, told of the kernel without watches.
+"""Counts of a watched kernel, as counts of the kernel without watches.
 
 Watches add ops to what is interpreted. Advice is about the bare build, whose Tile IR has the same
 ops but for these and what they alone need: each is found by its name, its place in the source and
@@ -59,7 +59,7 @@ def _region(region: Region, found: Mapping[Operation, Operation]) -> Region | No
 
 
 def _alike(watched: Module, bare: Module) -> dict[Operation, Operation]:
-    """By op of a watched kernel, that of the bare one."""
+    """Return by op of a watched kernel the same op of the bare one."""
     by_place = dict(_numbered(bare))
     return {op: by_place[key] for key, op in _numbered(watched) if key in by_place}
 

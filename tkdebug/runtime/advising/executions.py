@@ -1,4 +1,4 @@
-"""How often each op of the GPU IR runs in a launch, by what the interpreter counted in Tile IR.
+"""Executions of each op of the GPU IR in a launch, by what was counted of Tile IR.
 
 Passes move, copy and rename ops. What is in a loop still runs as often as that loop's body did;
 what passes put before a loop runs as often as what is around it.
@@ -54,7 +54,7 @@ class Executions:
         return self._gpu_ops.get(op_id)
 
     def of_tile(self, op: Operation) -> int:
-        """Of an op of Tile IR."""
+        """Return how often an op of Tile IR runs."""
         region = _region_around(op)
         return self._programs if region is None else self._entered.get(region, 0)
 
@@ -63,7 +63,7 @@ class Executions:
         return self._entered.get(loop.regions[-1], 0)
 
     def of_gpu(self, op_id: int | None) -> int:
-        """Of an op of GPU IR; instructions of a loop itself run once a round."""
+        """Return how often an op of GPU IR runs; a loop's own instructions run once a round."""
         op = self._gpu_ops.get(op_id) if op_id is not None else None
         if op is None:
             return self._programs
@@ -73,7 +73,7 @@ class Executions:
         return self._of_op(op)
 
     def entered(self, loop: Operation) -> int:
-        """How often programs come to a loop of GPU IR."""
+        """Return how often programs come to a loop of GPU IR."""
         return self._of_op(loop)
 
     def _of_op(self, op: Operation) -> int:
@@ -91,7 +91,7 @@ class Executions:
         return self._of_op(region.parent) if counted is None else counted
 
     def _of_region(self, region: Region) -> int | None:
-        """How often a region of GPU IR is entered; None where it is none of Tile IR's."""
+        """Return how often a region of GPU IR is entered; None where it is none of Tile IR's."""
         parent = region.parent
         assert parent is not None
         tile = self.tile_op(parent.id)
@@ -115,7 +115,7 @@ def _region_around(op: Operation) -> Region | None:
 
 
 def loops_around(op: Operation) -> int:
-    """How many loops an op is in."""
+    """Return how many loops an op is in."""
     count, block = 0, op.block
     while block is not None and block.region is not None and block.region.parent is not None:
         parent = block.region.parent

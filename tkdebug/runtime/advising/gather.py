@@ -34,7 +34,7 @@ _MATH = "math."
 
 
 class NotKnown(TkError):
-    """What keeps a launch from being judged."""
+    """Reason why a launch cannot be judged."""
 
 
 def gather(
@@ -109,7 +109,7 @@ def gather(
 
 
 def _tile_reasons(executions: Executions, remarks: dict[int, PassRemark]) -> dict[int, str]:
-    """By load of Tile IR, why it is not pipelined."""
+    """Return by load of Tile IR why it is not pipelined."""
     found = {}
     for op_id, remark in remarks.items():
         if remark.kind == "pipelined":

@@ -1,4 +1,4 @@
-"""How often a warp executes each instruction, and in which order: loops found in the code.
+"""Way of a warp through machine code: its instructions in order, loops with their rounds.
 
 LLVM and ptxas unroll loops, peel rounds off and leave loops for what remains; every copy of an
 instruction keeps its op. How many copies there are follows from ops that become one instruction a
@@ -59,7 +59,7 @@ class InstructionRuns:
         return self._counts.get(index, 0.0)
 
     def copies(self, op_id: int | None) -> float:
-        """How many copies of its op's instructions unrolling made."""
+        """Return how many copies of an op's instructions unrolling made."""
         loop = self._loop_of(op_id)
         return 1.0 if loop is None else self._factors.get(loop.id, 1.0)
 
@@ -101,7 +101,7 @@ class InstructionRuns:
                 yield from self._way(body, around, of_step * seldom, calls + 1)
 
     def _share(self, index: int, around: Operation | None) -> float:
-        """How often an instruction runs each time that the code comes by."""
+        """Return how often an instruction runs each time that the code comes by."""
         op_id = self._code[index].op_id
         if op_id is None:
             return 1.0
@@ -115,7 +115,7 @@ class InstructionRuns:
 
 
 class _Spread:
-    """How the rounds of loops of GPU IR spread over the loops of the code and what is beside them.
+    """Spread of the rounds of GPU IR's loops over the loops of the code and what is beside them.
 
     Args:
         nest: the kernel's code.
@@ -143,7 +143,7 @@ class _Spread:
         return self._found[loop]
 
     def beside(self, index: int, loop: Operation) -> float:
-        """How often an instruction of a loop runs that stands in none of the code's loops of it."""
+        """Return how often an instruction of a loop runs outside of the code's loops of it."""
         left = self._left.get(loop.id)
         if left is None:  # unrolled as a whole
             return self._rounds(loop) / max(1.0, self._factors.get(loop.id, 1.0))
@@ -151,7 +151,7 @@ class _Spread:
         return min(1.0, left / copies) if copies >= _SOME else 1.0
 
     def _copies(self, loop_id: int, instructions: int) -> float:
-        """How many copies of a loop's body so many of its instructions are."""
+        """Return how many copies of a loop's body so many of its instructions are."""
         factor = self._factors.get(loop_id, 1.0)
         return factor * instructions / max(1, self._total[loop_id])
 
@@ -202,7 +202,7 @@ class _Spread:
 
 
 def _unroll_factors(gpu: Module, table: LineTable) -> dict[int, float]:
-    """By loop of GPU IR (its id), of those that have ops of their own."""
+    """Return by loop of GPU IR (its id) how many copies of its body there are."""
     llvm = Counter(table.llvm_ops.values())
     ptx = Counter(table.ptx_ops.values())
     copies = Counter(i.ptx_line for i in table.instructions if i.ptx_line is not None)

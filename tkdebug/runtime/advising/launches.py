@@ -1,4 +1,4 @@
-"""Which interpreted launches are looked at for advice, and what is recorded of them.
+"""Advice on interpreted launches: the choice of those that are looked at, and their records.
 
 One launch of each kind: of a kernel's specialisation, grid, and shapes and strides of arguments.
 """
@@ -53,7 +53,7 @@ class Advisor:
         self._seen: set[object] = set()
 
     def observer(self, grid: Grid, values: Sequence[Any]) -> LaunchProfile | None:
-        """Who is to look on at a launch; None where one of its kind was looked at."""
+        """Return the observer of a launch; None where one of its kind was looked at."""
         kind = grid, tuple(map(_kind, values))
         if kind in self._seen or len(self._seen) >= _MOST_KINDS:
             return None
@@ -102,7 +102,7 @@ class Advisor:
 
 
 def _units(facts: KernelFacts) -> dict[Frame, str]:
-    """By line of a dot, what computes it and why nothing faster does."""
+    """Return by line of a dot what computes it and why nothing faster does."""
     names = {"fma": "FMA units", "mma": "mma.sync"}
     return {
         dot.frame: f"dot: computed by {names[dot.unit]}"

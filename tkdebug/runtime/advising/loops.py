@@ -1,4 +1,4 @@
-"""What loops of Tile IR do again in each round, and what each round needs of the one before."""
+"""Loops of Tile IR: work that rounds do again, and results that they need of each other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FORMS = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Reshape, tt.Trans, a
 
 
 class RepeatedWork:
-    """Which ops compute the same again in rounds of loops around them.
+    """Ops that compute the same again in rounds of loops around them.
 
     An op does so in a loop if nothing that it needs comes of the loop's counter or of what the loop
     carries; a load only if the loop stores nothing that it may read.
@@ -59,7 +59,7 @@ class RepeatedWork:
                     self._rounds[op] = self._rounds.get(op, 1.0) * rounds
 
     def rounds(self, op: Operation | None) -> float:
-        """How many times each result of an op is computed; 1 where nothing is repeated."""
+        """Return how many times each result of an op is computed; 1 where nothing is repeated."""
         while op is not None and (around := _combined_by(op)) is not None:
             op = around
         return 1.0 if op is None else self._rounds.get(op, 1.0)
@@ -153,7 +153,7 @@ def loops(tile: Module, executions: Executions) -> Iterator[LoopFacts]:
 
 
 def _needs_before(loop: Operation) -> Frame | None:
-    """Where a round computes what the next one needs.
+    """Return where a round computes what the next one needs.
 
     Sums and extremes are not meant: their terms may be computed in any order, and combined after
     the loop. So may the parts of a loop with products, whose rounds rescale what they add up.
@@ -185,7 +185,7 @@ def _is_recurrence(carried: IterArg) -> bool:
 
 
 def accumulated_reductions(tile: Module, executions: Executions) -> Mapping[int, float]:
-    """By reduction in a loop whose result is only added up there, its rounds each time."""
+    """Return the rounds of each reduction in a loop whose result is only added up there."""
     found = {}
     for op in tile.walk():
         if not tt.Reduce.matches(op) or len(op.results) != 1:

@@ -92,7 +92,7 @@ class MachineCode:
         return None if most is None else most.frames[-1]
 
     def waits(self, accesses: tuple[AccessFacts, ...], machine: Machine) -> tuple[WaitFacts, ...]:
-        """What a warp waits for, by op."""
+        """Return what a warp waits for, by op."""
         # What masks leave nothing of is not asked for.
         latency = {a.op_id: a.reached * latency_s(a, machine) * machine.clock_hz for a in accesses}
         usual = machine.l2_latency_s * machine.clock_hz
@@ -134,7 +134,7 @@ class MachineCode:
         return None if tile is None else tile.id
 
     def _causes(self, instruction: Instruction) -> Mapping[str, float]:
-        """What an instruction is for, of what rules look for; with the share that would be gone."""
+        """Return the causes that an instruction is for, each with the share that would be gone."""
         found: dict[str, float] = {}
         tile = self._tile_op(instruction)
         rounds = self.repeated.rounds(tile)
@@ -154,7 +154,7 @@ def _held(op: Operation | None) -> int:
 
 
 def _slow(op: Operation) -> str:
-    """Of which slow kind an op is; "" for none."""
+    """Return the slow kind of an op; "" for none."""
     if op.name in _DIVISIONS:
         return INTEGER_DIVISION
     if _is_double(op):

@@ -1,4 +1,4 @@
-"""Which arguments keep addresses from being multiples of 16 bytes, and could mend it as multiples.
+"""Arguments that keep addresses from being multiples of 16 bytes, and could fix it as multiples.
 
 The search goes from the address down, along the axis on which elements follow each other: into all
 terms of a sum that are not aligned, and into the factors of a product that is not. What is aligned
@@ -52,7 +52,7 @@ class MisalignedArguments:
         self._entered: set[tuple[Value, int | None]] = set()
 
     def text(self, pointer: Value, axis: int) -> str:
-        """What would help a tile of pointers whose runs begin anywhere; "" if nothing.
+        """Say what would help a tile of pointers whose runs begin anywhere; "" if nothing.
 
         Args:
             pointer: the tile.
@@ -123,7 +123,7 @@ class MisalignedArguments:
         return known % needed == 0
 
     def _needed(self, operand: Value, result: Value, needed: int) -> int:
-        """What an operand of a sum has to be a multiple of: an offset counts elements."""
+        """Return what an operand of a sum has to be a multiple of: an offset counts elements."""
         is_offset = isinstance(element_of(result.type), PointerType) and not isinstance(
             element_of(operand.type), PointerType
         )

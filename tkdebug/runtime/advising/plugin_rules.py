@@ -15,7 +15,7 @@ from tkdebug.plugins import Plugin, loaded
 
 
 def remarks_of_plugins(facts: KernelFacts, machine: Machine) -> Iterator[Remark]:
-    """What plugins have to say of a launch."""
+    """Remarks of plugins on a launch."""
     for plugin, rule in loaded("tkdebug.remarks", RemarkPlugin):
         yield from _remarks(plugin, rule, facts, machine)
 

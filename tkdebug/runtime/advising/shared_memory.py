@@ -134,7 +134,7 @@ def _of_gather(
 
 
 def _most_of_a_bank(words: Integers, banks: SharedBanks) -> Integers:
-    """Of each row, the most different words in one bank, which gives one after the other."""
+    """Return by row the most different words in one bank, which gives one after the other."""
     ordered = np.sort(words, axis=1)
     is_first = np.ones(ordered.shape, np.bool_)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
