@@ -30,7 +30,8 @@ def grid_findings(launch: Launch) -> Iterator[tuple[Finding, float, float]]:
         return
     even_s = grid_s(work, machine, balanced=True)
     programs = facts.programs
-    split_s = grid_s(_split(launch, machine.sms / programs), machine) + _COMBINING_S
+    held = machine.sms * work.blocks
+    split_s = grid_s(_split(launch, held / programs), machine) + _COMBINING_S
     if programs < machine.sms and even_s >= _LEAST_SPLIT * split_s:
         message = (
             f"a grid of {programs} on {machine.sms} multiprocessors, each program long; split the "

@@ -53,7 +53,7 @@ _LEAST_OF_KIND = {
 }
 # Of a program's time: what is known for certain is named from there on, with its share, even where
 # other programs run meanwhile.
-_LEAST_SHARE = 0.02
+_LEAST_SHARE = 0.005
 # A launch that is shorter is judged as if the GPU were full alone: it takes as long to launch it.
 SHORT_LAUNCH_S = 12e-6
 _S_TO_NS = 1e9

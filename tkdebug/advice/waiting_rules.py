@@ -23,6 +23,7 @@ from tkdebug.advice.model import (
     l2_bytes,
     meeting,
     program_time,
+    steady_s,
     without_waits,
 )
 from tkdebug.errors import Frame
@@ -37,6 +38,8 @@ _ONE_STAGE = "num_stages is 1"
 _AT_ONCE, _FEWEST_ROUNDS = 16, 8
 # Of barriers that are named though the model promises little.
 _LARGE_SHARE = 0.15
+# Of products, that more blocks have to promise.
+_LEAST_OF_PRODUCTS = 1.5
 # What is shorter begins and ends too soon for occupancy to matter.
 _SHORT_S = 2e-6
 
@@ -217,8 +220,11 @@ def occupancy(launch: Launch) -> Iterator[Finding]:
         else f"{facts.shared_bytes} bytes of shared memory a block"
     )
     is_of_registers = by[0] == "registers"
-    if is_of_registers and facts.dots and not facts.spill_bytes:
-        return  # what a product adds up is best kept in registers
+    if facts.dots and not facts.spill_bytes:
+        # What a product adds up is best kept in registers, and its stages in shared memory.
+        faster = steady_s(launch.work, launch.machine) / steady_s(work, launch.machine)
+        if is_of_registers or faster < _LEAST_OF_PRODUCTS:
+            return
     frame = facts.fullest if is_of_registers and facts.fullest is not None else facts.frame
     ways = (
         f"a loop over parts of the tile of {facts.widest_tile} elements, which is in registers "

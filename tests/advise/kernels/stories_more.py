@@ -139,8 +139,8 @@ def wide_softmax(x, out, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, BLOCK)
     v = tl.load(x + row * cols + c, mask=c < cols, other=-float("inf"))
-    e = tl.exp(v - tl.max(v))
-    tl.store(out + row * cols + c, e / tl.sum(e), mask=c < cols)  # <- spill
+    e = tl.exp(v - tl.max(v))  # <- spill
+    tl.store(out + row * cols + c, e / tl.sum(e), mask=c < cols)
 
 
 # Attention within a window that goes over all keys.
