@@ -81,6 +81,17 @@ def reads_what_cannot_be_sent_and_is_taken(p, n):
     tl.store(p, n)
 
 
+class Settings:
+    """A class of a script's."""
+
+    FACTOR = tl.constexpr(5)
+
+
+@tkdebug.jit
+def reads_a_class(p, n):
+    tl.store(p, n * Settings.FACTOR)  # REFUSED
+
+
 def closed_over(value):
     """A kernel that reads a variable of the function around it."""
 

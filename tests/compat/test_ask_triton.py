@@ -216,6 +216,14 @@ def test_value_that_cannot_be_sent_decides_nothing_unless_triton_takes_it(asker,
     assert faults == []
 
 
+def test_class_that_a_kernel_reads_is_sent_by_its_name(asker, faults):
+    """Triton refuses any class of a script's, so its refusal decides."""
+    launch(kernels.reads_a_class, 5)
+    (answer,) = settled(asker)
+    assert answer.verdict == "refuses"
+    assert [fault.kind for fault in faults] == ["triton-refuses"]
+
+
 def test_kernels_of_another_version_are_not_asked_about(asker):
     with KNOBS.scope(triton_version="3.6"):
         launch(kernels.taken, 5, 16)
@@ -403,6 +411,15 @@ def test_real_triton_compiles(kernel, verdict):
     finally:
         end()
     assert (answer.verdict, answer.text) == (verdict, "")
+
+
+@needs_triton
+def test_real_triton_refuses_a_class_of_a_script(faults):
+    _, end = asking(REAL)
+    launch(kernels.reads_a_class, 5)
+    end()
+    (fault,) = faults
+    assert "Cannot access global variable Settings" in fault.message
 
 
 @tkdebug.jit

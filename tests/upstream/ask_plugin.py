@@ -22,6 +22,8 @@ from tkdebug.compat.upstream.installed import triton_of
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 
 _CAPABILITY = 90
+# A machine that runs tests has other things to do.
+_SIGNATURE_LIMIT_S = 300
 _LIMIT_S = 3600.0
 
 
@@ -36,7 +38,9 @@ class Asking:
     def __init__(self, python: str, path: Path) -> None:
         self._path = path
         found, triton = triton_of(python, "--ask-triton")
-        self._asker = TritonAsker(found, triton.version, _CAPABILITY, lambda fault: None)
+        self._asker = TritonAsker(
+            found, triton.version, _CAPABILITY, lambda fault: None, _SIGNATURE_LIMIT_S
+        )
         COMPILE_HOOKS.asker = self._asker
 
     def pytest_runtest_setup(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tkdebug.compiler.aggregates import Aggregate
 from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.frontend.scope import stored_names
@@ -124,7 +125,7 @@ class _Names:
             "file": source.file,
             "first_line": source.first_line,
             "lines": [f"{line}\n" for line in source.lines],
-            "names": dict(self._names_of(python, source)),
+            "names": dict(self._names_of(python, source, kind == "jit")),
             "defaults": [self.value(value, "a default") for value in python.__defaults__ or ()],
             "keyword_defaults": {
                 name: self.value(value, name)
@@ -132,7 +133,9 @@ class _Names:
             },
         }
 
-    def _names_of(self, fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
+    def _names_of(
+        self, fn: FunctionType, source: KernelSource, is_jit: bool
+    ) -> Iterator[tuple[str, Any]]:
         """The names that a function's text has and its surroundings bind, with their values."""
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
         for name, attributes in _used_names(source.definition).items():
@@ -145,7 +148,11 @@ class _Names:
                 value = fn.__globals__[name]
             else:
                 continue
-            yield name, self.value(value, name, attributes)
+            if is_jit and _is_plain_class(value):
+                # No kernel may read one, so Triton needs its name alone.
+                yield name, {"class": value.__name__}
+            else:
+                yield name, self.value(value, name, attributes)
 
     def value(self, value: Any, name: str, attributes: Mapping[str, Any] | None = None) -> Any:
         """A value as plain data.
@@ -219,6 +226,13 @@ class _Names:
         if isinstance(value, FunctionType):
             return {"function": self.number_of(value)}
         return None
+
+
+def _is_plain_class(value: Any) -> bool:
+    """Whether a value is a class of a user's that kernels cannot use."""
+    if not isinstance(value, type) or issubclass(value, Aggregate | BaseException):
+        return False
+    return not hasattr(value, "_fields") and _public_name(value) is None
 
 
 def _used_names(definition: ast.FunctionDef) -> dict[str, dict[str, Any]]:

@@ -127,6 +127,8 @@ class Rebuilt:
                 return self._named(name, members)(*map(self.value, items))
             case "named class":
                 return self._named(*what)
+            case "class":
+                return type(what, (), {})
             case "module":
                 name, members = what
                 module = ModuleType(name)
