@@ -1,5 +1,6 @@
 """Races that are looked for without being asked: in the first launch of each kind, where cheap."""
 
+import sys
 from functools import partial
 
 import checked_kernels as kernels
@@ -93,11 +94,21 @@ def test_programs_with_elements_of_their_own(n, budget):
     assert not run(doubled, (4,), x, torch.zeros(n), n, BLOCK=16, budget=budget)
 
 
-def test_stores_of_one_tensor_that_overlap():
-    x, out = torch.rand(80), torch.zeros(80)
-    assert not run(spread, (4,), x, out, 16, BLOCK=16)
-    (fault,) = run(spread, (4,), x, out, 12, BLOCK=16)
-    assert fault.count == 12
+@BUDGETS
+def test_stores_of_one_tensor_that_overlap(budget):
+    kernel, x, out = copies_of(spread), torch.rand(80), torch.zeros(80)
+    assert not run(kernel, (4,), x, out, 16, BLOCK=16, budget=budget)
+    (fault,) = run(kernel, (4,), x, out, 12, BLOCK=16, budget=budget)
+    assert (fault.line, fault.count) == (line_of(sys.modules[__name__], "RACE spread"), 12)
+
+
+def test_programs_of_several_batches_that_store_to_the_same_place():
+    # What the first one stores is there already, so it changes nothing; the next one does.
+    x, out = torch.zeros(80), torch.zeros(80)
+    (fault,) = run(copies_of(spread), (2,), x, out, 0, BLOCK=16, budget=64)
+    assert (fault.program_id, fault.count) == ((1, 0, 0), 16)
+    x[:] = 1 - torch.arange(80) // 16
+    assert not run(copies_of(spread), (2,), x, out, 16, BLOCK=16, budget=64)
 
 
 def test_stores_of_several_rounds_that_overlap():

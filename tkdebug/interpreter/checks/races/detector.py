@@ -107,11 +107,18 @@ class RaceDetector:
         """A plain load."""
         self._add(access, Deed.READ, self._parts(access, True))
 
-    def write(self, access: ObservedAccess, first: int) -> None:
-        """A plain store, before it is done, of a batch that begins with program `first`."""
+    def write(self, access: ObservedAccess, first: int, is_first: bool = False) -> None:
+        """A plain store, before it is done, of a batch that begins with program `first`.
+
+        Args:
+            access: the store.
+            first: the first program of the batch.
+            is_first: whether nothing else has accessed these elements, or will but by this op: then
+                what they hold does not matter, as who stores there later is compared with this.
+        """
         slabs = access.hyperslabs()
         if slabs is not None:
-            parts = self._parts_of_store(access, slabs, first)
+            parts = self._parts_of_store(access, slabs, first, is_first)
             if not overlaps(parts):
                 self._add(access, Deed.WRITE, parts)
                 return
@@ -181,12 +188,12 @@ class RaceDetector:
         )
 
     def _parts_of_store(
-        self, access: ObservedAccess, slabs: Sequence[Hyperslab], first: int
+        self, access: ObservedAccess, slabs: Sequence[Hyperslab], first: int, is_first: bool
     ) -> tuple[Part, ...]:
         parts: list[Part] = []
         for slab in slabs:
-            changed: Changed = True
-            if self._programs > 1 and slab.is_injective:
+            changed: Changed = not is_first
+            if self._programs > 1 and slab.is_injective and not is_first:
                 new = stored_in(access, slab, first)
                 bits = bits_type(access.itemsize)
                 old = slab.view(access.buffer.flat(new.dtype)).view(bits)

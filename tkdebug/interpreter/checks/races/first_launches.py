@@ -1,9 +1,9 @@
 """Races in the first launch of each kind, where they cost little to look for.
 
 That is so in kernels whose programs do not synchronise, and of accesses by strided views. Of others
-few elements are listed; where there are more, nothing is said of the launch. A tensor that one
-store alone accesses, once in each program and each element once, is in no race: what is stored
-there is not compared with what it replaces.
+few elements are listed; where there are more, nothing is said of the launch. Of a tensor that one
+store alone accesses, once in each program, what is stored first in an element is not compared with
+what it replaces: whether that changes memory decides no race.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class FirstRaces(RaceCheck):
         self._left = _MOST_LISTED
         self._programs = 1
         self._alone: frozenset[Operation] = frozenset()
+        # Of each of these, the offsets that its batches have stored to so far: first and last.
+        self._reached: dict[Operation, tuple[int, int]] = {}
 
     @property
     def key(self) -> Hashable:
@@ -88,15 +90,26 @@ class FirstRaces(RaceCheck):
 
     def writing(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """Before a store."""
-        if access.op in self._alone and run.programs == self._programs and _is_apart(access):
+        is_first = access.op in self._alone and self._is_beyond(access)
+        if is_first and run.programs == self._programs and _is_apart(access):
             return
         if self._may_keep(run, access):
-            super().writing(run, access)
+            self._detector.write(access, run.first, is_first)
 
     def atomic_done(self, run: EvaluatorState, access: ObservedAccess) -> None:
         """After an atomic."""
         if self._may_keep(run, access, is_listed=True):
             super().atomic_done(run, access)
+
+    def _is_beyond(self, access: ObservedAccess) -> bool:
+        """Whether a store is certainly to elements that earlier batches have not stored to."""
+        slabs = access.hyperslabs()
+        if not slabs:
+            return False
+        first, last = min(slab.start for slab in slabs), max(slab.last for slab in slabs)
+        low, high = self._reached.get(access.op, (first, first - 1))
+        self._reached[access.op] = min(low, first), max(high, last)
+        return last < low or high < first
 
     def _may_keep(
         self, run: EvaluatorState, access: ObservedAccess, is_listed: bool = False
