@@ -10,7 +10,7 @@ from tkdebug.cli.runs.summary import print_summary
 from tkdebug.errors import Frame, TkError, UsageError
 from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing.text import counted
-from tkdebug.findings.launch_counts import LaunchCounts, access_tests
+from tkdebug.findings.launch_counts import KernelChecks, LaunchCounts, access_tests
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.uncompiled_graphs import UncompiledGraph
 from tkdebug.instrument.durations import format_ns
@@ -335,6 +335,8 @@ def test_checked_launches_of_all_processes_are_counted(tmp_path, capsys):
     launch()
     HOOKS.record(LaunchCounts(3, 0))
     HOOKS.record(LaunchCounts(1, 2))
+    HOOKS.record(KernelChecks("add_kernel", 3, {"race": 3, "padding": 1}))
+    HOOKS.record(KernelChecks("add_kernel", 1, {"race": 1, "padding": 1}))
     HOOKS.record(access_tests(("tile", "element", "", "before-loop", "tile")))
     HOOKS.record(access_tests(("proven", "tile")))
     recorder.stop(0)
@@ -342,7 +344,9 @@ def test_checked_launches_of_all_processes_are_counted(tmp_path, capsys):
         "checked": 4,
         "captured": 2,
         "accesses": {"proven": 1, "before_loops": 1, "by_tile": 3, "by_element": 1},
+        "kernels": [{"kernel": "add_kernel", "checked": 4, "by_check": {"padding": 2, "race": 4}}],
     }
+    assert "\nadd_kernel: of 4 checked launches, 2 for padding\n" in report(path, "text")
     assert (
         "\n1 launch, 4 of them checked; 2 became part of CUDA graphs and were not; 6 accesses: "
         "1 proven, 1 tested before loops, 3 by tile, 1 by element\n"

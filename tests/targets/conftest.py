@@ -1,4 +1,4 @@
-"""Compiled kernels of these tests are kept in a directory of the test's own."""
+"""Compiled kernels are kept in a directory of the test's own; looks have time on busy machines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tkdebug.interpreter.probes import closer_look
 from tkdebug.knobs import KNOBS
 
 
@@ -14,3 +15,9 @@ from tkdebug.knobs import KNOBS
 def _own_cache(tmp_path: Path) -> Iterator[None]:
     with KNOBS.scope(cache_dir=tmp_path / "cache"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _patient_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closer_look, "WHOLE_S", 30.0)
+    monkeypatch.setattr(closer_look, "LONGEST_S", 30.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tkdebug.interpreter.probes import closer_look
 from tkdebug.runtime.device.platform import platform
 from tkdebug.runtime.probes import closer_looks, held_arguments, native_checks
 from tkdebug.runtime.probes.checked_launches import CHECKED
+from tkdebug.runtime.probes.closer_looks import MOST_LOOKS_AT_THREADS
 
 _UNWRITTEN = """
 import torch, triton, triton.language as tl
@@ -206,6 +208,45 @@ def test_launch_that_takes_too_long_to_interpret_is_named(device, tmp_path, caps
     told = capsys.readouterr().err
     said = "script.py:4: not all checked launches of mean are checked for narrowing: that takes"
     assert said in told
+
+
+_TURNED = """
+import torch, triton, triton.language as tl
+@triton.jit
+def turned(scratch, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(scratch + at, at * 2)
+    tl.debug_barrier()
+    last = tl.program_id(0) * BLOCK + BLOCK - 1
+    tl.store(out + at, tl.load(scratch + last - tl.arange(0, BLOCK)))
+for programs in range(1, 5):
+    numbers = torch.zeros(128 * programs, dtype=torch.int32)
+    turned[(programs,)](numbers, numbers.clone(), BLOCK=128)
+"""
+
+
+def test_summary_says_how_many_launches_got_which_check(device, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(closer_looks, "MOST_LOOKS", 3)
+    CHECKED.renew_locks()
+    report = tmp_path / "report.json"
+    options = ("--check", "narrowing", "--check", "race", "--report", str(report))
+    assert run(_TURNED, tmp_path, *options) == 0
+    *_, differing, last = capsys.readouterr().err.splitlines()
+    by_check = {"narrowing": 3, "race": 4, "thread-order": MOST_LOOKS_AT_THREADS}
+    assert differing == (
+        "tkdebug: turned: of 4 checked launches, 3 for narrowing; 2 for thread-order"
+    )
+    assert "4 launches of 1 kernel (4 of them checked" in last
+    kernels = json.loads(report.read_text("utf-8"))["checked_launches"]["kernels"]
+    assert kernels == [{"kernel": "turned", "checked": 4, "by_check": by_check}]
+
+
+def test_check_that_no_launch_got_is_named_in_the_summary(device, tmp_path, capsys):
+    assert run(_COPIES, tmp_path, "--check", "narrowing", "--ignore", "narrowing") == 0
+    assert "checked launch" not in capsys.readouterr().err
+    device.memory.holds = True
+    assert run(_COPIES + "x += 1\n", tmp_path, "--check", "narrowing") == 0
+    assert "mean: of 1 checked launch, none for narrowing" in capsys.readouterr().err
 
 
 def test_launch_whose_arguments_are_gone_is_named(device, tmp_path, capsys):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tkdebug.storage import stored
@@ -24,6 +25,69 @@ class LaunchCounts:
     def since(self, before: LaunchCounts) -> LaunchCounts:
         """What came after `before`."""
         return LaunchCounts(self.checked - before.checked, self.captured - before.captured)
+
+
+@stored("kernel_checks")
+@dataclass(frozen=True, slots=True)
+class KernelChecks:
+    """Checks that not all launches of a kernel need to get, of one process since it last said so.
+
+    Attributes:
+        kernel: its name.
+        checked: launches whose accesses were checked.
+        by_check: for each check of those that were to be looked for, such as `race`: how many of
+            these launches were looked at for it.
+    """
+
+    kernel: str
+    checked: int
+    by_check: Mapping[str, int]
+
+    @property
+    def text(self) -> str:
+        """As people read it: `add: of 5 checked launches, 2 for race`; "" where all got all."""
+        counts: dict[int, list[str]] = {}
+        for check, launches in sorted(self.by_check.items()):
+            if launches != self.checked:
+                counts.setdefault(launches, []).append(check)
+        if not counts:
+            return ""
+        shown = (f"{n or 'none'} for {', '.join(counts[n])}" for n in sorted(counts, reverse=True))
+        noun = "launch" if self.checked == 1 else "launches"
+        return f"{self.kernel}: of {self.checked:,} checked {noun}, {'; '.join(shown)}"
+
+
+class ChecksTally:
+    """Counts the launches of kernels, and what each is looked at for."""
+
+    def __init__(self) -> None:
+        self._launches: Counter[str] = Counter()
+        self._looked_at: dict[str, Counter[str]] = {}
+
+    def launched(self, kernel: str, wanted: Iterable[str]) -> None:
+        """Count a checked launch, and name what it is to be looked at for."""
+        self._launches[kernel] += 1
+        self._looked_at.setdefault(kernel, Counter()).update(dict.fromkeys(wanted, 0))
+
+    def looked_at(self, kernel: str, checks: Collection[str]) -> None:
+        """Count what a launch was looked at for."""
+        self._looked_at.setdefault(kernel, Counter()).update(checks)
+
+    def records(self) -> Iterable[KernelChecks]:
+        """The records of kernels of which something was to be looked for."""
+        for kernel, checked in self._launches.items():
+            if self._looked_at[kernel]:
+                yield KernelChecks(kernel, checked, dict(self._looked_at[kernel]))
+
+
+def all_checks(found: Iterable[KernelChecks]) -> list[KernelChecks]:
+    """One record for each kernel of a run, in the order of their first launches."""
+    launches: Counter[str] = Counter()
+    by_check: dict[str, Counter[str]] = {}
+    for one in found:
+        launches[one.kernel] += one.checked
+        by_check.setdefault(one.kernel, Counter()).update(one.by_check)
+    return [KernelChecks(name, count, dict(by_check[name])) for name, count in launches.items()]
 
 
 @stored("access_tests")

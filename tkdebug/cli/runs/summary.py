@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted, counted_line, names_of
-from tkdebug.instrument.analyses.checked_launches import checked_text
+from tkdebug.instrument.analyses.checked_launches import checked_text, differing_checks
 from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.known_faults import baseline_outcome, count_states, remarks
 from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_count
@@ -26,6 +26,8 @@ from tkdebug.terminal_text import tell, visible, visible_line
 MAX_SHOWN_FAULTS = 50
 # Of each watched variable.
 MAX_SHOWN_VALUES = 8
+# Of which not all launches got all checks.
+MAX_SHOWN_KERNELS = 8
 MAX_LAST_LINES = 30
 
 
@@ -69,6 +71,12 @@ def print_summary(
     watched = "\n".join(map(visible_line, watched_lines(session, MAX_SHOWN_VALUES)))
     if watched:
         tell(watched)
+    differing = [*map(visible_line, differing_checks(session))]
+    if len(differing) > MAX_SHOWN_KERNELS:
+        left = counted(len(differing) - MAX_SHOWN_KERNELS, "more kernel")
+        differing[MAX_SHOWN_KERNELS:] = [f"and of {left}; the report has all"]
+    if differing:
+        tell("\n".join(differing))
     launches = session.launch_count()
     where = f"; recorded in {kept_as}" if kept_as is not None else ""
     number = ", ".join(filter(None, (_number(session, faults), uncompiled_count(session))))

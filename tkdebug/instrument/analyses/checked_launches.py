@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
+from tkdebug.findings.launch_counts import (
+    AccessTests,
+    KernelChecks,
+    LaunchCounts,
+    all_checks,
+    total_counts,
+)
 
 if TYPE_CHECKING:
     from tkdebug.instrument.session import Session
@@ -20,3 +27,13 @@ def checked_text(session: Session) -> str:
     tests = sum((one.event for one in session.records(AccessTests)), AccessTests()).text
     of = f"; {tests}" if tests else ""
     return f"{counts.checked:,} of them checked{besides}{of}"
+
+
+def kernel_checks(session: Session) -> list[KernelChecks]:
+    """Return how many launches of each kernel got the checks that not all need to get."""
+    return all_checks(recorded.event for recorded in session.records(KernelChecks))
+
+
+def differing_checks(session: Session) -> Iterator[str]:
+    """Lines on the kernels of which not all checked launches got all checks."""
+    return filter(None, (one.text for one in kernel_checks(session)))

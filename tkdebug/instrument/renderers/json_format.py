@@ -10,6 +10,7 @@ from tkdebug.events import AutotuneChoice
 from tkdebug.findings.baseline import as_json
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
+from tkdebug.instrument.analyses.checked_launches import kernel_checks
 from tkdebug.instrument.analyses.instrumented_lines import InstrumentedLine, instrumented_lines
 from tkdebug.instrument.analyses.kernel_names import demangled
 from tkdebug.instrument.analyses.known_faults import baseline_outcome
@@ -155,7 +156,8 @@ def _checked(session: Session) -> dict[str, object] | None:
     if counts is None:
         return None
     tests = sum((one.event for one in session.records(AccessTests)), AccessTests())
-    return {**asdict(counts), "accesses": asdict(tests)}
+    kernels = [asdict(one) for one in kernel_checks(session)]
+    return {**asdict(counts), "accesses": asdict(tests), "kernels": kernels}
 
 
 def recorded_launches(session: Session) -> Iterator[Launch]:

@@ -13,7 +13,7 @@ from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.analyses import gpu_health
-from tkdebug.instrument.analyses.checked_launches import checked_text
+from tkdebug.instrument.analyses.checked_launches import checked_text, differing_checks
 from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.kernel_names import activity_name
 from tkdebug.instrument.analyses.model_lines import model_text
@@ -57,6 +57,8 @@ def render(
         checked = checked_text(session)
         if checked:
             yield f"{counted(session.launch_count(), 'launch')}, {checked}\n"
+        for line in differing_checks(session):
+            yield visible_line(line) + "\n"
         for line in _source_lines(session):
             yield line + "\n"
     else:

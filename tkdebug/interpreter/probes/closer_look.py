@@ -79,7 +79,7 @@ def look_closer(
         further: checks that are looked for beside what the device saw.
 
     Raises:
-        TooLongError: further checks would take too long, which look at all programs or at none.
+        TooLongError: it would take too long; further checks look at all programs or at none.
     """
     seen = _Seen(launch, symptoms(plan, table), faults, further)
     checks = (seen.symptoms.keys() & {"nan", "inf"}) | further
@@ -102,9 +102,7 @@ def look_closer(
             continue
         is_whole = sum(map(len, programs)) == total
         return _merged(log.publish(), seen, is_whole)
-    if further:
-        raise TooLongError
-    return list(faults)
+    raise TooLongError
 
 
 @dataclass(frozen=True, slots=True)

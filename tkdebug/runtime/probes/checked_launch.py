@@ -16,10 +16,11 @@ from tkdebug.runtime.probes.checked_launches import CHECKED, PendingTable
 from tkdebug.runtime.probes.closer_looks import may_need_closer_look, wants_look_at_threads
 from tkdebug.runtime.probes.held_arguments import HeldArguments
 from tkdebug.runtime.probes.memory_maps import LaunchMemory, launch_memory
+from tkdebug.runtime.probes.native_races import further_kinds
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.thread_order import ThreadOrder
-    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
     from tkdebug.interpreter.replay import Parameters
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.launch.grid import Grid
@@ -39,6 +40,7 @@ class CheckedBuild:
         record_bytes: memory for records of watched values; 0 where none is watched.
         takes_map: whether the kernel takes the map of memory.
         may_need_look: whether launches are held for a closer look.
+        further_kinds: of faults, that it looks for beside the usual ones.
         parameters: whose memory it reads and writes; None where not known, or of no use.
     """
 
@@ -47,19 +49,20 @@ class CheckedBuild:
     record_bytes: int
     takes_map: bool
     may_need_look: bool
+    further_kinds: frozenset[str]
     parameters: Parameters | None
 
     @staticmethod
-    def of(plan: ProbePlan) -> CheckedBuild:
-        """Worked out when it is first asked for."""
+    def of(plan: ProbePlan, options: ProbeOptions) -> CheckedBuild:
+        """Return that of a plan, worked out when it is first asked for."""
         found = plan.module.derived.get(CheckedBuild)
         if found is None:
-            found = plan.module.derived[CheckedBuild] = _build_of(plan)
+            found = plan.module.derived[CheckedBuild] = _build_of(plan, options)
         assert isinstance(found, CheckedBuild)
         return found
 
 
-def _build_of(plan: ProbePlan) -> CheckedBuild:
+def _build_of(plan: ProbePlan, options: ProbeOptions) -> CheckedBuild:
     # The interpreter's word of what a kernel reads and writes.
     from tkdebug.interpreter.replay import Parameters
 
@@ -72,6 +75,7 @@ def _build_of(plan: ProbePlan) -> CheckedBuild:
         WORD_BYTES * words,
         plan.takes_map,
         may_need_look,
+        further_kinds(plan, options),
         Parameters.of(plan.module) if may_need_look else None,
     )
 
@@ -130,7 +134,8 @@ class CheckedLaunch:
         """
         plan = kernel.binary.probes
         assert plan is not None
-        build = CheckedBuild.of(plan)
+        assert kernel.src.probes is not None
+        build = CheckedBuild.of(plan, kernel.src.probes)
         records = None
         if build.record_bytes:
             records = _or_wait(lambda: memory.begin_records(build.record_bytes))
@@ -209,6 +214,7 @@ class CheckedLaunch:
             self._records,
             self._known,
             self._order_of_threads(plan),
+            self._build.further_kinds,
         )
         CHECKED.add(pending)
         return ran

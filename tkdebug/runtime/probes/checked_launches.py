@@ -15,24 +15,25 @@ import atexit
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextvars import Context
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from tkdebug.checks import RACE
 from tkdebug.compiler.probes.sites import UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.compiler.probes.table import table_bytes
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted
-from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, access_tests
+from tkdebug.findings.launch_counts import AccessTests, ChecksTally, LaunchCounts, access_tests
 from tkdebug.findings.reporting import report, state_of
 from tkdebug.forks import renew_after_forks
 from tkdebug.hook_chain import HOOKS
 from tkdebug.running_faults import SHOWN, CheckedKernel, SiteText
-from tkdebug.runtime.probes.closer_looks import CloserLooks, asked_on_copies
+from tkdebug.runtime.probes.closer_looks import CloserLooks, asked_on_copies, wanted_checks
 from tkdebug.runtime.probes.native_races import has_log, races
 from tkdebug.runtime.probes.timelines import tell_timelines
 from tkdebug.runtime.watched_values import hand_out
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.analysis.thread_order import ThreadOrder
     from tkdebug.compiler.probes.sites import ProbePlan
     from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
+    from tkdebug.interpreter.probes.logged_races import Judged
     from tkdebug.runtime.device.platform import ProbeMemory, ProbeRecords, ProbeTable
     from tkdebug.runtime.instrumentation.measuring import Kernel
     from tkdebug.runtime.probes.held_arguments import HeldArguments
@@ -67,6 +69,7 @@ class PendingTable(NamedTuple):
         known: what was known of memory; None where the kernel loads no pointers.
         order_of_threads: gives what is known of the kernel's threads; None where the launch is not
             looked at for that.
+        further_kinds: of faults, that its build looks for beside the usual ones.
     """
 
     memory: ProbeMemory
@@ -81,6 +84,7 @@ class PendingTable(NamedTuple):
     records: ProbeRecords | None = None
     known: LaunchMemory | None = None
     order_of_threads: Callable[[], ThreadOrder | None] | None = None
+    further_kinds: frozenset[str] = frozenset()
 
 
 class CheckedLaunches:
@@ -103,6 +107,7 @@ class CheckedLaunches:
         self._numbers: dict[int, int] = {}
         self._reported_unfinished: set[int] = set()
         self._tests = AccessTests()
+        self._tally = ChecksTally()
         self._looks = CloserLooks()
         self._failures: set[str] = set()
         self._awaited: dict[str, int] = {}
@@ -112,7 +117,9 @@ class CheckedLaunches:
         """Keep a launch that was just made."""
         with self._counting:
             # Others are made to look at values.
-            self._checked += bool(pending.plan.sites) or has_log(pending.plan)
+            if pending.plan.sites or has_log(pending.plan):
+                self._checked += 1
+                self._tally.launched(pending.kernel, wanted_checks(pending.plan))
             if id(pending.plan) not in self._plans:
                 self._plans[id(pending.plan)] = pending.plan
                 self._tests += access_tests(pending.plan.tests)
@@ -187,6 +194,9 @@ class CheckedLaunches:
         if counts != self._recorded:
             HOOKS.record(counts.since(self._recorded))
             self._recorded = counts
+        tally, self._tally = self._tally, ChecksTally()
+        for one in tally.records():
+            HOOKS.record(one)
         if self._tests.text:
             HOOKS.record(self._tests)
             self._tests = AccessTests()
@@ -270,6 +280,7 @@ class CheckedLaunches:
         if first.plan.timeline is not None:
             tell_timelines(first.plan.timeline, found, first.kernel, first.launch_id, first.grid)
             return True
+        looked_at = set(first.further_kinds)
         size = table_bytes(len(first.plan.sites))
         reported, counters = found[:size], found[size:]
         if (
@@ -277,9 +288,10 @@ class CheckedLaunches:
             or self._is_for_the_host(first)
             or first.order_of_threads is not None
         ):
-            self._report(first, reported)
-        if first.records is not None:
-            self._show_values(first, first.records, counters)
+            looked_at |= self._report(first, reported)
+        if first.records is not None and not self._show_values(first, first.records, counters):
+            looked_at.discard(RACE)
+        self._tally.looked_at(first.kernel, looked_at)
         return True
 
     @staticmethod
@@ -287,53 +299,59 @@ class CheckedLaunches:
         """Whether there may be faults that no kernel tests."""
         return pending.arguments.has_gaps or pending.plan.has_blocks or bool(asked_on_copies())
 
-    def _show_values(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> None:
-        """Hand out the values that were watched."""
+    def _show_values(self, pending: PendingTable, records: ProbeRecords, counters: bytes) -> bool:
+        """Hand out the values that were watched; False where races were not looked for in all."""
         from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
 
         counts = struct.unpack(f"={len(pending.plan.watches)}q", counters)
-        if has_log(pending.plan):
-            self._report_races(pending, records, counts)
+        is_seen = not has_log(pending.plan) or self._report_races(pending, records, counts)
         launch = WatchedLaunch(pending.kernel, pending.launch_id, pending.grid)
         seen = seen_natively(pending.plan, launch, counts, records.content)
         pending.memory.end_records(records)
         hand_out(seen, launch, lambda: _kernel_of(pending.plan))
+        return is_seen
 
     def _report_races(
         self, pending: PendingTable, records: ProbeRecords, counts: Sequence[int]
-    ) -> None:
+    ) -> bool:
+        """Report the races of a launch; whether all of it was looked at."""
         failure: str | None = None
-        found: Sequence[Fault] = ()
+        judged: Judged | None = None
         try:
-            found = races(pending.plan, _launch_of(pending), counts, records.content)
+            judged = races(pending.plan, _launch_of(pending), counts, records.content)
         except Exception as error:
             # No script fails by what its checks do.
             failure = f"{type(error).__name__}: {error}"
         if failure is not None and failure not in self._failures:
             self._failures.add(failure)
             tell(f"kernel {pending.kernel}: to look for races in a launch failed: {failure}")
-        for fault in found:
+        for fault in judged.faults if judged is not None else ():
             pending.context.run(report, fault)
+        return judged is not None and judged.unseen is None
 
-    def _report(self, pending: PendingTable, table: bytes, may_look: bool = True) -> None:
+    def _report(self, pending: PendingTable, table: bytes, may_look: bool = True) -> Set[str]:
         """Report what a launch left in its table.
 
         Args:
             pending: the launch.
             table: its slots.
             may_look: whether it may be run again on the host, which takes one that ended.
+
+        Returns:
+            The checks that it was looked at for on the host.
         """
         # Only launches that went wrong need the texts of faults.
         from tkdebug.interpreter.probes.reports import faults_of, host_faults, merged
 
         launch = _launch_of(pending)
         faults = faults_of(pending.plan, table, launch)
+        looked_at: Set[str] = frozenset()
         failure = None
         try:
             if self._is_for_the_host(pending):
                 faults = merged(faults, host_faults(pending.plan, launch))
             if may_look:
-                faults = self._looks.faults(pending, table, launch, faults)
+                faults, looked_at = self._looks.faults(pending, table, launch, faults)
         except Exception as error:
             # No script fails by what its checks do.
             failure = f"{type(error).__name__}: {error}"
@@ -342,6 +360,7 @@ class CheckedLaunches:
             tell(f"kernel {pending.kernel}: a closer look at a launch failed: {failure}")
         for fault in faults:
             pending.context.run(report, fault)
+        return looked_at
 
     def _conclude_at_exit(self) -> None:
         if not self._is_registered:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tkdebug.checks import CHECKS_ON_COPIES, NO_CHECKS, THREAD_ORDER
+from tkdebug.checks import CHECKS_ON_COPIES, NO_CHECKS, RACE, THREAD_ORDER
 from tkdebug.compiler.analysis.thread_order import MeetingAccesses
+from tkdebug.compiler.probes.sites import UNWRITTEN
 from tkdebug.compiler.probes.symptoms import SYMPTOMS
 from tkdebug.errors import TkError
 from tkdebug.findings.reporting import checks_in_force
@@ -45,6 +46,12 @@ def may_need_closer_look(plan: ProbePlan) -> bool:
 def asked_on_copies() -> frozenset[str]:
     """The checks that were asked for and that launches are interpreted for."""
     return CHECKS_ON_COPIES.intersection(checks_in_force())
+
+
+def wanted_checks(plan: ProbePlan) -> frozenset[str]:
+    """Return the checks in force that some checked launches of a kernel may do without."""
+    found = CHECKS_ON_COPIES.union((RACE, UNWRITTEN)).intersection(checks_in_force())
+    return found | {THREAD_ORDER} if threads_may_meet(plan) else found
 
 
 def threads_may_meet(plan: ProbePlan) -> bool:
@@ -103,8 +110,8 @@ class CloserLooks:
 
     def faults(
         self, pending: PendingTable, table: bytes, launch: CheckedLaunch, faults: list[Fault]
-    ) -> list[Fault]:
-        """The faults of a launch after a closer look, where one is possible.
+    ) -> tuple[list[Fault], frozenset[str]]:
+        """The faults of a launch after a closer look, where one is possible, and the checks done.
 
         Args:
             pending: the launch.
@@ -116,10 +123,17 @@ class CloserLooks:
         from tkdebug.interpreter.probes.closer_look import needs_closer_look
 
         found, asked = faults, asked_on_copies()
+        looked_at: frozenset[str] = frozenset()
         is_wanted = pending.order_of_threads is not None
         if is_wanted or needs_closer_look(pending.plan, table, faults):
-            found = self._looked(self._seen, pending, table, launch, found)
-        return self._looked(self._asked, pending, table, launch, found, asked) if asked else found
+            seen = self._looked(self._seen, pending, table, launch, found)
+            if seen is not None:
+                found, looked_at = seen, frozenset({THREAD_ORDER} if is_wanted else ())
+        if asked:
+            seen = self._looked(self._asked, pending, table, launch, found, asked)
+            if seen is not None:
+                found, looked_at = seen, looked_at | asked
+        return found, looked_at
 
     def _looked(
         self,
@@ -129,7 +143,8 @@ class CloserLooks:
         launch: CheckedLaunch,
         faults: list[Fault],
         asked: frozenset[str] = frozenset(),
-    ) -> list[Fault]:
+    ) -> list[Fault] | None:
+        """The faults of a launch after a look for one reason; None where there was no look."""
         from tkdebug.interpreter.probes.closer_look import TooLongError, look_closer
         from tkdebug.interpreter.probes.reports import symptoms
 
@@ -138,8 +153,9 @@ class CloserLooks:
             if asked:
                 many = f"{MOST_LOOKS} of a kernel are, for {ALL_ASKED_S:.0f} s of all kernels"
                 self._tell_unseen(pending, asked, many)
-            return faults
-        begin, found = perf_counter(), faults
+            return None
+        begin = perf_counter()
+        found: list[Fault] | None = None
         try:
             if pending.held is None:
                 raise GoneError("they are not known")
@@ -152,10 +168,11 @@ class CloserLooks:
                 self._tell_unseen(pending, asked, why)
             else:
                 self._tell_of_values(pending, table, launch, str(error))
-            return faults
+            return None
         except TooLongError:
-            self._tell_unseen(pending, asked, "that takes too long")
-        is_fruitless = found == faults and pending.order_of_threads is None
+            if asked:
+                self._tell_unseen(pending, asked, "that takes too long")
+        is_fruitless = found in (None, faults) and pending.order_of_threads is None
         budget.spend(kernel, shown, is_fruitless, perf_counter() - begin)
         return found
 

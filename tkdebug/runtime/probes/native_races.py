@@ -7,12 +7,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.probes.access_logs import RACE, is_logged
+from tkdebug.compiler.probes.sites import KINDS
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
-    from tkdebug.events import Fault
     from tkdebug.interpreter.probes.checked_launch import CheckedLaunch
+    from tkdebug.interpreter.probes.logged_races import Judged
 
 
 def has_log(plan: ProbePlan) -> bool:
@@ -25,8 +26,8 @@ def races(
     launch: CheckedLaunch,
     counters: Sequence[int],
     records: Callable[[int, int], bytes],
-) -> Sequence[Fault]:
-    """The races of a launch; what was not looked at is said once of a kernel.
+) -> Judged:
+    """Judge the races of a launch; what was not looked at is said once of a kernel.
 
     Args:
         plan: of its kernel.
@@ -40,14 +41,22 @@ def races(
     judged = logged_races(plan, launch, counters, records)
     if judged.unseen is not None:
         _tell_once(_place(plan), launch.kernel, judged.unseen)
-    return judged.faults
+    return judged
+
+
+def further_kinds(plan: ProbePlan, options: ProbeOptions) -> frozenset[str]:
+    """Return the kinds beside the usual ones that a build looks for in each of its launches."""
+    from tkdebug.compiler.passes.log_accesses import cannot_be_logged
+
+    found = options.kinds.difference(KINDS)
+    if RACE in found and not has_log(plan) and cannot_be_logged(plan.module):
+        return found - {RACE}
+    return found
 
 
 def tell_of_races(plan: ProbePlan, options: ProbeOptions, kernel: str) -> None:
     """Say of a kernel whose races are asked for that it cannot log its accesses."""
-    from tkdebug.compiler.passes.log_accesses import cannot_be_logged
-
-    if RACE in options.kinds and not has_log(plan) and cannot_be_logged(plan.module):
+    if RACE in options.kinds - further_kinds(plan, options):
         _tell_once(_place(plan), kernel, "its programs wait for each other by plain loads")
 
 
