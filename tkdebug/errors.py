@@ -21,7 +21,7 @@ def instead_of(name: str, known: Iterable[str]) -> str:
     """The end of a message about a name that is not `known`: the one that is near it, or all."""
     import difflib  # only where something is wrong
 
-    names = list(dict.fromkeys(known))
+    names = list(dict.fromkeys(map(visible_line, known)))
     near = difflib.get_close_matches(name, names, 1, 0.7)
     if near:
         return f"; did you mean {near[0]}?"

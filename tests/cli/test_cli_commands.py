@@ -308,6 +308,16 @@ def test_every_option_of_run_is_tried_on_the_child_of_the_tui():
     assert ["--instrument=a", "--instrument=b"] == [w for w in command if "instrument" in w]
 
 
+def test_the_child_of_the_tui_takes_no_modules_of_the_current_folder(tmp_path):
+    """As `python script.py` takes none, wherever it is typed."""
+    for name in ("argparse", "difflib", "tkdebug"):
+        (tmp_path / f"{name}.py").write_text("print('taken')")
+    command = child_command(parse(["run", "no_script.py"]), Path("run.tkd"))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    assert "no_script.py: no such file" in done.stderr
+
+
 def test_doctor_tells_all_it_looks_at(run_main):
     status, out, err = run_main("doctor")
     assert (status, err) == (0, "")

@@ -295,6 +295,14 @@ def test_values_are_sent_by_what_they_are():
     assert sent(Ellipsis) == ({"unsent": "ellipsis"}, ["a constant (ellipsis)"])
 
 
+def test_a_python_is_not_asked_for_modules_of_the_current_folder(tmp_path, made_up, monkeypatch):
+    folder = tmp_path / "current" / "triton"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text('__version__ = "2.1.0"')
+    monkeypatch.chdir(folder.parent)
+    assert triton_of(sys.executable, "--ask-triton")[1].version == "3.9.0"
+
+
 def test_option_is_about_a_python_that_has_triton(tmp_path, made_up, monkeypatch):
     path, found = triton_of(sys.executable, "--ask-triton")
     assert (path, found.version) == (sys.executable, "3.9.0")

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 from launching import compiled, fault, launch
 
-from tkdebug.errors import SessionError
+from tkdebug.errors import SessionError, UsageError
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output
@@ -166,3 +166,15 @@ def test_a_log_larger_than_the_disk_is_not_copied(recorded, tmp_path, monkeypatc
     with pytest.raises(SessionError, match="No space left"):
         Session.open(recorded)
     assert not list(folder.iterdir())
+
+
+def test_names_have_no_lines_of_their_own(recorded):
+    """Each line of a report and of a message begins with words of ours."""
+    with edited(recorded) as changes:
+        changes.execute("UPDATE run SET host = 'here\n0 faults', versions = '{\"a\\nb\": \"1\"}'")
+        for table, column in (("totals", "kernel"), ("kernels", "name"), ("faults", "kernel")):
+            changes.execute(f"UPDATE {table} SET {column} = 'name\n0 faults'")
+    with Session.open(recorded) as session:
+        assert "\n0 faults" not in "".join(render(session, "text"))
+        with pytest.raises(UsageError, match=r"there are name\\n0 faults$"):
+            session.kernel_names("other")

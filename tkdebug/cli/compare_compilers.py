@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.script.execution import find_program
+from tkdebug.cli.script.execution import command_in_a_process, find_program
 from tkdebug.cli.statuses import ScriptEndedError
 from tkdebug.compat.captured_outputs import VARIABLE, OutputDifference, output_differences
 from tkdebug.compat.upstream.installed import installed_triton
@@ -64,7 +64,7 @@ def _run(compiler: str, folder: Path, words: list[str]) -> None:
     if compiler == "tkdebug":
         options += ["--check-launches", "none"]
     done = subprocess.run(
-        [sys.executable, "-m", "tkdebug", "run", *options, *words],
+        command_in_a_process("run", *options, *words),
         env={**os.environ, VARIABLE: str(folder / f"{compiler}.pt")},
         stdout=sys.stderr.fileno(),
     )

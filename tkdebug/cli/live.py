@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from tkdebug.cli.command_line.arguments import Arguments
 from tkdebug.cli.runs.findings import not_looked_for
 from tkdebug.cli.runs.next_step import tell_next_step
 from tkdebug.cli.runs.summary import print_last_words, print_summary
+from tkdebug.cli.script.execution import command_in_a_process
 from tkdebug.cli.statuses import FAULT_STATUS, INTERRUPTED_STATUS
 from tkdebug.errors import TkError
 from tkdebug.events import Fault
@@ -95,7 +95,7 @@ def run_in_tui(arguments: Arguments, commands: Sequence[str] = ()) -> int:
 
 def child_command(arguments: Arguments, session: Path, temporary: bool = False) -> list[str]:
     """The command line of the child process."""
-    command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", str(session)]
+    command = command_in_a_process("run", "--no-tui", "-o", str(session))
     command += ["--temporary"] if temporary else []
     command += [option for field, option in _FLAGS.items() if getattr(arguments, field)]
     for field, option in _VALUES.items():

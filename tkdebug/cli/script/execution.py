@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+import tkdebug
 from tkdebug.cli.script.endings import ending_signals
 from tkdebug.cli.script.exit import ExitHandlers, join_processes, join_threads
 from tkdebug.cli.script.streams import kept_streams
@@ -250,6 +251,19 @@ def _as_main(program: Program) -> Iterator[ModuleType]:
             yield module
     finally:
         sys.argv, sys.modules["__main__"] = before
+
+
+def command_in_a_process(*words: str) -> list[str]:
+    """Return what starts `tkdebug` with these words in a process of its own.
+
+    By `python -m` modules of the current folder would be taken for Python's and torch's.
+    """
+    ours = str(Path(tkdebug.__file__).parents[1])
+    text = (
+        f"import sys; sys.path[0] = sys.path[0] or {ours!r}; "
+        "from tkdebug.cli import main; sys.exit(main())"
+    )
+    return [sys.executable, "-c", text, *words]
 
 
 @contextlib.contextmanager

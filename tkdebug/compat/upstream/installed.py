@@ -89,7 +89,9 @@ def triton_of(python: str, option: str) -> tuple[str, InstalledTriton]:
     path = shutil.which(python)
     if path is None:
         raise UsageError(f"{option} {python}: no such program; give a Python that has Triton")
-    code = "import importlib.util as u; s = u.find_spec('triton'); print(s.origin if s else '')"
+    # Without the current folder, of which what it runs later takes no modules either.
+    code = "import sys; sys.path[:] = filter(None, sys.path); "
+    code += "import importlib.util as u; s = u.find_spec('triton'); print(s.origin if s else '')"
     try:
         done = subprocess.run(
             [path, "-c", code],

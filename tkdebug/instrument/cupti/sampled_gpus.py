@@ -30,7 +30,9 @@ class SampledGpus:
             return True
         path = Path(tempfile.gettempdir()) / f"tkdebug-samples-{gpu}"
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            # Where others may have put a link, or a pipe that would wait for its writer.
+            kind = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.open(path, os.O_RDONLY | os.O_CREAT | kind, 0o644)
         except OSError:
             return True
         try:

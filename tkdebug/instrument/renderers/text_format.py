@@ -203,7 +203,7 @@ def run_line(run: RunInfo) -> str:
         end = f"exit status {status}, {format_ns(run.end_ns - run.start_ns)}"
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     command = visible_line(" ".join((run.script, *run.argv)))
-    return f"{command} ({run.mode}): {end}; on {run.host}, {versions}"
+    return visible_line(f"{command} ({run.mode}): {end}; on {run.host}, {versions}")
 
 
 def _kernel_table(summaries: Sequence[KernelSummary], width: int | None) -> Iterator[str]:

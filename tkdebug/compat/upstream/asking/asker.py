@@ -11,10 +11,8 @@ import contextlib
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -33,6 +31,7 @@ from tkdebug.runtime.compile.compilation import TRYING
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, Compile
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import compute_capability
+from tkdebug.temporary_folders import TemporaryFolder
 from tkdebug.terminal_text import tell
 
 Verdict = Literal["takes", "refuses", "undecided"]
@@ -381,11 +380,11 @@ class _Worker:
     """
 
     def __init__(self, python: str) -> None:
-        self._cache = tempfile.mkdtemp(prefix="tkdebug-triton-")
+        self._cache = TemporaryFolder("triton")
         self._number = 0
         try:
             self._process = subprocess.Popen(
-                [python, str(_WORKER), self._cache],
+                [python, str(_WORKER), str(self._cache.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -393,7 +392,7 @@ class _Worker:
                 encoding="utf-8",
             )
         except OSError as error:
-            shutil.rmtree(self._cache, ignore_errors=True)
+            self._cache.remove()
             raise _NoAnswerError(f"{python} does not start: {error.strerror}") from None
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="tkdebug-triton-out", daemon=True).start()
@@ -475,4 +474,4 @@ class _Worker:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        shutil.rmtree(self._cache, ignore_errors=True)
+        self._cache.remove()
