@@ -254,6 +254,32 @@ def test_frames_of_the_script_have_their_own_variables(debugged):
     assert [one["label"] for one in offered] == ["marked"]
 
 
+def test_lists_without_end_are_shown_in_part(debugged):
+    """Two billion numbers, by two names each of which is twice the one before."""
+
+    def walk(client):
+        stop, frames, _ = stopped(client)
+        frame = next(each["id"] for each in frames if each["name"] == "launch_beside_lists")
+        nested = client.values(frame)["nested"]
+        first, second = client.parts(nested["variablesReference"])
+        client.request("continue", threadId=stop["threadId"])
+        return nested, first, second
+
+    def launch_beside_lists():
+        nested = [1, 2]
+        for _ in range(30):
+            nested = [nested, nested]
+        twice_called[(1,)](torch.ones(8), torch.zeros(8), BLOCK=8)
+        return nested
+
+    nested, first, second = debugged(walk, launch_beside_lists, breakpoints=at_lines("first call"))
+    assert nested["value"].startswith("[" * 31 + "1, 2], [1, 2]")
+    assert len(nested["value"]) < 200_000
+    assert nested["namedVariables"] == 2
+    assert (first["name"], second["name"]) == ("[0]", "[1]")
+    assert first["value"] == second["value"]
+
+
 def test_the_debug_console_answers_commands_that_only_look(debugged):
     def walk(client):
         stop, frames, _ = stopped(client)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from tkdebug.errors import error_text
 _SHOWN_ELEMENTS = 8
 # More than those of any type of the language; Python refuses to print ints of some thousand digits.
 _MOST_BITS = 4096
+_MOST_CHARS = 100_000
 _SHOWN_PROGRAMS = 6
 _COLUMNS = 12
 _ROWS = 24
@@ -234,7 +237,32 @@ def _named(names: list[str], texts: list[str]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """The value of an expression on one line."""
+    """The value of an expression on one line; a long list is cut."""
+    if type(value) not in (list, tuple):
+        return _single_text(value)
+    text = io.StringIO()
+    for piece in _pieces(value):
+        if text.tell() > _MOST_CHARS:
+            return f"{text.getvalue()}…"
+        text.write(piece)
+    return text.getvalue()
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """Yield the text of a value, a part of a list or tuple after the other: it may have no end."""
+    if type(value) not in (list, tuple):
+        yield _single_text(value)
+        return
+    begin, end = "[]" if type(value) is list else "()"
+    yield begin
+    for place, item in enumerate(value):
+        if place:
+            yield ", "
+        yield from _pieces(item)
+    yield f",{end}" if end == ")" and len(value) == 1 else end
+
+
+def _single_text(value: Any) -> str:
     if isinstance(value, Tensor):
         return tensor_text(value)
     if isinstance(value, Pointers):
@@ -243,10 +271,6 @@ def value_text(value: Any) -> str:
         return element_text(torch.tensor(float(value), dtype=value.dtype))
     if isinstance(value, float):
         return float_text(value)
-    if type(value) is list:
-        return f"[{', '.join(map(value_text, value))}]"
-    if type(value) is tuple:
-        return f"({', '.join(map(value_text, value))}{',' * (len(value) == 1)})"
     return safe_repr(value)
 
 

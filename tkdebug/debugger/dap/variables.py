@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -181,16 +182,25 @@ def of_programs(value: PerProgram, inspection: Inspection) -> Shown:
 
 
 def of_value(name: str, value: Any, expression: str) -> Shown:
-    """A Python value."""
+    """A Python value, whose parts are made when they are asked for: there may be millions."""
     if isinstance(value, Tensor):
         return of_tensor(name, value, None, expression, (name, ()), is_memory=True)
     if isinstance(value, _HAS_LENGTH) and value:
-        items = [of_value(f"[{i}]", item, f"{expression}[{i}]") for i, item in enumerate(value)]
-        return group(name, value_text(value), items, type=type_name(value))
-    if isinstance(value, Mapping) and value:
-        items = [of_value(str(key), item, "") for key, item in value.items()]
-        return group(name, value_text(value), items, type=type_name(value))
-    return Shown(name, value_text(value), type_name(value), expression)
+
+        def parts(start: int, count: int) -> Sequence[Shown]:
+            shown = enumerate(value[start : start + count], start)
+            return [of_value(f"[{i}]", item, f"{expression}[{i}]") for i, item in shown]
+
+    elif isinstance(value, Mapping) and value:
+
+        def parts(start: int, count: int) -> Sequence[Shown]:
+            shown = islice(value.items(), start, start + count)
+            return [of_value(str(key), item, "") for key, item in shown]
+
+    else:
+        return Shown(name, value_text(value), type_name(value), expression)
+    kind = type_name(value)
+    return Shown(name, value_text(value), kind, "", parts, len(value), is_indexed=False)
 
 
 def of_tensor(
