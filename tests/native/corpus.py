@@ -359,13 +359,31 @@ def failure_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def read_rows(report: Path) -> list[Row]:
-    """The rows of a report."""
-    return [Row(**json.loads(line)) for line in report.read_text(encoding="utf-8").splitlines()]
+def run_script(corpus: Corpus, script: str, *arguments: str, has_benchmarks: bool = True) -> None:
+    """Run a script interpreted, as `python SCRIPT ARGUMENTS`; `corpus` compiles what it launches.
+
+    Its own exit status is not looked at. Without `has_benchmarks` the sweeps of `perf_report` are
+    left out.
+    """
+    from tkdebug.compat import install
+
+    corpus.where = Path(script).name
+    folder = str(Path(script).resolve().parent)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", [script, *arguments]))
+        stack.enter_context(mock.patch.object(sys, "path", [folder, *sys.path]))
+        stack.enter_context(install("interpret", quick=True, checks=("none",)))
+        stack.enter_context(corpus.collecting())
+        if not has_benchmarks:
+            stack.enter_context(mock.patch.object(Mark, "run", return_value=None))
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as ended:
+            print(f"script ended with {ended.code}", file=sys.stderr)
 
 
 def main() -> int:
-    """Run a script; its own exit status is not looked at, what failed to compile is."""
+    """Run a script; what failed to compile makes the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--targets", default="sm_80,sm_90a")
     parser.add_argument("--check-gpu-ir", action="store_true")
@@ -374,21 +392,8 @@ def main() -> int:
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    from tkdebug.compat import install
-
     corpus = Corpus(options.targets.split(","), options.check_gpu_ir, options.report)
-    corpus.where = Path(options.script).name
-    sys.argv = [options.script, *options.arguments]
-    sys.path.insert(0, str(Path(options.script).resolve().parent))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(install("interpret", quick=True, checks=("none",)))
-        stack.enter_context(corpus.collecting())
-        if options.no_benchmarks:
-            stack.enter_context(mock.patch.object(Mark, "run", return_value=None))
-        try:
-            runpy.run_path(options.script, run_name="__main__")
-        except SystemExit as ended:
-            print(f"script ended with {ended.code}", file=sys.stderr)
+    run_script(corpus, options.script, *options.arguments, has_benchmarks=not options.no_benchmarks)
     print(failure_table(corpus.rows), file=sys.stderr)
     return 1 if corpus.failures else 0
 

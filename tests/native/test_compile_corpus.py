@@ -6,17 +6,19 @@ Tutorials are taken from a checkout of upstream 3.6 named by TKDEBUG_UPSTREAM; s
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
-from corpus import Row, failure_table, read_rows
+from corpus import Corpus, Row, failure_table, run_script
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+WITH_DOTS = ("attention", "matmul")
+ALIGNED = (*WITH_DOTS, "layer_norm", "softmax", "vector_add")
+# In this order an example has the same place in each list: its tests run one after the other.
+OTHERS = {path.stem for path in (ROOT / "examples").glob("*.py")} - {*ALIGNED}
+EXAMPLES = (*ALIGNED, *sorted(OTHERS))
 UPSTREAM = os.environ.get("TKDEBUG_UPSTREAM")
 TUTORIALS = (
     "01-vector-add.py",
@@ -42,65 +44,45 @@ attention.test_op(1, 2, 256, 64, True, False, "fwd", "triton-fp8")
 """
 
 
-def compiled(report: Path, *command: str) -> list[Row]:
-    report.touch()
-    done = subprocess.run(
-        [
-            *(sys.executable, str(HERE / "corpus.py"), "--targets", "sm_80,sm_90a"),
-            *("--check-gpu-ir", "--no-benchmarks", "--report", str(report), *command),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    rows = read_rows(report)
-    assert rows, done.stderr[-3000:]
-    return rows
+def compiled(script: Path, *arguments: str) -> list[Row]:
+    corpus = Corpus(("sm_80", "sm_90a"), check_gpu_ir=True)
+    run_script(corpus, str(script), *arguments, has_benchmarks=False)
+    assert corpus.rows
+    return corpus.rows
 
 
 @cache
-def example(name: str, folder: Path) -> list[Row]:
-    return compiled(folder / f"{name}.jsonl", str(ROOT / "examples" / f"{name}.py"))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("corpus")
+def example(name: str) -> list[Row]:
+    return compiled(ROOT / "examples" / f"{name}.py")
 
 
 def check(rows: list[Row]) -> None:
     assert not [row for row in rows if row.cause], "\n" + failure_table(rows)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_example_compiles(name: str, folder: Path) -> None:
-    check(example(name, folder))
+@cache
+def aligned(name: str) -> list[Row]:
+    rows = compiled(HERE / "aligned_examples.py", name)
+    check(rows)
+    return rows
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_example_keeps_everything_in_registers(name: str, folder: Path) -> None:
-    rows = example(name, folder) + (aligned(name, folder) if name in ALIGNED else [])
+@pytest.mark.parametrize("name", EXAMPLES, scope="module")
+def test_example_compiles(name: str) -> None:
+    check(example(name))
+
+
+@pytest.mark.parametrize("name", EXAMPLES, scope="module")
+def test_example_keeps_everything_in_registers(name: str) -> None:
+    rows = example(name) + (aligned(name) if name in ALIGNED else [])
     for row in rows:
         assert (row.spill_bytes, row.local_accesses) == (0, 0), row
         assert not row.notes, row
 
 
-ALIGNED = ("attention", "layer_norm", "matmul", "softmax", "vector_add")
-
-
-@cache
-def aligned(name: str, folder: Path) -> list[Row]:
-    script = str(HERE / "aligned_examples.py")
-    rows = compiled(folder / f"{name}-aligned.jsonl", script, name)
-    check(rows)
-    return rows
-
-
-@pytest.mark.parametrize("name", ALIGNED)
-def test_aligned_example_moves_16_bytes_at_a_time(name: str, folder: Path) -> None:
-    for row in aligned(name, folder):
+@pytest.mark.parametrize("name", ALIGNED, scope="module")
+def test_aligned_example_moves_16_bytes_at_a_time(name: str) -> None:
+    for row in aligned(name):
         # A scalar or two may be left.
         assert row.wide_loads, row
         assert row.wide_stores, row
@@ -108,9 +90,9 @@ def test_aligned_example_moves_16_bytes_at_a_time(name: str, folder: Path) -> No
         assert row.stores - row.wide_stores <= 2, row
 
 
-@pytest.mark.parametrize("name", ["attention", "matmul"])
-def test_aligned_example_multiplies_on_tensor_cores(name: str, folder: Path) -> None:
-    for row in aligned(name, folder):
+@pytest.mark.parametrize("name", WITH_DOTS, scope="module")
+def test_aligned_example_multiplies_on_tensor_cores(name: str) -> None:
+    for row in aligned(name):
         assert row.wgmma if row.target == "sm_90a" else row.mma, row
 
 
@@ -119,9 +101,9 @@ def test_aligned_example_multiplies_on_tensor_cores(name: str, folder: Path) -> 
 def test_tutorial_compiles(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TKDEBUG_TRITON", "3.6")
     path = str(Path(UPSTREAM or "") / "python" / "tutorials" / name)
-    command = [path]
-    if name.startswith("06"):
-        driver = tmp_path / "driver.py"
-        driver.write_text(ATTENTION)
-        command = [str(driver), path]
-    check(compiled(tmp_path / "rows.jsonl", *command))
+    if not name.startswith("06"):
+        check(compiled(Path(path)))
+        return
+    driver = tmp_path / "driver.py"
+    driver.write_text(ATTENTION)
+    check(compiled(driver, path))
