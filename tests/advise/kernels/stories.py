@@ -162,7 +162,7 @@ def divergence(x, t, out, cols, BLOCK: tl.constexpr):
     mid = 0.5 * (pa + pb)
     e = pa * tl.log(pa / mid) + pb * tl.log(pb / mid)  # <- spill
     e = tl.where(c < cols, e, 0.0)
-    tl.store(out + row * cols + c, e / tl.sum(e) * pa, mask=c < cols)
+    tl.store(out + row * cols + c, e / (1.0 + tl.sum(e)) * pa, mask=c < cols)
 
 
 # Structures of eight numbers, of which one is read.

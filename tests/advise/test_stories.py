@@ -1,0 +1,42 @@
+"""Kernels that people reported: the first remark, at sizes of a test and at real ones."""
+
+import advised_kernels as corpus
+import pytest
+
+from tkdebug.compiler.targets.registered_backends import backend_of, target_of
+
+# One of each cause that only such kernels have; `--slow` runs the others, and all at a real size.
+SOME = (
+    *("pages", "decays", "norms_by_parts", "rotations", "grams", "upcasts"),
+    *("outer_products", "first_of_eight", "tile_product", "windowed"),
+)
+GOOD = ("rope", "store_kv", "layer_norm_grad", "matmul", "attention")
+SMALL, REAL = 256, 4096
+
+pytestmark = pytest.mark.skipif(
+    backend_of(target_of("sm_90a")).obstacle() is not None, reason="needs code generation"
+)
+
+
+def runs(files, quick):
+    """A parameter for each case of files at both sizes, slow ones marked."""
+    for file in files:
+        for case in corpus.cases(file):
+            for size in (SMALL, REAL):
+                if size == SMALL and case in corpus.ONLY_REAL:
+                    continue
+                marks = () if size == SMALL and case in quick else pytest.mark.slow
+                yield pytest.param(file, case, size, marks=marks, id=f"{case}-{size}")
+
+
+@pytest.mark.parametrize(("file", "case", "size"), [*runs(corpus.STORIES, SOME)])
+def test_what_was_reported_ranks_first_at_its_line(file, case, size):
+    told = corpus.run(file, case, size)
+    line, kind = corpus.planted_at(file, told.cost.kernel)
+    found = [(remark.kind, remark.line) for remark in told.remarks]
+    assert found[:1] == [(kind, line)]
+
+
+@pytest.mark.parametrize(("file", "case", "size"), [*runs(("good_stories",), GOOD)])
+def test_nothing_is_said_of_kernels_as_libraries_have_them(file, case, size):
+    assert corpus.run(file, case, size).remarks == ()
