@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.dialects.table import OPS
 
 PACKAGE = Path(__file__).resolve().parents[1] / "tkdebug"
 DECLARATIONS = ("compiler/dialects/", "compiler/ops/")

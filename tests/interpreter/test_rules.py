@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.interpreter.rules.table import FAMILIES, RULES
 
 # A launch runs the kernel's; device functions are inlined.

@@ -9,13 +9,13 @@ import pytest
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.dialects.interfaces import DotLike, MaskedAccess
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Operation, SourceLocation, Type, Value
 from tkdebug.compiler.ir import op_view as views
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ir.op_view import Kind, OpView
 from tkdebug.compiler.layouts import LinearLayout
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.verifier.declarations import broken_declaration
 
 BUFFER_LAYOUT = LinearLayout.of({"offset": [[1], [2], [4]]}, {"dim0": 8})
@@ -30,7 +30,7 @@ TYPES: tuple[Type, ...] = (
     ir.TOKEN,
 )
 ATTRIBUTES: tuple[Attribute, ...] = (True, 1, 1.5, "text", (1,), (True,), ("text",), BUFFER_LAYOUT)
-VIEWS = pytest.mark.parametrize("view", [spec.view for spec in OPS.values()], ids=list(OPS))
+VIEWS = pytest.mark.parametrize("view", list(OPS.values()), ids=list(OPS))
 
 
 def type_of(kind: Kind) -> Type:

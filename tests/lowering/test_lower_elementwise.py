@@ -8,12 +8,12 @@ import re
 import pytest
 from op_kernels import Kernel, ptx_of, type_named
 
+from tkdebug.compiler.dialects.libdevice import FUNCTIONS
 from tkdebug.compiler.ir import Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.layouts import blocked
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.compiler.targets.nvptx.codegen.libdevice import find_libdevice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
 
 # Ends of regions and of kernels, and the kernel itself: lowered with what they belong to.

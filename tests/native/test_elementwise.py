@@ -15,8 +15,7 @@ from elementwise_cases import Case
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
-from tkdebug.compiler.ops.libdevice_overloads import Overload
+from tkdebug.compiler.dialects.libdevice import FUNCTIONS, Overload
 
 GRID = (cases.ELEMENTS // cases.PER_PROGRAM,)
 

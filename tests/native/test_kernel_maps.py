@@ -21,7 +21,7 @@ from test_tensor_maps import compiled, count, reasons
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.analysis.tensor_maps import kernel_made, workspace_bytes
-from tkdebug.compiler.ops import bulk_copies
+from tkdebug.compiler.dialects import ttng
 from tkdebug.runtime.cuda.packing import kernel_slots
 
 pytestmark = needs_codegen
@@ -45,7 +45,7 @@ def test_descriptors_of_loaded_addresses_are_made_by_each_program(turned):
     assert reasons(module) == {OTHERWISE}
     (products,) = [op for op in module.walk() if "pipelined" in op.attributes]
     inside = [op.name for op in products.walk()]
-    assert inside.count(bulk_copies.LOAD) == 2
+    assert inside.count(ttng.AsyncTmaCopyGlobalToLocal.name) == 2
     assert not {"tt.load", "ttg.async_copy_global_to_local"} & set(inside)
 
 
@@ -73,7 +73,7 @@ def test_descriptors_of_a_programs_own_part(how, made, why_not):
         assert torch.equal(c, wanted)
     assert bool((memory[:M] == 7).all())
     assert len(kernel_made(module.function)) == made
-    stored_by_map = count(module, bulk_copies.STORE) == 1
+    stored_by_map = count(module, ttng.AsyncTmaCopyLocalToGlobal.name) == 1
     assert reasons(module) == why_not | ({OTHERWISE} if stored_by_map else set())
 
 
@@ -97,7 +97,7 @@ def test_stores_that_are_known_to_fit_are_made_in_one_way():
     table = torch.tensor([out.data_ptr()])
     module = compiled(fixed_kernel, (1,), table, 64)
     assert bool((out == 1).all())
-    assert count(module, bulk_copies.STORE) == 1
+    assert count(module, ttng.AsyncTmaCopyLocalToGlobal.name) == 1
     assert reasons(module) == set()
     assert not [op for op in module.walk() if op.name in ("scf.if", "tt.store")]
 

@@ -18,10 +18,10 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug import TensorDescriptor
 from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap, made_maps
+from tkdebug.compiler.dialects import ttng
 from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
-from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
@@ -82,8 +82,8 @@ def product(M, N, K, blocks, *, dtype=torch.float16, out=torch.float16, turned=F
 )
 def test_operands_and_results_of_dots_are_copied_by_tensor_maps(blocks, settings):
     module = product(100, 80, 144, blocks, **settings)
-    assert count(module, bulk_copies.LOAD) >= 2
-    assert count(module, bulk_copies.STORE) == 1
+    assert count(module, ttng.AsyncTmaCopyGlobalToLocal.name) >= 2
+    assert count(module, ttng.AsyncTmaCopyLocalToGlobal.name) == 1
     assert reasons(module) == set()
     assert not [op for op in module.walk() if op.name in ("tt.load", "tt.store")]
 
@@ -92,9 +92,9 @@ def test_pipelined_loop_has_one_wait_one_barrier_and_no_fence():
     module = product(100, 80, 144, (64, 64, 64), num_stages=3)
     (loop,) = [op for op in module.walk() if op.name == "scf.for"]
     inside = [op.name for op in loop.walk()]
-    assert inside.count(bulk_copies.WAIT) == 1
-    assert inside.count(bulk_copies.EXPECT) == 1
-    assert inside.count(bulk_copies.LOAD) == 2
+    assert inside.count(ttng.WaitBarrier.name) == 1
+    assert inside.count(ttng.BarrierExpect.name) == 1
+    assert inside.count(ttng.AsyncTmaCopyGlobalToLocal.name) == 2
     assert inside.count("gpu.barrier") == 1
     for name in ("ttng.fence_async_shared", "ttg.async_wait", "ttg.async_commit_group"):
         assert name not in inside
@@ -106,11 +106,11 @@ def test_every_op_has_the_line_of_the_access_it_is_of():
     load_lines = {first + 6, first + 10}
     for op in module.walk():
         lines = {frame.line for frame in op.location.frames}
-        if op.name == bulk_copies.LOAD:
+        if op.name == ttng.AsyncTmaCopyGlobalToLocal.name:
             assert lines <= load_lines
-        elif op.name in (bulk_copies.WAIT, bulk_copies.EXPECT, bulk_copies.INIT):
+        elif op.name in (ttng.WaitBarrier.name, ttng.BarrierExpect.name, ttng.InitBarrier.name):
             assert lines & load_lines
-        elif op.name in (bulk_copies.STORE, bulk_copies.STORE_WAIT):
+        elif op.name in (ttng.AsyncTmaCopyLocalToGlobal.name, ttng.AsyncTmaStoreWait.name):
             assert lines == {first + 12}
 
 
@@ -119,7 +119,7 @@ def test_programs_that_compute_several_tiles_reuse_their_buffers():
     described = (describe(a, [64, 32]), describe(b, [32, 64]), describe(c, [64, 64]))
     module = compiled(persistent_kernel, (2,), *described, 96, 5, 64, 64, 32)
     assert torch.equal(c, (a.float() @ b.float()).half())
-    assert count(module, bulk_copies.STORE) == 1
+    assert count(module, ttng.AsyncTmaCopyLocalToGlobal.name) == 1
 
 
 def test_what_is_loaded_once_before_a_loop_lands_where_the_dot_reads_it():
@@ -130,7 +130,7 @@ def test_what_is_loaded_once_before_a_loop_lands_where_the_dot_reads_it():
     torch.testing.assert_close(o, (q.float() @ k.float().T).half() @ v, rtol=1e-2, atol=1e-2)
     (loop,) = [op for op in module.walk() if op.name == "scf.for"]
     inside = [op.name for op in loop.walk()]
-    assert inside.count(bulk_copies.LOAD) == 2
+    assert inside.count(ttng.AsyncTmaCopyGlobalToLocal.name) == 2
     assert "ttng.fence_async_shared" not in inside
     assert not [op for op in module.walk() if op.name == "ttg.local_load"]
 
@@ -145,7 +145,7 @@ def test_blocks_that_threads_read_and_rows_that_are_looked_up():
     assert torch.equal(c, (torch.where(a > 0, a, a * 2).float() @ picked.float()).half())
     (loop,) = [op for op in module.walk() if op.name == "scf.for"]
     inside = [op.name for op in loop.walk()]
-    assert inside.count(bulk_copies.LOAD) == 2
+    assert inside.count(ttng.AsyncTmaCopyGlobalToLocal.name) == 2
     # Threads have read a buffer before a bulk copy fills it again.
     assert "ttng.fence_async_shared" in inside
 
@@ -160,7 +160,7 @@ def test_padding_of_a_tensor_map_is_its_descriptors():
     module = compiled(product_kernel, (1, 1), *described, 64, 64, 64, 64)
     assert bool(c[40:].isnan().all())
     assert not c[:40].isnan().any()
-    assert count(module, bulk_copies.LOAD) >= 2
+    assert count(module, ttng.AsyncTmaCopyGlobalToLocal.name) >= 2
 
 
 # Why descriptors are accessed by pointers
@@ -175,7 +175,7 @@ def test_what_no_dot_multiplies_is_loaded_by_pointers():
     x, y = whole((64, 64)), torch.zeros(64, 64, dtype=torch.float16)
     module = compiled(copy_kernel, (1,), describe(x, [32, 32]), describe(y, [32, 32]))
     assert reasons(module) == {"no dot multiplies what it loads"}
-    assert count(module, bulk_copies.STORE) == 1
+    assert count(module, ttng.AsyncTmaCopyLocalToGlobal.name) == 1
     (load,) = [op for op in module.walk() if op.name == "tt.load"]
     assert "by_pointers" in load.attributes
 
@@ -305,8 +305,8 @@ def made(M, N, K, how=""):
 def test_descriptors_made_of_arguments_are_made_by_the_launch():
     module = made(96, 64, 80)
     assert reasons(module) == set()
-    assert count(module, bulk_copies.LOAD) >= 2
-    assert count(module, bulk_copies.STORE) == 1
+    assert count(module, ttng.AsyncTmaCopyGlobalToLocal.name) >= 2
+    assert count(module, ttng.AsyncTmaCopyLocalToGlobal.name) == 1
     found = [made for _, made in made_maps(module.function)]
     assert [m.base for m in found] == [0, 1, 2]
     assert [(m.shape, m.strides) for m in found] == [

@@ -12,7 +12,7 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler import dtypes as dt
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
+from tkdebug.compiler.dialects.libdevice import FUNCTIONS
 from tkdebug.errors import CompileError, UnsupportedError
 from tkdebug.interpreter.numerics import rounding
 from tkdebug.language.extra import libdevice

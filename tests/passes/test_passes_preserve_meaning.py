@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Builder, Module, Operation, Region, SourceLocation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes import TILE_PIPELINE, Pass, PassManager
 from tkdebug.compiler.verifier import verify
 
@@ -84,9 +84,9 @@ class Machine:
                     if not keep:
                         return forwarded
                     operands = self.block(op.regions[1].block, forwarded)
-        fold = OPS[op.name].fold
-        assert fold is not None
-        return [fold(op, operands)]
+        result = OPS[op.name](op).fold(operands)
+        assert result is not None
+        return [result]
 
 
 class Kernel:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 
 from tkdebug.compiler.dialects import scf, tt, ttng
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.frontend.variables import Mark
 from tkdebug.compiler.ir import Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.debugger.checkpoints import Checkpoints
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.moments import BEGINNING, END, Moment

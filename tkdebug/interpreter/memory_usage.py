@@ -7,12 +7,12 @@ import math
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import accessed
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 
 _FORWARDS_POINTER = names_of(
     tt.AddPtr, tt.Rearrangement, tt.Bitcast, tt.Hint, tt.MakeTensorDescriptor

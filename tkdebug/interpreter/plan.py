@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.compiler.analysis.pointer_origins import loaded_root
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.shared_buffers import clobber_scratch
 from tkdebug.interpreter.observers import Moments, Observer

@@ -23,13 +23,12 @@ from tkdebug.compiler.analysis.axis_facts import (
 from tkdebug.compiler.analysis.axis_shapes import SHAPE_RULES, splat_info
 from tkdebug.compiler.dialects import arith, tt, ttg
 from tkdebug.compiler.dialects.interfaces import Cast
+from tkdebug.compiler.dialects.table import FOLDING, OPS
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.types import I1, PointerType, ScalarType, Type, element_of
-from tkdebug.compiler.ops.table import OPS
 
 Infos = Sequence[AxisInfo]
 Rule = Callable[[Operation, Infos], AxisInfo]
-_DIVISIONS = (arith.DivSI.name, arith.DivUI.name, arith.RemSI.name, arith.RemUI.name)
 # Families whose ops compute each element from the operands' elements at the same place.
 _ELEMENTWISE = ("arith.", "math.")
 
@@ -49,16 +48,15 @@ def infer(op: Operation, operands: Infos) -> AxisInfo | None:
 
 def _fold(op: Operation, operands: Infos) -> AxisInfo | None:
     """The result of constant operands."""
-    spec = OPS.get(op.name)
-    if spec is None or spec.fold is None or not operands or len(op.results) != 1:
+    if op.name not in FOLDING or not operands or len(op.results) != 1:
         return None
     element = element_of(op.result.type)
     numbers = [info.constant for info in operands]
     if not isinstance(element, ScalarType) or not element.is_integer or None in numbers:
         return None
-    if op.name in _DIVISIONS and numbers[1] == 0:
+    if op.name in arith.IntegerDivision.names and numbers[1] == 0:
         return None
-    folded = spec.fold(op, numbers)
+    folded = OPS[op.name](op).fold(numbers)
     return uniform(op.result.type, int(folded)) if isinstance(folded, int) else None
 
 

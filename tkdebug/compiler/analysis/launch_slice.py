@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.table import is_terminator
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, tied_values
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import DescriptorType, PointerType, ScalarType, Type, element_of
-from tkdebug.compiler.ops.traits import is_terminator
 
 _DECIDED = names_of(
     arith.Constant,

@@ -26,7 +26,6 @@ from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir.core import Operation
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
-from tkdebug.compiler.ops import bulk_copies
 
 BARRIERS = names_of(gpu.Barrier, tt.Barrier)
 # Ops that change what is under way.
@@ -35,7 +34,7 @@ QUEUE_OPS = frozenset(
         ttg.AsyncCommitGroup.name,
         ttg.AsyncWait.name,
         ttng.WarpGroupDotWait.name,
-        bulk_copies.STORE_WAIT,
+        ttng.AsyncTmaStoreWait.name,
     )
 )
 # Older groups are taken to be of this age or older.
@@ -83,15 +82,15 @@ def accesses(op: Operation, aliases: BufferAliases) -> Accesses:
             return Accesses(
                 reads=read, lasting=read if ttng.WarpGroupDot(op).is_async else frozenset()
             )
-        case bulk_copies.INIT | bulk_copies.INVAL:
+        case ttng.InitBarrier.name | ttng.InvalBarrier.name:
             return Accesses(writes=aliases.regions(ttng.BarrierOp(op).barrier))
-        case bulk_copies.EXPECT | bulk_copies.WAIT:
+        case ttng.BarrierExpect.name | ttng.WaitBarrier.name:
             return Accesses(reads=aliases.regions(ttng.BarrierOp(op).barrier))
-        case bulk_copies.LOAD:
+        case ttng.AsyncTmaCopyGlobalToLocal.name:
             copy = ttng.AsyncTmaCopyGlobalToLocal(op)
             buffer, barrier = aliases.regions(copy.buffer), aliases.regions(copy.barrier)
             return Accesses(reads=barrier, starts=buffer, lands_at_barrier=True)
-        case bulk_copies.STORE:
+        case ttng.AsyncTmaCopyLocalToGlobal.name:
             read = aliases.regions(ttng.BulkCopy(op).buffer)
             return Accesses(reads=read, lasting=read)
     return Accesses()
@@ -181,12 +180,12 @@ class HazardState:
             return state.copies_landed(_count(op, "num"))
         if ttng.WarpGroupDot.matches(op) and ttng.WarpGroupDot(op).is_async:
             return replace(state, dots=_with_newest(state.dots, done.lasting))
-        if op.name == bulk_copies.STORE:
+        if op.name == ttng.AsyncTmaCopyLocalToGlobal.name:
             return replace(state, stores=_with_newest(state.stores, done.lasting))
         if ttng.WarpGroupDotWait.matches(op):
             ended, left = _waited(state.dots, _count(op, "pendings"))
             return replace(state, reads=state.reads | ended, dots=left)
-        if op.name == bulk_copies.STORE_WAIT:
+        if op.name == ttng.AsyncTmaStoreWait.name:
             ended, left = _waited(state.stores, _count(op, "pendings"))
             return replace(state, reads=state.reads | ended, stores=left)
         return state

@@ -1,5 +1,1 @@
-"""What each op is called and made of, by dialect: `tt.load` is `tkdebug.compiler.dialects.tt.Load`.
-
-Declarations only: type rules, verifiers and evaluation are in the op table
-(`tkdebug.compiler.ops`).
-"""
+"""What each op is called, is made of and means, by dialect: `tt.load` is `dialects.tt.Load`."""

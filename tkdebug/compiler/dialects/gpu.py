@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.compiler.dialects.interfaces import ProgramBarrier
 
 
-class Barrier(OpView):
+class Barrier(ProgramBarrier):
     """All warps of the program wait for each other."""
 
     name = "gpu.barrier"

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.ir.core import Operation, Value
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+from tkdebug.compiler.dialects.op import Effects, Op, expect_kind, expect_one_type
+from tkdebug.compiler.ir import Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute, Operation, Value
 from tkdebug.compiler.ir.op_view import (
+    FLOATS,
     POINTERS,
     TILES_OR_BUFFERS,
     VALUES,
+    Kind,
+    OperandDef,
     OptionalOperandDef,
-    OpView,
     attribute_def,
     operand_def,
     optional_attribute_def,
     result_def,
 )
+from tkdebug.errors import IRError
+
+INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
 def accessed(op: Operation) -> Value:
@@ -32,19 +43,113 @@ def stored(op: Operation) -> Value:
     return op.operands[1]
 
 
-class OneResult(OpView):
+class OneResult(Op):
     """An op of exactly one result."""
 
     result = result_def()
 
 
-class Cast(OneResult):
-    """One operand, whose elements become those of another type."""
+class LikeFirst(OneResult):
+    """An op whose result is of its first operand's type."""
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The first operand's type."""
+        return (operands[0],)
+
+
+class Terminator(Op):
+    """Ends its block."""
+
+    effects = Effects.TERMINATOR
+
+
+# How elements go from operands to results
+
+
+class SameLayout(Op):
+    """Its operands and results share one layout: threads need no element of another for it."""
+
+
+class Elementwise(SameLayout):
+    """Computes each element of its results from the operands' elements at the same place."""
+
+
+class Moving(Op):
+    """Puts the elements of its operands elsewhere, and looks at none of them."""
+
+    makes_nan = False
+
+
+class SameElements(Op):
+    """Gives the elements of its operand: in another place or layout, or with something said."""
+
+
+# Arithmetic
+
+
+class FloatOp(Elementwise, LikeFirst):
+    """Computes floats from floats of the same type.
+
+    Attributes:
+        torch: the function of torch that computes it, "" where a rule of the interpreter does.
+    """
+
+    torch: ClassVar[str] = ""
+
+    def verify(self) -> None:
+        """All operands are floats of one type."""
+        expect_one_type(self.op)
+        expect_kind(self.op, self.op.operands[0].type, FLOATS)
+
+
+class Cast(Elementwise, OneResult):
+    """One operand, whose elements become those of another type.
+
+    Attributes:
+        takes: the kind of what is converted.
+        gives: the kind of what it becomes.
+        width: how wide an element of the result is against one of the operand.
+    """
+
+    takes: ClassVar[Kind]
+    gives: ClassVar[Kind]
+    width: ClassVar[Literal["narrower", "wider", "of equal width"] | None] = None
     source = operand_def(VALUES)
 
+    def verify(self) -> None:
+        """Operand and result are of their kinds, of one shape, and of the widths that go with it.
 
-class PointerAccess(OpView):
+        Raises:
+            IRError: they are not.
+        """
+        op, before, after = self.op, self.source.type, self.result.type
+        expect_kind(op, before, self.takes)
+        expect_kind(op, after, self.gives)
+        if ir.shape_of(before) != ir.shape_of(after):
+            raise IRError(f"{op.name}: shapes differ: {before} and {after}")
+        source, target = ir.element_of(before).bits, ir.element_of(after).bits
+        fits = {"narrower": target < source, "wider": target > source, None: True}
+        if not fits.get(self.width, target == source):
+            raise IRError(f"{op.name}: got {after} for {before}, expected it {self.width}")
+
+
+# Memory
+
+
+class MemoryAccess(Op):
+    """An access to global memory.
+
+    Attributes:
+        access: of which kind.
+    """
+
+    access: ClassVar[Literal["load", "store", "atomic"]]
+
+
+class PointerAccess(MemoryAccess):
     """An access to global memory through pointers."""
 
     pointer = operand_def(POINTERS)
@@ -58,6 +163,15 @@ class MaskedAccess(PointerAccess):
     """An access that touches memory only where its mask holds, if it has one."""
 
     mask: OptionalOperandDef
+
+
+class Writing(MemoryAccess):
+    """Puts a tile into global memory, or combines it with what is there."""
+
+    value: OperandDef
+
+
+# Products
 
 
 class DotLike(OneResult):
@@ -74,7 +188,43 @@ class DotLike(OneResult):
     k_width = optional_attribute_def("k_width", int)
     reads_shared = attribute_def("reads_shared", bool, False)
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The accumulator's type."""
+        return (operands[2],)
+
     @property
     def factors(self) -> tuple[Value, Value]:
         """What is multiplied."""
         return self.a, self.b
+
+
+class PlainDot(DotLike):
+    """A matrix product of elements as they are, without scales."""
+
+    def verify(self) -> None:
+        """The shapes fit."""
+        a, b, acc = (ir.shape_of(value.type) for value in self.op.operands)
+        if a[-1] != b[-2] or acc[-2:] != (a[-2], b[-1]) or a[:-2] != b[:-2] or acc[:-2] != a[:-2]:
+            raise IRError(f"{self.op.name}: shapes {a}, {b} and {acc} do not fit")
+
+
+# Control
+
+
+class StatementRegions(Op):
+    """Its regions are statements of a kernel, which run as often as control comes by."""
+
+
+class ElementFunction(Op):
+    """Its region is a function of single elements, which it applies to tiles."""
+
+    is_isolated = True
+
+
+class ProgramBarrier(Op):
+    """All threads of the program wait for each other."""
+
+    effects = Effects.OTHER

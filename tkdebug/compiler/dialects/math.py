@@ -4,52 +4,67 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tkdebug.compiler.dialects.interfaces import OneResult
-from tkdebug.compiler.ir.op_view import FLOATS, NUMBERS, operand_def
+from tkdebug.compiler.dialects.interfaces import Elementwise, FloatOp, LikeFirst
+from tkdebug.compiler.dialects.op import expect_kind
+from tkdebug.compiler.ir.op_view import FLOATS, INTEGERS, NUMBERS, operand_def
 
 
-class Unary(OneResult):
-    """A function of one tile."""
+class FloatFunction(FloatOp):
+    """A function of fp32 or fp64 that the language has; its docstring documents that one, too.
 
-    source = operand_def(NUMBERS)
-
-
-class FloatFunction(Unary):
-    """A function of fp32 or fp64; its docstring documents the function of `tl`, too.
+    A class of it is all that such a function takes. What computes it is named here, or has a rule
+    of its own where a name does not do: `interpreter/rules/math.py`, `lowering/math.py`.
 
     Attributes:
-        function: what `tl` calls it.
+        function: what `tl` and `tl.math` call it.
+        libdevice: the function of libdevice that computes it natively, without the `f` of fp32;
+            "" where a rule of the lowering does.
+        reduces_range: whether its code has a slow path, for operands of many periods.
     """
 
     function: ClassVar[str]
+    libdevice: ClassVar[str] = ""
+    reduces_range: ClassVar[bool] = False
+    makes_inf = True
+    source = operand_def(NUMBERS)
 
 
-class Exp(FloatFunction):
+class Exponential(FloatFunction):
+    """e, or another number, to the x."""
+
+    makes_nan = False
+
+
+class Exp(Exponential):
     """e to the x, elementwise, fp32 or fp64."""
 
     name = "math.exp"
-    function = "exp"
+    function = torch = "exp"
 
 
-class Exp2(FloatFunction):
+class Exp2(Exponential):
     """2 to the x, elementwise, fp32 or fp64."""
 
     name = "math.exp2"
-    function = "exp2"
+    function = torch = "exp2"
 
 
-class Log(FloatFunction):
+class Logarithm(FloatFunction):
+    """A logarithm, to whichever base."""
+
+
+class Log(Logarithm):
     """Natural logarithm, elementwise, fp32 or fp64."""
 
     name = "math.log"
-    function = "log"
+    function = torch = libdevice = "log"
 
 
-class Log2(FloatFunction):
+class Log2(Logarithm):
     """Base-2 logarithm, elementwise, fp32 or fp64."""
 
     name = "math.log2"
-    function = "log2"
+    function = torch = libdevice = "log2"
 
 
 class Sqrt(FloatFunction):
@@ -57,66 +72,82 @@ class Sqrt(FloatFunction):
 
     name = "math.sqrt"
     function = "sqrt"
+    makes_inf = False
 
 
 class Rsqrt(FloatFunction):
     """One over the square root, fp32 or fp64."""
 
     name = "math.rsqrt"
-    function = "rsqrt"
+    function = torch = "rsqrt"
 
 
 class Sin(FloatFunction):
     """Sine of radians, fp32 or fp64."""
 
     name = "math.sin"
-    function = "sin"
+    function = torch = libdevice = "sin"
+    reduces_range = True
+    makes_inf = False
 
 
 class Cos(FloatFunction):
     """Cosine of radians, fp32 or fp64."""
 
     name = "math.cos"
-    function = "cos"
+    function = torch = libdevice = "cos"
+    reduces_range = True
+    makes_inf = False
 
 
 class Erf(FloatFunction):
     """Error function, fp32 or fp64."""
 
     name = "math.erf"
-    function = "erf"
+    function = torch = libdevice = "erf"
+    makes_inf = makes_nan = False
 
 
 class Floor(FloatFunction):
     """Largest integer not above x, fp32 or fp64."""
 
     name = "math.floor"
-    function = "floor"
+    function = torch = "floor"
+    makes_inf = makes_nan = False
 
 
 class Ceil(FloatFunction):
     """Smallest integer not below x, fp32 or fp64."""
 
     name = "math.ceil"
-    function = "ceil"
+    function = torch = "ceil"
+    makes_inf = makes_nan = False
 
 
-class AbsF(Unary):
+class AbsF(FloatOp):
     """Absolute value of a float."""
 
     name = "math.absf"
+    makes_nan = False
+    source = operand_def(NUMBERS)
 
 
-class AbsI(Unary):
+class AbsI(Elementwise, LikeFirst):
     """Absolute value of an integer."""
 
     name = "math.absi"
+    source = operand_def(NUMBERS)
+
+    def verify(self) -> None:
+        """The operand is of integers."""
+        expect_kind(self.op, self.source.type, INTEGERS)
 
 
-class Fma(OneResult):
+class Fma(FloatOp):
     """a * b + c, rounded once."""
 
     name = "math.fma"
+    makes_inf = True
     a = operand_def(FLOATS)
     b = operand_def(FLOATS)
     c = operand_def(FLOATS)

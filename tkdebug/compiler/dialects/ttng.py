@@ -1,48 +1,101 @@
-"""Triton's ttng dialect: tensor cores of a warp group, mbarriers and bulk copies (TMA)."""
+"""Triton's ttng dialect: tensor cores of a warp group, mbarriers and bulk copies (TMA).
+
+Operands of bulk copies have an order of our own: the tensor map, the buffer, the mbarrier and the
+predicate where there are any, then the coordinates.
+
+An mbarrier is a word in shared memory. A phase of it ends when the threads it was made for have
+arrived and all bytes that were announced to it have landed; the next begins at once.
+"""
 
 from __future__ import annotations
 
-from tkdebug.compiler.dialects.interfaces import DotLike
+from collections.abc import Mapping, Sequence
+
+from tkdebug.compiler.dialects.interfaces import INPUT_PRECISIONS, PlainDot
+from tkdebug.compiler.dialects.op import Effects, Op, expect_buffer, expect_count, expect_kind
+from tkdebug.compiler.ir import Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute, Operation, Value
 from tkdebug.compiler.ir.op_view import (
     BUFFERS,
     DESCRIPTORS,
     I1,
     I32,
-    OpView,
     VariadicOperandsDef,
     attribute_def,
     operand_def,
     variadic_operands_def,
     variadic_results_def,
 )
+from tkdebug.errors import IRError
 
 
-class WarpGroupDot(DotLike):
+def _expect_barrier(op: Operation, barrier: Value) -> None:
+    type_ = barrier.type
+    if not isinstance(type_, ir.MemDescType) or (type_.shape, type_.element) != ((1,), ir.I64):
+        raise IRError(f"{op.name}: got {type_}, expected an mbarrier, a buffer of one i64")
+    if not type_.mutable:
+        raise IRError(f"{op.name}: got {type_}, expected a mutable buffer")
+
+
+class WarpGroupDot(PlainDot):
     """a @ b + acc on the tensor cores of a warp group; with `async` it ends at its wait."""
 
     name = "ttng.warp_group_dot"
+    effects = Effects.READ_SHARED
     is_async = attribute_def("async", bool, False)
 
+    def verify(self) -> None:
+        """Shapes and precision fit, and b is in shared memory."""
+        op = self.op
+        a, b, acc = (ir.shape_of(value.type) for value in op.operands)
+        if len(a) != 2 or len(b) != 2 or a[1] != b[0] or acc != (a[0], b[1]):
+            raise IRError(f"{op.name}: shapes {a}, {b} and {acc} do not fit")
+        expect_buffer(op.name, self.b.type)
+        precision = op.attributes.get("input_precision", "tf32")
+        if precision not in INPUT_PRECISIONS:
+            raise IRError(f"{op.name}: input_precision is {precision!r}, not of {INPUT_PRECISIONS}")
 
-class WarpGroupDotWait(OpView):
+
+class WarpGroupDotWait(Op):
     """Waits until at most the last `pendings` dots still run; hands its operands on."""
 
     name = "ttng.warp_group_dot_wait"
+    effects = Effects.OTHER
     sources = variadic_operands_def()
     results = variadic_results_def()
     pendings = attribute_def("pendings", int)
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The types of the operands."""
+        return tuple(operands)
 
-class FenceAsyncShared(OpView):
+    def verify(self) -> None:
+        """There is something to wait for, and a number of what may go on."""
+        if not self.sources:
+            raise IRError(f"{self.op.name}: got no operands, expected what it waits for")
+        expect_count(self.op, "pendings")
+
+
+class FenceAsyncShared(Op):
     """Makes stores to shared memory visible to tensor cores and bulk copies."""
 
     name = "ttng.fence_async_shared"
+    effects = Effects.OTHER
 
 
-class BarrierOp(OpView):
+class BarrierOp(Op):
     """Something done to an mbarrier."""
 
+    effects = Effects.OTHER
     barrier = operand_def(BUFFERS)
+
+    def verify(self) -> None:
+        """The operand is an mbarrier."""
+        _expect_barrier(self.op, self.barrier)
 
 
 class InitBarrier(BarrierOp):
@@ -50,6 +103,11 @@ class InitBarrier(BarrierOp):
 
     name = "ttng.init_barrier"
     count = attribute_def("count", int)
+
+    def verify(self) -> None:
+        """The operand is an mbarrier, the count positive."""
+        super().verify()
+        expect_count(self.op, "count", 1)
 
 
 class InvalBarrier(BarrierOp):
@@ -65,6 +123,12 @@ class BarrierExpect(BarrierOp):
     predicate = operand_def(I1)
     size_bytes = attribute_def("size_bytes", int)
 
+    def verify(self) -> None:
+        """The operand is an mbarrier, the predicate an i1, the size positive."""
+        super().verify()
+        expect_kind(self.op, self.predicate.type, I1)
+        expect_count(self.op, "size_bytes", 1)
+
 
 class WaitBarrier(BarrierOp):
     """Waits until the mbarrier's phase of this parity (0 or 1) has ended."""
@@ -72,33 +136,65 @@ class WaitBarrier(BarrierOp):
     name = "ttng.wait_barrier"
     phase = operand_def(I32)
 
+    def verify(self) -> None:
+        """The operand is an mbarrier, the phase an i32."""
+        super().verify()
+        expect_kind(self.op, self.phase.type, I32)
 
-class BulkCopy(OpView):
+
+class BulkCopy(Op):
     """A bulk copy of a block between memory and a buffer."""
 
     descriptor = operand_def(DESCRIPTORS)
     buffer = operand_def(BUFFERS)
     coordinates: VariadicOperandsDef
 
+    def verify(self) -> None:
+        """The buffer holds the descriptor's blocks, which have a coordinate for each axis."""
+        op, descriptor, buffer = self.op, self.descriptor.type, self.buffer.type
+        if not isinstance(descriptor, ir.DescriptorType) or not isinstance(buffer, ir.MemDescType):
+            raise IRError(
+                f"{op.name}: got {descriptor} and {buffer}, expected a descriptor, a buffer"
+            )
+        block = descriptor.block
+        if (buffer.shape, buffer.element) != (block.shape, block.element):
+            raise IRError(f"{op.name}: {block} and {buffer} differ in shape or element")
+        if [value.type for value in self.coordinates] != [ir.I32] * len(block.shape):
+            raise IRError(f"{op.name}: expected {len(block.shape)} coordinates of i32")
+
 
 class AsyncTmaCopyGlobalToLocal(BulkCopy):
     """Where the predicate holds, starts to copy a block to a buffer; it lands at an mbarrier."""
 
     name = "ttng.async_tma_copy_global_to_local"
+    effects = Effects.READ | Effects.WRITE_SHARED
     barrier = operand_def(BUFFERS)
     predicate = operand_def(I1)
     coordinates = variadic_operands_def(I32)
+
+    def verify(self) -> None:
+        """The block fits, lands at an mbarrier where an i1 holds, in a buffer to write to."""
+        super().verify()
+        _expect_barrier(self.op, self.barrier)
+        expect_kind(self.op, self.predicate.type, I1)
+        expect_buffer(self.op.name, self.buffer.type, mutable=True)
 
 
 class AsyncTmaCopyLocalToGlobal(BulkCopy):
     """Starts to copy a buffer to a block in memory: a group of its own."""
 
     name = "ttng.async_tma_copy_local_to_global"
+    effects = Effects.WRITE | Effects.READ_SHARED
     coordinates = variadic_operands_def(I32)
 
 
-class AsyncTmaStoreWait(OpView):
+class AsyncTmaStoreWait(Op):
     """Waits until at most the last `pendings` copies still read their buffers."""
 
     name = "ttng.async_tma_store_wait"
+    effects = Effects.OTHER
     pendings = attribute_def("pendings", int)
+
+    def verify(self) -> None:
+        """There is a number of what may go on."""
+        expect_count(self.op, "pendings")

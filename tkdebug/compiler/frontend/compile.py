@@ -30,7 +30,6 @@ from tkdebug.compiler.frontend.statements import STATEMENTS
 from tkdebug.compiler.frontend.variables import VariableRecorder
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
 from tkdebug.compiler.ir import Block, Module, Region, SourceLocation
-from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.descriptors import NAN_PADDED
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.ops.spec import SemanticError
@@ -95,7 +94,7 @@ def compile_to_tile_ir(
     """
     source = kernel.kernel_source
     module = TileModule(source.name)
-    emit = Emitter(module, options, table.OPS)
+    emit = Emitter(module, options)
     program = Program(
         emit, source.name, _EXPRESSIONS, _STATEMENTS, module.used_globals, recorder=recorder
     )

@@ -1,1 +1,1 @@
-"""The op table: one file per family of ops, and the language functions that emit them."""
+"""The language: one file per family of functions of `tl`, which emit ops."""

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir import PointerType, Type
-from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.core import Attribute
+from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
 
 SEMANTICS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
 SCOPES = {"gpu": "gpu", "cta": "cta", "sys": "sys"}
 _READ_WRITE = Effects.READ | Effects.WRITE
-
-
-def _infer_old(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    pointer = ir.element_of(operands[0])
-    if not isinstance(pointer, PointerType):
-        raise IRError(f"atomic: expected pointers, got {operands[0]}")
-    return (ir.with_element(operands[0], pointer.pointee),)
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.AtomicLoad,
-        _infer_old,
-        # Other programs' stores come between two of them.
-        effects=Effects.READ | Effects.OTHER,
-    ),
-    OpSpec(
-        tt.AtomicRmw,
-        _infer_old,
-        effects=_READ_WRITE,
-    ),
-    OpSpec(
-        tt.AtomicCas,
-        _infer_old,
-        effects=_READ_WRITE,
-    ),
-)
 
 
 def ordering_of(

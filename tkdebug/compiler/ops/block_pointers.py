@@ -22,7 +22,7 @@ from tkdebug.compiler.ops.arguments import (
     shape_argument,
 )
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import block_pointer, tensor
 
 
@@ -115,7 +115,6 @@ def checked_axes(block: block_pointer, boundary_check: object) -> list[int]:
     ]
 
 
-OPS: tuple[OpSpec, ...] = ()
 _BUILTINS: tuple[Builtin, ...] = (
     Builtin("make_block_ptr", _emit_make_block_ptr),
     Builtin("advance", _emit_advance, member=True),

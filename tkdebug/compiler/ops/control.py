@@ -2,71 +2,8 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.dialects import scf, tt
-from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
-from tkdebug.errors import IRError
-
-
-def _verify_for(op: Operation) -> None:
-    inits = op.operands[3:]
-    arguments = op.regions[0].block.arguments
-    if len(op.operands) < 3 or len(arguments) != len(inits) + 1 or len(op.results) != len(inits):
-        raise IRError("scf.for: operands, region arguments and results do not fit each other")
-    for init, argument, result in zip(inits, arguments[1:], op.results, strict=True):
-        if not init.type == argument.type == result.type:
-            raise IRError(f"scf.for: carried value changes type: {init.type}, {argument.type}")
-
-
-def _verify_if(op: Operation) -> None:
-    if len(op.regions) != 2:
-        raise IRError("scf.if: expected a then and an else region")
-    for region in op.regions:
-        terminator = region.block.terminator
-        if [v.type for v in terminator.operands] != [v.type for v in op.results]:
-            raise IRError("scf.if: a branch yields other types than the results")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.Func,
-        no_results,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        tt.Return,
-        no_results,
-        effects=Effects.TERMINATOR,
-    ),
-    OpSpec(
-        scf.For,
-        lambda operands, attributes: tuple(operands[3:]),
-        _verify_for,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        scf.While,
-        None,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        scf.If,
-        None,
-        _verify_if,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        scf.Condition,
-        no_results,
-        effects=Effects.TERMINATOR,
-    ),
-    OpSpec(
-        scf.Yield,
-        no_results,
-        effects=Effects.TERMINATOR,
-    ),
-)
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 
 
 def _emit_range(

@@ -14,10 +14,8 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpName
 from tkdebug.compiler.ops import promotion
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-
-OPS: tuple[OpSpec, ...] = ()
 
 
 def with_scalar(type_: LanguageType, element: LanguageType) -> LanguageType:

@@ -5,28 +5,10 @@ from __future__ import annotations
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import nvvm
 from tkdebug.compiler.dtypes import LanguageType
-from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import tensor
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        nvvm.MultiprocessorId,
-        lambda operands, attributes: (ir.I32,),
-    ),
-    OpSpec(
-        nvvm.GlobalTimer,
-        lambda operands, attributes: (ir.I64,),
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        nvvm.GridDependencyControl,
-        no_results,
-        effects=Effects.OTHER,
-    ),
-)
 
 
 def _emit_smid(emit: Emitter) -> tensor:
@@ -74,7 +56,6 @@ def _emit_convert_custom_float8(
     return conversion.cast(emit, value, target.scalar)
 
 
-LANGUAGE: dict[str, Builtin] = {}
 BUILTINS: dict[str, Builtin] = {
     name: Builtin(f"extra.cuda.{name}", emit)
     for name, emit in (

@@ -9,51 +9,14 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
 from tkdebug.terminal_text import visible_line
 
 # Whether `static_print` prints: in one of several compiles of the same source.
 STATIC_PRINTS: ContextVar[bool] = ContextVar("tkdebug_static_prints", default=True)
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.Assert,
-        no_results,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        tt.Print,
-        no_results,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        tt.Barrier,
-        no_results,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        tt.Assume,
-        no_results,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        tt.Watch,
-        no_results,
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        tt.Visit,
-        lambda operands, attributes: (ir.I32,),
-        effects=Effects.OTHER,
-    ),
-    OpSpec(
-        tt.Hint,
-        lambda operands, attributes: (operands[0],),
-    ),
-)
 
 
 def _emit_device_assert(emit: Emitter, cond: object, msg: object = "", mask: object = None) -> None:

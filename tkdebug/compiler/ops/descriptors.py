@@ -6,21 +6,15 @@ Everything outside the descriptor's shape reads as its padding and is never writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
-from tkdebug.compiler.ir import Operation, Type
-from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.memory import descriptor_argument, descriptor_offsets, rounded_by
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor, tensor_descriptor
-from tkdebug.errors import IRError
 
 # Attribute of a function: the names of its descriptor parameters that pad with NaN.
 NAN_PADDED = "nan_padded"
@@ -39,39 +33,6 @@ _SUPPORTED = {
     "or": _BITWISE,
     "xor": _BITWISE,
 }
-
-
-def _infer_gather(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    descriptor = operands[0]
-    if not isinstance(descriptor, ir.DescriptorType):
-        raise IRError(f"tt.descriptor_gather: expected a descriptor, got {descriptor}")
-    rows = ir.shape_of(operands[1])[0]
-    return (ir.tile((rows, descriptor.block.shape[1]), descriptor.block.element),)
-
-
-def _verify_reduce(op: Operation) -> None:
-    if op.attributes.get("kind") not in (*KINDS, "umin", "umax", "fadd", "fmin", "fmax"):
-        raise IRError(f"{op.name}: unknown kind {op.attributes.get('kind')!r}")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.DescriptorGather,
-        _infer_gather,
-        effects=Effects.READ,
-    ),
-    OpSpec(
-        tt.DescriptorScatter,
-        no_results,
-        effects=Effects.WRITE,
-    ),
-    OpSpec(
-        tt.DescriptorReduce,
-        no_results,
-        _verify_reduce,
-        effects=Effects.READ | Effects.WRITE,
-    ),
-)
 
 
 def _rows(

@@ -11,48 +11,12 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir import Block, Operation, Region
-from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir import Block, Region
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import tensor
-from tkdebug.errors import IRError
-
-
-def _verify_map(op: Operation) -> None:
-    shapes = {ir.shape_of(value.type) for value in (*op.operands, *op.results)}
-    if len(shapes) != 1:
-        raise IRError(f"{op.name}: operands and results have different shapes: {sorted(shapes)}")
-    pack = op.attributes.get("pack")
-    if not isinstance(pack, int) or pack < 1:
-        raise IRError(f"{op.name}: pack must be a positive int, got {pack!r}")
-    block = op.regions[0].block
-    if len(block.arguments) != pack * len(op.operands):
-        raise IRError(f"{op.name}: the region must take {pack} arguments an operand")
-    if len(block.terminator.operands) != pack * len(op.results):
-        raise IRError(f"{op.name}: the region must give {pack} values a result")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.MapElementwise,
-        None,
-        _verify_map,
-    ),
-    OpSpec(
-        tt.MapElementwiseReturn,
-        lambda operands, attributes: (),
-        effects=Effects.TERMINATOR,
-    ),
-    OpSpec(
-        tt.ElementwiseInlineAsm,
-        None,
-        # Attribute `pure` says whether it has none.
-        effects=Effects.OTHER,
-    ),
-)
 
 
 def _emit_map_elementwise(

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.dtypes import LanguageType
 from tkdebug.compiler.ir import Builder, Module, Operation, Region, Type, Value
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ir.op_view import OpName, op_name
 from tkdebug.compiler.ir.types import shape_of
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import tensor
 
 # Upstream's limit on the elements of one tile.
@@ -51,9 +52,8 @@ class Emitter:
     current point, and `warning_registry`, by which each line of the kernel's module warns once.
     """
 
-    def __init__(self, module: Module, options: CompileOptions, ops: Mapping[str, OpSpec]) -> None:
+    def __init__(self, module: Module, options: CompileOptions) -> None:
         self.builder = Builder(module)
-        self.ops = ops
         self.options = options
         self.call_function: Callable[[Any, Sequence[Any]], Any] | None = None
         self.warning_registry: dict[Any, Any] = {}
@@ -73,11 +73,11 @@ class Emitter:
         **attributes: Attribute,
     ) -> Operation:
         """Emit op `name`; result types come from its type rule unless given."""
-        spec = self.ops[op_name(name)]
+        view = OPS[op_name(name)]
         values = [v.value if isinstance(v, tensor) else v for v in operands]
         if result_types is None:
-            assert spec.infer is not None, f"{spec.name} needs its result types"
-            result_types = spec.infer([v.type for v in values], attributes)
+            result_types = view.infer([v.type for v in values], attributes)
+            assert result_types is not None, f"{view.name} needs its result types"
         for type_ in result_types:
             shape = shape_of(type_)
             if math.prod(shape) > MAX_TILE_ELEMS:
@@ -85,9 +85,8 @@ class Emitter:
                     f"a tile of shape {list(shape)} has {math.prod(shape)} elements; the limit is "
                     f"{MAX_TILE_ELEMS}"
                 )
-        op = self.builder.build(spec.view, values, result_types, attributes, regions)
-        if spec.verify is not None:
-            spec.verify(op)
+        op = self.builder.build(view, values, result_types, attributes, regions)
+        view(op).verify()
         return op
 
     def call(self, function: object, arguments: Sequence[Any]) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
-from tkdebug.compiler.ir import Operation, Type
-from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import conversion, math, operators
 from tkdebug.compiler.ops.arguments import (
@@ -20,55 +17,8 @@ from tkdebug.compiler.ops.arguments import (
     tile_argument,
 )
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
-
-
-def _infer_gather(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    return (ir.tile(ir.shape_of(operands[1]), ir.element_of(operands[0])),)
-
-
-def _verify_gather(op: Operation) -> None:
-    source, index = (ir.shape_of(value.type) for value in op.operands)
-    axis = op.attributes["axis"]
-    if len(source) != len(index) or not isinstance(axis, int) or not 0 <= axis < len(source):
-        raise IRError(f"{op.name}: {source} cannot be gathered by {index} along axis {axis}")
-    for place, (have, want) in enumerate(zip(index, source, strict=True)):
-        if place != axis and have != want:
-            raise IRError(f"{op.name}: {source} and {index} differ along axis {place}")
-
-
-def _infer_histogram(
-    operands: Sequence[Type], attributes: Mapping[str, Attribute]
-) -> Sequence[Type]:
-    bins = attributes["bins"]
-    assert isinstance(bins, int)
-    return (ir.tile((bins,), ir.I32),)
-
-
-def _verify_axis(op: Operation) -> None:
-    rank, axis = len(ir.shape_of(op.operands[0].type)), op.attributes["axis"]
-    if not isinstance(axis, int) or not 0 <= axis < rank:
-        raise IRError(f"{op.name}: axis {axis} is outside a tile of {rank} axes")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.Gather,
-        _infer_gather,
-        _verify_gather,
-    ),
-    OpSpec(
-        tt.Histogram,
-        _infer_histogram,
-    ),
-    OpSpec(
-        tt.Flip,
-        same_as_first,
-        _verify_axis,
-    ),
-)
 
 
 def _emit_gather(emit: Emitter, src: object, index: object, axis: object) -> tensor:

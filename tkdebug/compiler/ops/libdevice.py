@@ -1,6 +1,6 @@
 """`tl.extra.libdevice`: NVIDIA's device library of elementwise functions.
 
-The functions and what each computes are in `libdevice_functions`; here is how a call finds the
+The functions and what each computes are in `dialects.libdevice`; here is how a call finds the
 overload of its arguments and what the op does. Argument types must be those of an overload: half
 precision has none, and Python numbers are fp32 and int32, as in Triton since 3.6.
 """
@@ -14,31 +14,13 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects.libdevice import FUNCTIONS, Function, Overload
 from tkdebug.compiler.ops import conversion, promotion
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.libdevice_functions import FUNCTIONS
-from tkdebug.compiler.ops.libdevice_overloads import Function, Overload
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
 
 _PARAMETERS = ("x", "y", "z", "w")
-
-
-def _verify(op: Operation) -> None:
-    if op.attributes.get("function") not in FUNCTIONS:
-        raise IRError(f"{op.name}: libdevice has no {op.attributes.get('function')!r}")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.ExternElementwise,
-        None,
-        _verify,
-    ),
-)
-LANGUAGE: dict[str, Builtin] = {}
 
 
 def _overload(function: Function, given: tuple[dt.dtype, ...]) -> Overload:

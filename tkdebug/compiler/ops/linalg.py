@@ -8,37 +8,18 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import INPUT_PRECISIONS
 from tkdebug.compiler.dtypes import block_type
-from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
 
 # Triton's least K on NVIDIA: 256 bits, one instruction of mma.sync for up to 32-bit operands.
 _LEAST_K_BITS = 256
-INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
-
-
-def verify_dot(op: Operation) -> None:
-    """Check that the shapes of a product fit."""
-    a, b, acc = (ir.shape_of(value.type) for value in op.operands)
-    if a[-1] != b[-2] or acc[-2:] != (a[-2], b[-1]) or a[:-2] != b[:-2] or acc[:-2] != a[:-2]:
-        raise IRError(f"{op.name}: shapes {a}, {b} and {acc} do not fit")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.Dot,
-        lambda operands, attributes: (operands[2],),
-        verify_dot,
-    ),
-)
 
 
 def dot(

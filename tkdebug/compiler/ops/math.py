@@ -8,28 +8,14 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects import math as math_ops
-from tkdebug.compiler.ir.op_view import OpName, OpView
+from tkdebug.compiler.dialects.table import OPS
+from tkdebug.compiler.ir.op_view import OpName
 from tkdebug.compiler.ops import conversion, operators, promotion
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, Verifier, same_as_first
-from tkdebug.compiler.ops.verifiers import floats, integers
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
 
-
-def _math(view: type[OpView], verify: Verifier = floats) -> OpSpec:
-    return OpSpec(view, same_as_first, verify)
-
-
-# In the order of their declarations.
-_FLOAT_FUNCTIONS = tuple(math_ops.FloatFunction.__subclasses__())
-OPS: tuple[OpSpec, ...] = (
-    *(_math(view) for view in _FLOAT_FUNCTIONS),
-    _math(math_ops.AbsF),
-    _math(math_ops.AbsI, integers),
-    _math(math_ops.Fma),
-    _math(tt.PreciseDivF),
-    _math(tt.PreciseSqrt),
-)
+_FLOAT_FUNCTIONS = [view for view in OPS.values() if issubclass(view, math_ops.FloatFunction)]
 
 
 def float_math(emit: Emitter, op_name: OpName, x: object, caller: str) -> tensor:
@@ -96,7 +82,7 @@ def _emit_fdiv(
         if a.dtype != dt.float32:
             raise SemanticError(f"tl.fdiv: approx=True is for fp32, got {a.dtype}")
         return emit.value(arith.DivF, [a, b], a.type, approx=True)
-    return emit.value(tt.PreciseDivF.name if ieee_rounding else arith.DivF.name, [a, b], a.type)
+    return emit.value(tt.PreciseDivF if ieee_rounding else arith.DivF, [a, b], a.type)
 
 
 def _is_float(value: object) -> bool:
@@ -175,23 +161,31 @@ def _ternary_operands(
     return a, b, c
 
 
+# Of signed and unsigned integers, and of floats: ignoring NaN, and propagating it.
+_EXTREMA: dict[str, tuple[type[arith.Binary], ...]] = {
+    "max": (arith.MaxSI, arith.MaxUI, arith.MaxNumF, arith.MaximumF),
+    "min": (arith.MinSI, arith.MinUI, arith.MinNumF, arith.MinimumF),
+}
+
+
 def propagates_nan(value: object) -> bool:
     """Whether an argument `propagate_nan` asks for NaN where an operand is NaN."""
     text = str(getattr(value, "name", value)).upper()
     return text == "ALL"
 
 
+def extremum_op(which: str, element: dt.dtype, propagate_nan: object) -> type[arith.Binary]:
+    """The op for minima ("min") or maxima ("max") of elements of a type."""
+    signed, unsigned, ignoring, propagating = _EXTREMA[which]
+    if element.is_floating():
+        return propagating if propagates_nan(propagate_nan) else ignoring
+    return signed if element.is_int_signed() and not element.is_bool() else unsigned
+
+
 def extremum(emit: Emitter, which: str, x: object, y: object, propagate_nan: object) -> tensor:
     """Minimum or maximum of two operands; NaN is ignored unless PropagateNan.ALL."""
     a, b = operators.binary_operands(emit, x, y)
-    element = scalar_dtype(a)
-    if element.is_floating():
-        name = f"arith.{which}imumf" if propagates_nan(propagate_nan) else f"arith.{which}numf"
-    elif element.is_int_signed() and not element.is_bool():
-        name = f"arith.{which}si"
-    else:
-        name = f"arith.{which}ui"
-    return emit.value(name, [a, b], a.type)
+    return emit.value(extremum_op(which, scalar_dtype(a), propagate_nan), [a, b], a.type)
 
 
 def _emit_maximum(emit: Emitter, x: object, y: object, propagate_nan: object = None) -> tensor:

@@ -11,8 +11,6 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given, describe
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dtypes import block_type, dtype, pointer_type
-from tkdebug.compiler.ir import PointerType, Type
-from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import block_pointers, conversion, operators
 from tkdebug.compiler.ops.arguments import (
@@ -22,68 +20,19 @@ from tkdebug.compiler.ops.arguments import (
     shape_argument,
 )
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError, no_results
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import (
     block_pointer,
     scalar_dtype,
     tensor,
     tensor_descriptor,
 )
-from tkdebug.errors import IRError
 
 _CACHE_MODIFIERS = {
     "load": ("", ".ca", ".cg", ".cs", ".cv"),
     "store": ("", ".wb", ".cg", ".cs", ".wt"),
 }
 _EVICTION_POLICIES = ("", "evict_last", "evict_first", "evict_normal")
-
-
-def _infer_load(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    pointer = ir.element_of(operands[0])
-    if not isinstance(pointer, PointerType):
-        raise IRError(f"tt.load: expected pointers, got {operands[0]}")
-    return (ir.with_element(operands[0], pointer.pointee),)
-
-
-def _infer_descriptor_load(
-    operands: Sequence[Type], attributes: Mapping[str, Attribute]
-) -> Sequence[Type]:
-    descriptor = operands[0]
-    if not isinstance(descriptor, ir.DescriptorType):
-        raise IRError(f"tt.descriptor_load: expected a descriptor, got {descriptor}")
-    return (descriptor.block,)
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.AddPtr,
-        lambda operands, attributes: (operands[0],),
-    ),
-    OpSpec(
-        tt.Load,
-        _infer_load,
-        effects=Effects.READ,
-    ),
-    OpSpec(
-        tt.Store,
-        no_results,
-        effects=Effects.WRITE,
-    ),
-    OpSpec(
-        tt.MakeTensorDescriptor,
-        None,
-    ),
-    OpSpec(
-        tt.DescriptorLoad,
-        _infer_descriptor_load,
-        effects=Effects.READ,
-    ),
-    OpSpec(
-        tt.DescriptorStore,
-        no_results,
-        effects=Effects.WRITE,
-    ),
-)
 
 
 def _check_modifiers(what: str, cache_modifier: object, eviction_policy: object) -> dict[str, str]:

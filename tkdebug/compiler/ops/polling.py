@@ -10,10 +10,9 @@ from tkdebug.compiler.ir import Block, Region
 from tkdebug.compiler.ops import conversion, operators, reduce
 from tkdebug.compiler.ops.atomics import ordering_of
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
 
-OPS: tuple[OpSpec, ...] = ()
 _POLL_BYTES = (2, 4, 8)
 
 

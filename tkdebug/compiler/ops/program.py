@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.aggregates import Aggregate
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
-from tkdebug.compiler.ir import Type
-from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import tensor
-
-
-def _infer_i32(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    return (ir.I32,)
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.GetProgramId,
-        _infer_i32,
-    ),
-    OpSpec(
-        tt.GetNumPrograms,
-        _infer_i32,
-    ),
-)
 
 
 def _axis(axis: object, what: str) -> int:

@@ -14,10 +14,8 @@ from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.ops import conversion, math, operators, shape
 from tkdebug.compiler.ops.arguments import int_argument
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-
-OPS: tuple[OpSpec, ...] = ()
 
 DEFAULT_ROUNDS = 10
 # Each round is ops of its own, so their number bounds the kernel's size.

@@ -6,14 +6,14 @@ take a direct path. The region is the truth: it is what a custom combine has, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import describe
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.dtypes import block_type, dtype
-from tkdebug.compiler.ir import Block, Operation, Region, Type
+from tkdebug.compiler.ir import Block, Region
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ir.op_view import OpName
@@ -21,49 +21,10 @@ from tkdebug.compiler.ops import conversion, math, operators
 from tkdebug.compiler.ops.arguments import axis_argument, type_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.shape import reshape
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
 
 Combine = Callable[[Sequence[tensor]], Sequence[tensor]]
-
-
-def _infer_reduce(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    axis = attributes["axis"]
-    assert isinstance(axis, int)
-    out = []
-    for operand in operands:
-        shape = ir.shape_of(operand)
-        out.append(ir.tile((*shape[:axis], *shape[axis + 1 :]), ir.element_of(operand)))
-    return out
-
-
-def _verify_combine(op: Operation) -> None:
-    shapes = {ir.shape_of(value.type) for value in op.operands}
-    if len(shapes) != 1:
-        raise IRError(f"{op.name}: operands have different shapes: {sorted(shapes)}")
-    count = len(op.operands)
-    if len(op.regions) != 1 or len(op.regions[0].block.arguments) != 2 * count:
-        raise IRError(f"{op.name}: the combine region must take {2 * count} arguments")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.Reduce,
-        _infer_reduce,
-        _verify_combine,
-    ),
-    OpSpec(
-        tt.Scan,
-        lambda operands, attributes: tuple(operands),
-        _verify_combine,
-    ),
-    OpSpec(
-        tt.ReduceReturn,
-        lambda operands, attributes: (),
-        effects=Effects.TERMINATOR,
-    ),
-)
 
 
 def _combine_region(emit: Emitter, elements: Sequence[dt.LanguageType], combine: Combine) -> Region:
@@ -230,9 +191,7 @@ def _operator_combine(emit: Emitter, operator: str) -> Combine:
     return lambda arguments: [operators.binary(emit, operator, arguments[0], arguments[1])]
 
 
-def _reduction(
-    name: str, operator: str, combiner: str, doc: str, integers_only: bool = False
-) -> Builtin:
+def _reduction(name: str, operator: str, doc: str, integers_only: bool = False) -> Builtin:
     def emit_reduction(
         emit: Emitter,
         input: object,
@@ -252,7 +211,7 @@ def _reduction(
             [value],
             axis,
             _operator_combine(emit, operator),
-            combiner,
+            operator,
             bool(keep_dims),
             name,
         )[0]
@@ -290,12 +249,7 @@ def _extremum_values(
     def combine(arguments: Sequence[tensor]) -> Sequence[tensor]:
         return [math.extremum(emit, which, arguments[0], arguments[1], propagate_nan)]
 
-    element = scalar_dtype(value)
-    if element.is_floating():
-        suffix = "imum" if math.propagates_nan(propagate_nan) else "num"
-        combiner: str = which + suffix
-    else:
-        combiner = which + ("si" if element.is_int_signed() else "ui")
+    combiner = math.extremum_op(which, scalar_dtype(value), propagate_nan).combination
     return reduce_with(emit, [value], axis, combine, combiner, keep, which)[0]
 
 
@@ -354,7 +308,7 @@ def _arg_reduction(which: str) -> Builtin:
     return Builtin(f"arg{which}", emit_arg, member=True, doc=doc)
 
 
-def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
+def _scan(name: str, operator: str, doc: str) -> Builtin:
     def emit_scan(
         emit: Emitter,
         input: object,
@@ -375,7 +329,7 @@ def _scan(name: str, operator: str, combiner: str, doc: str) -> Builtin:
             [value],
             place,
             _operator_combine(emit, operator),
-            combiner,
+            operator,
             bool(reverse),
         )[0]
 
@@ -413,15 +367,15 @@ def _emit_softmax(
 _BUILTINS: tuple[Builtin, ...] = (
     Builtin("reduce", _emit_reduce, member=True),
     Builtin("associative_scan", _emit_associative_scan, member=True),
-    _reduction("sum", "add", "add", "Sum along `axis` (all axes by default)."),
-    _reduction("xor_sum", "xor", "xor", "Exclusive-or along `axis`, integers only.", True),
-    _reduction("reduce_or", "or", "or", "Bitwise or along `axis`, integers only.", True),
+    _reduction("sum", "add", "Sum along `axis` (all axes by default)."),
+    _reduction("xor_sum", "xor", "Exclusive-or along `axis`, integers only.", True),
+    _reduction("reduce_or", "or", "Bitwise or along `axis`, integers only.", True),
     _extremum_reduction("max"),
     _extremum_reduction("min"),
     _arg_reduction("max"),
     _arg_reduction("min"),
-    _scan("cumsum", "add", "add", "Inclusive prefix sum along `axis`."),
-    _scan("cumprod", "mul", "mul", "Inclusive prefix product along `axis`."),
+    _scan("cumsum", "add", "Inclusive prefix sum along `axis`."),
+    _scan("cumprod", "mul", "Inclusive prefix product along `axis`."),
     Builtin("softmax", _emit_softmax, member=True),
 )
 LANGUAGE = {builtin.name: builtin for builtin in _BUILTINS}

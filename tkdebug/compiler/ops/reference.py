@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tkdebug.compiler.dialects import libdevice
+from tkdebug.compiler.dialects.op import Effects, Op
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.dtypes import MEMBERS
-from tkdebug.compiler.ops import libdevice_functions
-from tkdebug.compiler.ops.spec import Builtin, Effects, OpSpec
-from tkdebug.compiler.ops.table import FAMILIES, NAMESPACES, OPS
+from tkdebug.compiler.ops.spec import Builtin
+from tkdebug.compiler.ops.table import FAMILIES, NAMESPACES
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "language.md"
 _EFFECTS = (
@@ -128,7 +130,7 @@ def _libdevice() -> Iterator[str]:
     )
     yield "| function | types | computes |"
     yield "|---|---|---|"
-    for name, function in libdevice_functions.FUNCTIONS.items():
+    for name, function in libdevice.FUNCTIONS.items():
         result = "int1" if function.is_predicate else None
         overloads = ", ".join(
             f"({', '.join(map(str, o.arguments))}) → {result or o.result}"
@@ -143,22 +145,22 @@ def _ops() -> Iterator[str]:
     yield "## Ops of the IR\n"
     yield "| op | operands | computes | effects |"
     yield "|---|---|---|---|"
-    for spec in OPS.values():
-        doc = spec.doc.replace("|", "\\|")
-        yield f"| `{spec.name}` | {_operands(spec)} | {doc} | {_effects(spec)} |"
+    for view in OPS.values():
+        doc = view.summary().replace("|", "\\|")
+        yield f"| `{view.name}` | {_operands(view)} | {doc} | {_effects(view)} |"
 
 
-def _operands(spec: OpSpec) -> str:
+def _operands(view: type[Op]) -> str:
     """Their names; those in brackets may be missing, those with dots are several."""
-    declared = spec.view.declaration
+    declared = view.declaration
     names = [operand.name for operand in declared.operands]
     names += [f"[{operand.name}]" for operand in declared.optional]
     names += [f"{operand.name}…" for operand in declared.variadic]
     return ", ".join(names) or "none"
 
 
-def _effects(spec: OpSpec) -> str:
-    return ", ".join(text for flag, text in _EFFECTS if flag in spec.effects) or "none"
+def _effects(view: type[Op]) -> str:
+    return ", ".join(text for flag, text in _EFFECTS if flag in view.effects) or "none"
 
 
 def main(arguments: list[str]) -> int:

@@ -10,40 +10,21 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
-from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
 
-FORMATS = ("e2m1", "e4m3", "e5m2", "bf16", "fp16")
 _DTYPES = {"e4m3": dt.float8e4nv, "e5m2": dt.float8e5, "bf16": dt.bfloat16, "fp16": dt.float16}
 _CARRIERS = {"e4m3": dt.uint8, "e5m2": dt.uint8, "bf16": dt.uint16, "fp16": dt.uint16}
 
 
-def _verify(op: Operation) -> None:
-    scales = bool(op.attributes.get("lhs_scaled")) + bool(op.attributes.get("rhs_scaled"))
-    if len(op.operands) != 3 + scales:
-        raise IRError(f"{op.name}: got {len(op.operands)} operands, expected {3 + scales}")
-    for side in ("lhs_format", "rhs_format"):
-        if op.attributes.get(side) not in FORMATS:
-            raise IRError(f"{op.name}: {side} is {op.attributes.get(side)!r}")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.DotScaled,
-        lambda operands, attributes: (operands[2],),
-        _verify,
-    ),
-)
-
-
 def _format(value: object, side: str) -> str:
-    if value not in FORMATS:
-        raise SemanticError(f"dot_scaled: {side}_format must be one of {FORMATS}, got {value!r}")
+    if value not in tt.SCALED_FORMATS:
+        raise SemanticError(
+            f"dot_scaled: {side}_format must be one of {tt.SCALED_FORMATS}, got {value!r}"
+        )
     return str(value)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.describe import as_given, describe
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dtypes import block_type
-from tkdebug.compiler.ir import Operation, TensorType, Type
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.arguments import (
     axis_argument,
@@ -23,105 +21,8 @@ from tkdebug.compiler.ops.arguments import (
     type_argument,
 )
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
-
-
-def _infer_expand_dims(
-    operands: Sequence[Type], attributes: Mapping[str, Attribute]
-) -> Sequence[Type]:
-    (source,) = operands
-    axis = attributes["axis"]
-    assert isinstance(source, TensorType)
-    assert isinstance(axis, int)
-    shape = (*source.shape[:axis], 1, *source.shape[axis:])
-    return (TensorType(shape, source.element),)
-
-
-def _infer_trans(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    (source,) = operands
-    order = attributes["order"]
-    assert isinstance(source, TensorType)
-    assert isinstance(order, tuple)
-    return (TensorType(tuple(source.shape[axis] for axis in order), source.element),)  # type: ignore[index]
-
-
-def _infer_join(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    return (ir.tile((*ir.shape_of(operands[0]), 2), ir.element_of(operands[0])),)
-
-
-def _infer_split(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    half = ir.tile(ir.shape_of(operands[0])[:-1], ir.element_of(operands[0]))
-    return (half, half)
-
-
-def _infer_cat(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    a, b = (ir.shape_of(operand) for operand in operands)
-    return (ir.tile((a[0] + b[0], *a[1:]), ir.element_of(operands[0])),)
-
-
-def _infer_unsplat(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    return (ir.element_of(operands[0]),)
-
-
-def _verify_reshape(op: Operation) -> None:
-    source, target = op.operands[0].type, op.result.type
-    if math.prod(ir.shape_of(source)) != math.prod(ir.shape_of(target)):
-        raise IRError(f"{op.name}: {source} and {target} have different numbers of elements")
-
-
-def _verify_range(op: Operation) -> None:
-    (extent,) = ir.shape_of(op.result.type)
-    start, end = op.attributes["start"], op.attributes["end"]
-    if end - start != extent:  # type: ignore[operator]
-        raise IRError(f"{op.name}: range [{start}, {end}) does not fill {op.result.type}")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.MakeRange,
-        None,
-        _verify_range,
-    ),
-    OpSpec(
-        tt.Splat,
-        None,
-    ),
-    OpSpec(
-        tt.Unsplat,
-        _infer_unsplat,
-    ),
-    OpSpec(
-        tt.ExpandDims,
-        _infer_expand_dims,
-    ),
-    OpSpec(
-        tt.Broadcast,
-        None,
-    ),
-    OpSpec(
-        tt.Reshape,
-        None,
-        _verify_reshape,
-    ),
-    OpSpec(
-        tt.Trans,
-        _infer_trans,
-    ),
-    OpSpec(
-        tt.Join,
-        _infer_join,
-    ),
-    OpSpec(
-        tt.Split,
-        _infer_split,
-    ),
-    OpSpec(
-        tt.Cat,
-        _infer_cat,
-    ),
-)
 
 
 def _emit_arange(emit: Emitter, start: object, end: object) -> tensor:

@@ -6,59 +6,16 @@ its own best way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from tkdebug.compiler.describe import as_given
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import block_type
-from tkdebug.compiler.ir import Operation, Type
-from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ops import conversion
 from tkdebug.compiler.ops.arguments import axis_argument, tile_argument
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.reduce import widen_for_extremum
-from tkdebug.compiler.ops.spec import Builtin, OpSpec, SemanticError, same_as_first
+from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import scalar_dtype, tensor
-from tkdebug.errors import IRError
-
-
-def _infer_topk(operands: Sequence[Type], attributes: Mapping[str, Attribute]) -> Sequence[Type]:
-    k = attributes["k"]
-    assert isinstance(k, int)
-    return (ir.tile((*ir.shape_of(operands[0])[:-1], k), ir.element_of(operands[0])),)
-
-
-def _verify_sortable(op: Operation) -> None:
-    shape, element = ir.shape_of(op.operands[0].type), ir.element_of(op.operands[0].type)
-    if not shape or not isinstance(element, ir.ScalarType):
-        raise IRError(f"{op.name}: expected a tile of numbers, got {op.operands[0].type}")
-
-
-def _verify_topk(op: Operation) -> None:
-    _verify_sortable(op)
-    k, extent = op.attributes["k"], ir.shape_of(op.operands[0].type)[-1]
-    if not isinstance(k, int) or not 0 < k <= extent:
-        raise IRError(f"{op.name}: k is {k}, the last axis has {extent} elements")
-
-
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        tt.Sort,
-        same_as_first,
-        _verify_sortable,
-    ),
-    OpSpec(
-        tt.TopK,
-        _infer_topk,
-        _verify_topk,
-    ),
-    OpSpec(
-        tt.BitonicMerge,
-        same_as_first,
-        _verify_sortable,
-    ),
-)
 
 
 def _sortable(x: object, dim: object, what: str) -> tensor:

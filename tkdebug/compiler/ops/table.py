@@ -1,23 +1,20 @@
-"""The op table: every op of the IR and every function of the language, by name.
+"""Every function of the language, by name.
 
-`FAMILIES` is the one list of modules; each holds its ops and the language functions that emit
-them. No other place lists names a second time.
+`FAMILIES` is the one list of modules; each holds the functions of a family and the ops that they
+emit. No other place lists names a second time.
 """
 
 from __future__ import annotations
 
 from tkdebug.compiler.ops import (
-    arith,
     atomics,
     block_pointers,
-    bulk_copies,
     control,
     conversion,
     cuda,
     debug,
     descriptors,
     elementwise,
-    gpu,
     indexing,
     libdevice,
     linalg,
@@ -31,10 +28,9 @@ from tkdebug.compiler.ops import (
     shape,
     sorting,
 )
-from tkdebug.compiler.ops.spec import Builtin, OpSpec
+from tkdebug.compiler.ops.spec import Builtin
 
 FAMILIES = (
-    arith,
     math,
     shape,
     memory,
@@ -52,14 +48,9 @@ FAMILIES = (
     debug,
     control,
     elementwise,
-    libdevice,
-    cuda,
     conversion,
-    gpu,
-    bulk_copies,
 )
 
-OPS: dict[str, OpSpec] = {spec.name: spec for family in FAMILIES for spec in family.OPS}
 LANGUAGE: dict[str, Builtin] = {
     name: builtin for family in FAMILIES for name, builtin in family.LANGUAGE.items()
 }

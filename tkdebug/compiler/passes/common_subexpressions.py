@@ -10,8 +10,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tkdebug.compiler.dialects.table import ISOLATED, PURE
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation
-from tkdebug.compiler.ops.traits import ISOLATED, PURE
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _Table = dict[Hashable, Operation]

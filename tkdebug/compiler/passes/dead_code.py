@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.data_flow import backward
+from tkdebug.compiler.dialects.table import PURE, TRANSPARENT, is_terminator
 from tkdebug.compiler.ir.control_flow import Junction, deciding, junctions, tied_values
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
-from tkdebug.compiler.ops.traits import PURE, TRANSPARENT, is_terminator
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 

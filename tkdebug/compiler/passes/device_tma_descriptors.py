@@ -25,11 +25,11 @@ from tkdebug.compiler.analysis.tensor_map_use import LOAD, STORE, UNIT_BYTES, mi
 from tkdebug.compiler.analysis.tensor_maps import MAKE, misfit
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import accessed
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.types import DescriptorType
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.target import TMA, Target

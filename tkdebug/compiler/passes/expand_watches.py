@@ -17,7 +17,7 @@ from tkdebug.compiler.dialects import math, scf, tt
 from tkdebug.compiler.dtypes import block_type, pointer_type
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.types import shape_of
-from tkdebug.compiler.ops import conversion, operators, table
+from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.passes.tile_summaries import Code, TileSummary
 from tkdebug.compiler.probes.access_logs import clock_of, is_logged
@@ -66,7 +66,7 @@ class ExpandWatches:
         counters, records = _add_parameters(module.function)
         rewriter.record_change(module.function, "add-parameters")
         rooms = spaces(sites, self.budget_bytes)
-        emit = Emitter(module, CompileOptions(), table.OPS)
+        emit = Emitter(module, CompileOptions())
         known = {op.id for op in module.walk()}
         for op, number in list(watch_ops(module.function)):
             _refuse_waiting_loops(op)

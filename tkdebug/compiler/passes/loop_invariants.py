@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.dialects import arith, scf
+from tkdebug.compiler.dialects.table import ASSEMBLY, is_effect_free, is_terminator
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ops.traits import ASSEMBLY, is_effect_free, is_terminator
-from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
@@ -61,7 +60,7 @@ def _is_invariant(op: Operation, inside: set[Block]) -> bool:
     for inner in op.walk() if op.regions else (op,):
         if inner.name == ASSEMBLY:  # `interpret` may not know it, where the loop never comes to it
             return False
-        if inner.name in DIVISIONS and not constant_value(arith.Binary(inner).rhs):
+        if arith.IntegerDivision.matches(inner) and not constant_value(arith.Binary(inner).rhs):
             return False
         for value in inner.operands:
             block = value.parent_block

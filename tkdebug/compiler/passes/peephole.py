@@ -12,16 +12,12 @@ from collections.abc import Callable, Sequence
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.dialects.interfaces import Cast, MaskedAccess
+from tkdebug.compiler.dialects.table import FOLDING, OPS, PURE
 from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
-from tkdebug.compiler.ops.table import OPS
-from tkdebug.compiler.ops.traits import PURE
 from tkdebug.compiler.rewriting.patterns import Pattern
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-
-DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 
 
 def _is_int(value: Value, wanted: int) -> bool:
@@ -50,13 +46,12 @@ def _defined_by(value: Value, name: str) -> Operation | None:
 
 
 def _fold_constants(op: Operation, rewriter: Rewriter) -> bool:
-    spec = OPS.get(op.name)
-    if spec is None or spec.fold is None or not op.operands or op.name not in PURE:
+    if op.name not in FOLDING or not op.operands or op.name not in PURE:
         return False
     numbers = constant_values(op.operands)
-    if numbers is None or (op.name in DIVISIONS and numbers[1] == 0):
+    if numbers is None or (op.name in arith.IntegerDivision.names and numbers[1] == 0):
         return False
-    folded = spec.fold(op, numbers)
+    folded = OPS[op.name](op).fold(numbers)
     if folded is None:
         return False
     rewriter.replace_with_op(op, "fold-constants", arith.Constant, (), {"value": folded})
@@ -413,7 +408,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], _Rule], ...] = (
 PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "fold-constants",
-        tuple(name for name, spec in OPS.items() if spec.fold is not None),
+        tuple(sorted(FOLDING)),
         _fold_constants,
     ),
     *(Pattern(*rule) for rule in _RULES),

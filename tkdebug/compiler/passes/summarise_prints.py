@@ -13,7 +13,6 @@ from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import describe_type
 from tkdebug.compiler.ir.core import Module, Operation
-from tkdebug.compiler.ops import table
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.print_summaries import is_summarised, printed_type, summary_template
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -41,7 +40,7 @@ class SummarisePrints:
         ]
         if not prints:
             return
-        emit = Emitter(module, CompileOptions(), table.OPS)
+        emit = Emitter(module, CompileOptions())
         known = {op.id for op in module.walk()}
         for op in prints:
             with emit.builder.before(op), emit.builder.at(op.location):

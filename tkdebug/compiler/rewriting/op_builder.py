@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Attribute, Operation, Value
 from tkdebug.compiler.ir.location import Location
 from tkdebug.compiler.ir.op_view import OpName, op_name
 from tkdebug.compiler.ir.types import ScalarType, Type, element_of, shape_of, tile
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
@@ -42,9 +42,9 @@ class OpBuilder:
     ) -> Value:
         """The result of op `name`; its type by the op's type rule unless given."""
         if result is None:
-            infer = OPS[op_name(name)].infer
-            assert infer is not None, f"{op_name(name)} needs its result type"
-            (result,) = infer([value.type for value in operands], attributes)
+            results = OPS[op_name(name)].infer([value.type for value in operands], attributes)
+            assert results is not None, f"{op_name(name)} needs its result type"
+            (result,) = results
         built = self._rewriter.build_before(
             self._anchor, name, operands, (result,), attributes, location=self._location
         )

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tkdebug.compiler.dialects.table import is_effect_free
 from tkdebug.compiler.ir.core import Attribute, Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.op_view import OpName, op_name
 from tkdebug.compiler.ir.types import Type
-from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.errors import IRError
 
 

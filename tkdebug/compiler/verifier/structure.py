@@ -1,7 +1,7 @@
 """Checks that a module obeys SSA, its structure and the op table.
 
 Stops at the first broken rule with an IRError that names the op, its source line and, as a note,
-its printed form. The checks of one op's own meaning are in its OpSpec.
+its printed form. The checks of one op's own meaning are on its class.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.dialects.op import Op
+from tkdebug.compiler.dialects.table import ISOLATED, OPS, is_terminator
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.location import FusedLocation, SourceLocation
 from tkdebug.compiler.ir.printer import print_operation
 from tkdebug.compiler.ir.types import Type
-from tkdebug.compiler.ops.spec import OpSpec
-from tkdebug.compiler.ops.table import OPS
-from tkdebug.compiler.ops.traits import ISOLATED, REGION_TERMINATORS, is_terminator
 from tkdebug.compiler.verifier.declarations import broken_declaration
 from tkdebug.compiler.verifier.layouts import check_layouts
 from tkdebug.errors import IRError
@@ -69,21 +68,21 @@ class _Verifier:
 
     def operation(self, op: Operation) -> None:
         self.identity(op)
-        spec = OPS.get(op.name)
-        if spec is None:
+        view = OPS.get(op.name)
+        if view is None:
             raise _error(op, "is not in the op table")
         for index, value in enumerate(op.operands):
             if value not in self.visible:
                 raise _error(op, f"operand {index} ({_shown(value)}) is not defined before this op")
             users = self.uses.setdefault(value, {})
             users[op] = users.get(op, 0) + 1
-        broken = broken_declaration(op, spec.view)
+        broken = broken_declaration(op, view)
         if broken is not None:
             raise _error(op, broken)
         _check_bounds(op)
         self.own(op.results, op, op)
         self.regions(op)
-        _check_spec(op, spec)
+        _check_meaning(op, view)
 
     def identity(self, op: Operation) -> None:
         if not isinstance(op.location, SourceLocation | FusedLocation):
@@ -101,14 +100,14 @@ class _Verifier:
             self.values.append((value, op))
 
     def regions(self, op: Operation) -> None:
-        terminators = REGION_TERMINATORS.get(op.name)
+        terminators = OPS[op.name].terminators
         if terminators is not None and len(op.regions) != len(terminators):
             raise _error(op, f"got {len(op.regions)} regions, expected {len(terminators)}")
         outside = self.visible
         if op.name in ISOLATED:
             self.visible = set()
         for index, region in enumerate(op.regions):
-            self.region(op, region, terminators[index] if terminators else None)
+            self.region(op, region, terminators[index].name if terminators else None)
         self.visible = outside
 
     def region(self, op: Operation, region: Region, terminator: str | None) -> None:
@@ -160,18 +159,15 @@ def _check_bounds(op: Operation) -> None:
         raise _error(op, f"got bounds and step {_types(bounds)}, expected three of one type")
 
 
-def _check_spec(op: Operation, spec: OpSpec) -> None:
+def _check_meaning(op: Operation, view: type[Op]) -> None:
     # Type rules and verifiers may assume well-formed operands; text read from a file may not be.
     malformed = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
     try:
-        expected = (
-            spec.infer([value.type for value in op.operands], op.attributes) if spec.infer else None
-        )
+        expected = view.infer([value.type for value in op.operands], op.attributes)
         if expected is not None and not _agree(expected, [value.type for value in op.results]):
             got = _types([value.type for value in op.results])
             raise IRError(f"got result types {got}, expected {_types(expected)}")
-        if spec.verify is not None:
-            spec.verify(op)
+        view(op).verify()
     except IRError as error:
         raise _error(op, str(error).removeprefix(f"{op.name}: ")) from None
     except malformed as error:

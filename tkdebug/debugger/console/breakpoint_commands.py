@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, get_args
 
 from tkdebug.checks import CHECK_NAMES, DEFAULT_CHECKS
-from tkdebug.compiler.ops.table import OPS
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.debugger.breakpoints import BreakKind, Breakpoint
 from tkdebug.debugger.console.moving_commands import (
     current_file,

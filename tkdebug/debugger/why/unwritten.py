@@ -12,10 +12,10 @@ from torch import Tensor
 from tkdebug.compiler.analysis.vectorization import mask_of
 from tkdebug.compiler.dialects import scf, tt, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, accessed
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.debugger.counting import CountingObserver
 from tkdebug.debugger.element_names import find_element
 from tkdebug.debugger.elements import Element

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, traced
 from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Module, Operation, PointerType, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 
 Sources = frozenset[str]
 ARGUMENT, LANES, LOOP, MEMORY = "argument", "lanes", "loop", "memory"

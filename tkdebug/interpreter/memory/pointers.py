@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.arith import wrap
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.arith import wrap
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import (

@@ -1,7 +1,7 @@
 """What each function of NVIDIA's libdevice computes, on torch tensors.
 
 Source: libdevice User's Guide, NVIDIA. Overloads and symbols are declared in
-`compiler.ops.libdevice_functions`. `fast_*` functions are computed exactly here; the GPU
+`compiler.dialects.libdevice`. `fast_*` functions are computed exactly here; the GPU
 approximates them.
 """
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.arith import wrap
 from tkdebug.compiler.dialects.interfaces import Cast
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ops.arith import wrap
 from tkdebug.interpreter.memory.pointers import affine_of, byte_addresses
 from tkdebug.interpreter.numerics import fp8, rounding
 from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects.arith import truncated_division, unsigned, wrap
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.ops.arith import truncated_division, unsigned, wrap
 from tkdebug.interpreter.tiles.comparisons import Comparisons
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import AffineTile, IntTile, TileValue

@@ -9,6 +9,7 @@ from tkdebug.advice.facts import LoopFacts
 from tkdebug.compiler.analysis.pointer_origins import Origin, may_meet, pointer_origin
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.dialects.table import is_effect_free
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import (
     CONTROL_FLOW,
@@ -19,7 +20,6 @@ from tkdebug.compiler.ir.control_flow import (
 )
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of
-from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.errors import Frame
 from tkdebug.runtime.advising.executions import Executions, loops_around
 

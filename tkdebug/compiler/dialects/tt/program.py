@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.dialects.interfaces import OneResult
-from tkdebug.compiler.ir.core import Block
+from collections.abc import Mapping, Sequence
+
+from tkdebug.compiler.dialects.interfaces import (
+    Elementwise,
+    LikeFirst,
+    OneResult,
+    ProgramBarrier,
+    SameElements,
+    StatementRegions,
+    Terminator,
+)
+from tkdebug.compiler.dialects.op import Effects, Op
+from tkdebug.compiler.ir import Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute, Block
 from tkdebug.compiler.ir.op_view import (
     CONDITIONS,
     I1,
     NUMBERS,
     VALUES,
-    OpView,
     attribute_def,
     late_attribute_def,
     operand_def,
@@ -24,6 +36,13 @@ class GridQuery(OneResult):
 
     axis = attribute_def("axis", int)
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """An i32."""
+        return (ir.I32,)
+
 
 class GetProgramId(GridQuery):
     """This program's position along a grid axis."""
@@ -37,19 +56,21 @@ class GetNumPrograms(GridQuery):
     name = "tt.get_num_programs"
 
 
-class Assert(OpView):
+class Assert(Op):
     """Reports the programs and lanes where the condition is false."""
 
     name = "tt.assert"
+    effects = Effects.OTHER
     condition = operand_def(CONDITIONS)
     mask = optional_operand_def(CONDITIONS)
     message = attribute_def("message", str, "")
 
 
-class Print(OpView):
+class Print(Op):
     """Prints a prefix and values, a line an element."""
 
     name = "tt.print"
+    effects = Effects.OTHER
     values = variadic_operands_def(VALUES)
     prefix = attribute_def("prefix", str, "")
     hex = attribute_def("hex", bool, False)
@@ -58,23 +79,25 @@ class Print(OpView):
     template = optional_attribute_def("template", str)
 
 
-class Barrier(OpView):
+class Barrier(ProgramBarrier):
     """All threads of the program wait for each other."""
 
     name = "tt.barrier"
 
 
-class Assume(OpView):
+class Assume(Op):
     """What the optimiser may assume."""
 
     name = "tt.assume"
+    effects = Effects.OTHER
     condition = operand_def(I1)
 
 
-class Watch(OpView):
+class Watch(Op):
     """Shows a value to who watches it; `expand-watches` makes native code of it."""
 
     name = "tt.watch"
+    effects = Effects.OTHER
     value = operand_def(NUMBERS)
     watch = attribute_def("watch", int)
 
@@ -83,14 +106,22 @@ class Visit(OneResult):
     """How often this program came by at a watch before."""
 
     name = "tt.visit"
+    effects = Effects.OTHER
     watch = attribute_def("watch", int)
+
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """An i32."""
+        return (ir.I32,)
 
 
 # A hint that no pass goes by: checked kernels look whether a block begins at a multiple of it.
 BLOCK_START = "block-start"
 
 
-class Hint(OneResult):
+class Hint(SameElements, Elementwise, LikeFirst):
     """Its operand, of which `kind` says `values` per axis."""
 
     name = "tt.hint"
@@ -99,10 +130,19 @@ class Hint(OneResult):
     values = attribute_def("values", tuple[int, ...])
 
 
-class Func(OpView):
+class Return(Terminator):
+    """Ends a kernel."""
+
+    name = "tt.return"
+
+
+class Func(StatementRegions):
     """A kernel; its block arguments are the run-time parameters."""
 
     name = "tt.func"
+    effects = Effects.OTHER
+    terminators = (Return,)
+    is_isolated = True
     sym_name = optional_attribute_def("sym_name", str)
     arg_names = attribute_def("arg_names", tuple[str, ...], ())
     arg_divisibility = optional_attribute_def("arg_divisibility", tuple[int, ...])
@@ -134,9 +174,3 @@ class Func(OpView):
     def body(self) -> Block:
         """The block of the kernel, whose arguments are its parameters."""
         return self.op.regions[0].block
-
-
-class Return(OpView):
-    """Ends a kernel."""
-
-    name = "tt.return"

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from tkdebug.compiler.dialects.interfaces import Cast, OneResult
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from tkdebug.compiler.dialects.arith import FloatCast, FloatDivision
+from tkdebug.compiler.dialects.interfaces import (
+    Cast,
+    FloatOp,
+    LikeFirst,
+    Moving,
+    OneResult,
+    SameElements,
+    SameLayout,
+)
+from tkdebug.compiler.ir import TensorType, Type
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Attribute
 from tkdebug.compiler.ir.op_view import (
     CONDITIONS,
-    FLOATS,
     INTEGERS,
     NUMBERS,
+    POINTERS,
     TILES,
     VALUES,
     OperandDef,
-    OpView,
     attribute_def,
     operand_def,
     optional_attribute_def,
     optional_operand_def,
     result_def,
 )
+from tkdebug.errors import IRError
 
 
-class FpToFp(Cast):
+class FpToFp(FloatCast):
     """Float conversion with a rounding mode, fp8 saturating."""
 
     name = "tt.fp_to_fp"
@@ -32,29 +47,31 @@ class Bitcast(Cast):
     """The same bits under another type of equal width."""
 
     name = "tt.bitcast"
+    takes = gives = VALUES
+    width = "of equal width"
 
 
 class PtrToInt(Cast):
     """Address of a pointer in bytes."""
 
     name = "tt.ptr_to_int"
+    takes, gives = POINTERS, INTEGERS
 
 
 class IntToPtr(Cast):
     """Pointer to an address in bytes."""
 
     name = "tt.int_to_ptr"
+    takes, gives = INTEGERS, POINTERS
 
 
-class PreciseDivF(OneResult):
+class PreciseDivF(FloatDivision):
     """Quotient, rounded to nearest even."""
 
     name = "tt.precise_divf"
-    lhs = operand_def(FLOATS)
-    rhs = operand_def(FLOATS)
 
 
-class PreciseSqrt(OneResult):
+class PreciseSqrt(FloatOp):
     """Square root, rounded to nearest even."""
 
     name = "tt.precise_sqrt"
@@ -73,8 +90,16 @@ class MakeRange(OneResult):
     end = attribute_def("end", int)
     rereads_thread = attribute_def("rereads_thread", bool, False)
 
+    def verify(self) -> None:
+        """The range fills the tile."""
+        (extent,) = ir.shape_of(self.result.type)
+        if self.end - self.start != extent:
+            raise IRError(
+                f"{self.name}: range [{self.start}, {self.end}) does not fill {self.result.type}"
+            )
 
-class Rearrangement(OneResult):
+
+class Rearrangement(Moving, SameElements, OneResult):
     """Puts the elements of one tile or scalar elsewhere, and looks at none of them."""
 
     source: OperandDef
@@ -93,6 +118,13 @@ class Unsplat(Rearrangement):
     name = "tt.unsplat"
     source = operand_def(VALUES)
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The element's type."""
+        return (ir.element_of(operands[0]),)
+
 
 class ExpandDims(Rearrangement):
     """A new axis of extent 1."""
@@ -100,6 +132,17 @@ class ExpandDims(Rearrangement):
     name = "tt.expand_dims"
     source = operand_def(TILES)
     axis = attribute_def("axis", int)
+
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The tile with an axis more."""
+        (source,) = operands
+        axis = attributes["axis"]
+        assert isinstance(source, TensorType)
+        assert isinstance(axis, int)
+        return (TensorType((*source.shape[:axis], 1, *source.shape[axis:]), source.element),)
 
 
 class Broadcast(Rearrangement):
@@ -115,6 +158,12 @@ class Reshape(Rearrangement):
     name = "tt.reshape"
     source = operand_def(VALUES)
 
+    def verify(self) -> None:
+        """No element comes or goes."""
+        source, target = self.source.type, self.result.type
+        if prod(ir.shape_of(source)) != prod(ir.shape_of(target)):
+            raise IRError(f"{self.name}: {source} and {target} have different numbers of elements")
+
 
 class Trans(Rearrangement):
     """Axes permuted."""
@@ -123,8 +172,19 @@ class Trans(Rearrangement):
     source = operand_def(TILES)
     order = attribute_def("order", tuple[int, ...])
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The tile with its axes permuted."""
+        (source,) = operands
+        order = attributes["order"]
+        assert isinstance(source, TensorType)
+        assert isinstance(order, tuple)
+        return (TensorType(tuple(source.shape[axis] for axis in order), source.element),)  # type: ignore[index]
 
-class Pair(OneResult):
+
+class Pair(Moving, OneResult):
     """Two tiles of one type."""
 
     lhs = operand_def(VALUES)
@@ -136,8 +196,15 @@ class Join(Pair):
 
     name = "tt.join"
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The tiles' type with an axis of extent 2 more."""
+        return (ir.tile((*ir.shape_of(operands[0]), 2), ir.element_of(operands[0])),)
 
-class Split(OpView):
+
+class Split(Moving):
     """The two halves along a last axis of extent 2."""
 
     name = "tt.split"
@@ -145,11 +212,27 @@ class Split(OpView):
     low = result_def()
     high = result_def()
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The tile's type without the last axis, twice."""
+        half = ir.tile(ir.shape_of(operands[0])[:-1], ir.element_of(operands[0]))
+        return (half, half)
+
 
 class Cat(Pair):
     """Two tiles one after the other along the first axis."""
 
     name = "tt.cat"
+
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """A tile as long as both."""
+        a, b = (ir.shape_of(operand) for operand in operands)
+        return (ir.tile((a[0] + b[0], *a[1:]), ir.element_of(operands[0])),)
 
 
 class AlongAxis(OneResult):
@@ -165,6 +248,23 @@ class Gather(AlongAxis):
     name = "tt.gather"
     indices = operand_def(INTEGERS)
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """Elements of the first operand in the shape of the second."""
+        return (ir.tile(ir.shape_of(operands[1]), ir.element_of(operands[0])),)
+
+    def verify(self) -> None:
+        """Both tiles are of one shape but for the axis."""
+        source, index = ir.shape_of(self.source.type), ir.shape_of(self.indices.type)
+        axis, name = self.axis, self.name
+        if len(source) != len(index) or not isinstance(axis, int) or not 0 <= axis < len(source):
+            raise IRError(f"{name}: {source} cannot be gathered by {index} along axis {axis}")
+        for place, (have, want) in enumerate(zip(index, source, strict=True)):
+            if place != axis and have != want:
+                raise IRError(f"{name}: {source} and {index} differ along axis {place}")
+
 
 class Histogram(OneResult):
     """How many elements (where the mask holds) equal 0, 1, … bins - 1; others count nowhere."""
@@ -175,22 +275,43 @@ class Histogram(OneResult):
     bins = attribute_def("bins", int)
     unsigned = attribute_def("unsigned", bool, False)
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """An i32 for each bin."""
+        bins = attributes["bins"]
+        assert isinstance(bins, int)
+        return (ir.tile((bins,), ir.I32),)
 
-class Flip(AlongAxis):
+
+class Flip(AlongAxis, Moving, SameLayout, LikeFirst):
     """The elements in reverse order along `axis`."""
 
     name = "tt.flip"
 
+    def verify(self) -> None:
+        """The tile has the axis."""
+        rank, axis = len(ir.shape_of(self.source.type)), self.axis
+        if not isinstance(axis, int) or not 0 <= axis < rank:
+            raise IRError(f"{self.name}: axis {axis} is outside a tile of {rank} axes")
 
-class Sorting(OneResult):
+
+class Sorting(LikeFirst):
     """Puts the elements along the last axis in order."""
 
     source = operand_def(NUMBERS)
     descending = attribute_def("descending", bool, False)
     unsigned = attribute_def("unsigned", bool, False)
 
+    def verify(self) -> None:
+        """The operand is a tile of numbers."""
+        type_ = self.source.type
+        if not ir.shape_of(type_) or not isinstance(ir.element_of(type_), ir.ScalarType):
+            raise IRError(f"{self.name}: expected a tile of numbers, got {type_}")
 
-class Sort(Sorting):
+
+class Sort(Sorting, SameLayout):
     """The elements in order along the last axis."""
 
     name = "tt.sort"
@@ -202,8 +323,24 @@ class TopK(Sorting):
     name = "tt.topk"
     k = attribute_def("k", int)
 
+    @classmethod
+    def infer(
+        cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
+    ) -> Sequence[Type] | None:
+        """The tile with a last axis of `k` elements."""
+        k = attributes["k"]
+        assert isinstance(k, int)
+        return (ir.tile((*ir.shape_of(operands[0])[:-1], k), ir.element_of(operands[0])),)
 
-class BitonicMerge(Sorting):
+    def verify(self) -> None:
+        """The axis has as many elements."""
+        super().verify()
+        k, extent = self.k, ir.shape_of(self.source.type)[-1]
+        if not isinstance(k, int) or not 0 < k <= extent:
+            raise IRError(f"{self.name}: k is {k}, the last axis has {extent} elements")
+
+
+class BitonicMerge(Sorting, SameLayout):
     """log2(extent) rounds of compare-and-swap, which sort a bitonic sequence."""
 
     name = "tt.bitonic_merge"

@@ -14,10 +14,10 @@ from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.analysis.axis_facts import AxisInfo
 from tkdebug.compiler.analysis.vectorization import accessible_elems
 from tkdebug.compiler.dialects import tt, ttg
+from tkdebug.compiler.dialects.table import PURE
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import TensorType, with_encoding
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.compiler.passes.gpu.pipelined_loads import PipelinedLoad
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -99,7 +99,7 @@ class _Remake:
             return True
         if op is None or op.regions:
             return False
-        follows = layout_inference.is_elementwise(op) and OPS[op.name].is_pure
+        follows = layout_inference.is_elementwise(op) and op.name in PURE
         return (op.name in layout_inference.SOURCES or follows) and all(
             self._can_be_remade(operand) for operand in op.operands
         )

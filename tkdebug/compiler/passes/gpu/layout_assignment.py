@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.table import PURE
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import (
     TiedValues,
@@ -23,7 +24,6 @@ from tkdebug.compiler.ir.control_flow import (
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.compiler.ir.types import TensorType, shape_of
 from tkdebug.compiler.layouts import LinearLayout, views
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.errors import IRError
 
 _MAX_SWEEPS = 1000
@@ -99,7 +99,7 @@ class LayoutAssignment:
         if op.name in layout_inference.SOURCES:
             return True
         follows = layout_inference.is_elementwise(op) or op.name in layout_inference.VIEWS
-        pure = follows and op.name not in _NOT_REMADE and not op.regions and OPS[op.name].is_pure
+        pure = follows and op.name not in _NOT_REMADE and not op.regions and op.name in PURE
         if not pure and not self._is_small_load(op):
             return False
         return all(

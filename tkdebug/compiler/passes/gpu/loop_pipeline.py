@@ -36,11 +36,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.dialects.arith import wrap
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import fuse
 from tkdebug.compiler.ir.types import I1, I32, I64, TOKEN, element_of
-from tkdebug.compiler.ops.arith import wrap
 from tkdebug.compiler.passes.gpu.dot_fences import fences_of_loads, reads_landed
 from tkdebug.compiler.passes.gpu.mbarrier_ring import FENCE, MbarrierRing, holds_block, make_mutable
 from tkdebug.compiler.passes.gpu.pipeline_wgmma import DOT, is_carried

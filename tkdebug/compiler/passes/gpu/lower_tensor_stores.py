@@ -11,10 +11,9 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.tensor_map_use import STORE
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
-from tkdebug.compiler.dialects import ttg
+from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.types import MemDescType, TensorType, element_of, shape_of
-from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.passes.gpu.mbarrier_ring import FENCE
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
@@ -44,6 +43,6 @@ def _lower(op: Operation, rewriter: Rewriter) -> None:
     buffer = build.op(ttg.LocalAlloc, (value,), type_, alignment=LANDING_ALIGNMENT)
     # The copy sees what threads stored only after a fence of theirs.
     build.effect(FENCE, ())
-    copy = build.effect(bulk_copies.STORE, (descriptor, buffer, *coordinates))
-    build.effect(bulk_copies.STORE_WAIT, (), pendings=0)
+    copy = build.effect(ttng.AsyncTmaCopyLocalToGlobal.name, (descriptor, buffer, *coordinates))
+    build.effect(ttng.AsyncTmaStoreWait.name, (), pendings=0)
     rewriter.replace_with_ops(op, _RULE, [copy])

@@ -17,7 +17,6 @@ from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import I32, I64, MemDescType, TensorType
 from tkdebug.compiler.layouts.shared import shared
-from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
@@ -57,7 +56,7 @@ class MbarrierRing:
         arrivals = MbarrierRing(tuple(loads), words, count, rewriter)
         for place in range(count):
             barrier = arrivals.at(build, build.constant(I32, place))
-            build.effect(bulk_copies.INIT, (barrier,), count=1)
+            build.effect(ttng.InitBarrier.name, (barrier,), count=1)
         build.effect(FENCE, ())
         return arrivals
 
@@ -86,7 +85,7 @@ class MbarrierRing:
         for buffer in buffers:
             assert isinstance(buffer.type, MemDescType)
             size_bytes += buffer.type.buffer_bytes
-        build.effect(bulk_copies.EXPECT, (barrier, comes), size_bytes=size_bytes)
+        build.effect(ttng.BarrierExpect.name, (barrier, comes), size_bytes=size_bytes)
         copies = []
         for load, buffer, place_in_tensor in zip(self.loads, buffers, coordinates, strict=True):
             at_load = OpBuilder(self.rewriter, anchor, rule, load.location)
@@ -97,7 +96,7 @@ class MbarrierRing:
                 comes,
                 *place_in_tensor,
             )
-            copies.append(at_load.effect(bulk_copies.LOAD, operands))
+            copies.append(at_load.effect(ttng.AsyncTmaCopyGlobalToLocal.name, operands))
         return copies
 
     def wait(
@@ -109,14 +108,14 @@ class MbarrierRing:
         """
         location = fuse(*(load.location for load in self.loads), *also)
         build = OpBuilder(self.rewriter, anchor, rule, location)
-        return build.effect(bulk_copies.WAIT, (self.at(build, place), phase))
+        return build.effect(ttng.WaitBarrier.name, (self.at(build, place), phase))
 
     def end(self, anchor: Operation, rule: str) -> None:
         """End the lives of the mbarriers; nothing is on its way."""
         build = OpBuilder(self.rewriter, anchor, rule, self.location)
         for place in range(self.count):
             barrier = self.at(build, build.constant(I32, place))
-            build.effect(bulk_copies.INVAL, (barrier,))
+            build.effect(ttng.InvalBarrier.name, (barrier,))
 
 
 def holds_block(alloc: Operation, buffer: MemDescType) -> bool:

@@ -22,11 +22,11 @@ from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.analysis.layout_inference import is_elementwise
 from tkdebug.compiler.dialects import scf, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.compiler.dialects.table import is_effect_free
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
-from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 DOT = ttng.WarpGroupDot.name

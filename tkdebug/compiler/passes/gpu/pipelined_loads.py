@@ -21,6 +21,8 @@ from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_lay
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, vector_elems
 from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import PointerAccess, accessed
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS, is_effect_free
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
@@ -34,9 +36,6 @@ from tkdebug.compiler.ir.types import (
 )
 from tkdebug.compiler.layouts import OFFSET, LinearLayout
 from tkdebug.compiler.layouts.shared import shared
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
-from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
@@ -195,15 +194,15 @@ def _written(loop: Operation) -> set[Value] | None:
     """
     roots: set[Value] = set()
     for op in loop.walk():
-        spec = OPS.get(op.name)
-        if spec is None or op.name.startswith("ttg.async"):
+        view = OPS.get(op.name)
+        if view is None or op.name.startswith("ttg.async"):
             return None
-        if Effects.WRITE in spec.effects:
+        if Effects.WRITE in view.effects:
             root = _root(accessed(op))
             if root is None or (tt.Atomic.matches(op) and tt.Atomic(op).sem != "relaxed"):
                 return None
             roots.add(root)
-        elif Effects.OTHER in spec.effects and not _is_harmless(op):
+        elif Effects.OTHER in view.effects and not _is_harmless(op):
             return None
     return roots
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.table import is_effect_free
 from tkdebug.compiler.ir.control_flow import IterArg, iter_arg, iter_args
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import I1, TensorType
-from tkdebug.compiler.ops.traits import is_effect_free
 from tkdebug.compiler.rewriting.cloning import clone_before
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.dialects import scf, tt, ttg
+from tkdebug.compiler.dialects.table import PURE
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, encoding_of
 from tkdebug.compiler.layouts import REGISTER
-from tkdebug.compiler.ops.traits import PURE
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _RULE = "sink-conversion"

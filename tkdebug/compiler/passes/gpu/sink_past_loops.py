@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.dialects.table import PURE
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.types import TensorType
-from tkdebug.compiler.ops.traits import PURE
 from tkdebug.compiler.passes.gpu.register_words import register_words
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 

@@ -22,12 +22,12 @@ from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import axis_of
 from tkdebug.compiler.dialects import arith, scf, tt, ttg
+from tkdebug.compiler.dialects.arith import wrap
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
 from tkdebug.compiler.ir.types import TensorType, Type, element_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
-from tkdebug.compiler.ops.arith import wrap
 from tkdebug.compiler.passes.gpu.rescaled_sums import (
     in_first_part,
     of_parts,

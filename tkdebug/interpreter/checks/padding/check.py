@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.padding.cared_for import CaredFor
 from tkdebug.interpreter.checks.padding.combinations import (
     combination,

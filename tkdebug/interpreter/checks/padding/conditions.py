@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 
 # Ops that put a tile's axes elsewhere, and nothing else.

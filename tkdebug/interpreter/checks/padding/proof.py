@@ -19,12 +19,12 @@ import torch
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects import math as math_ops
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.padding.combinations import combination, neutral_of
 from tkdebug.interpreter.checks.padding.conditions import (
     MOVED,

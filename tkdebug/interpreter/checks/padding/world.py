@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding, forwarded
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.blending import blend
 from tkdebug.interpreter.checks.padding.facts import counts_elements
 from tkdebug.interpreter.checks.shadow_flow import united

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tkdebug.compiler.analysis.data_flow import source_of, traced
 from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 
 APART = "programs of a launch run in any order and at once: make it two launches"
 POLLED = "a loop may see the old value forever: wait with an atomic, or with volatile=True"

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, marked
 from tkdebug.interpreter.fault_log import FaultLog

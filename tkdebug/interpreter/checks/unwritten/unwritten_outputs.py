@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import accessed
+from tkdebug.compiler.dialects.op import Effects
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.faults.access_hints import counted
 from tkdebug.compiler.faults.messages import FaultText, named
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ops.spec import Effects
-from tkdebug.compiler.ops.table import OPS
 from tkdebug.interpreter.checks.lane_selections import LaneSelections
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, has_nan
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, is_unwritten, marked

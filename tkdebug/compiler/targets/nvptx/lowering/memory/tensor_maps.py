@@ -20,10 +20,9 @@ from tkdebug.compiler.analysis.tensor_maps import (
     is_kernel_made,
     tensor_map,
 )
-from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects import tt, ttng
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import DescriptorType
-from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
@@ -97,7 +96,7 @@ def _trap_unless_described(
     address = emit.cast("ptrtoint", base, "i64")
     bits = reduce(lambda a, b: emit.binary("or", a, b), [address, *steps])
     wrong = emit.icmp("ne", emit.bit_and(bits, UNIT_BYTES - 1), 0)
-    if any(user.name == bulk_copies.LOAD for user in op.result.uses):
+    if any(user.name == ttng.AsyncTmaCopyGlobalToLocal.name for user in op.result.uses):
         for step in steps:
             wrong = emit.binary("or", wrong, emit.icmp("slt", step, 0))
     emit.asm("@$0 trap;", "b,~{memory}", "void", [wrong])

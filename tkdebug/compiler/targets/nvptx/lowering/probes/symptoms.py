@@ -15,14 +15,13 @@ from functools import cached_property
 from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
 from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
-from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects import arith, tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, LinearLayout, f2
-from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.probes.sites import probe_sites
 from tkdebug.compiler.probes.symptoms import (
@@ -341,7 +340,7 @@ def _computed(value: Value) -> Operation | None:
 def _is_copied_out(buffer: Operation) -> bool:
     """Whether a bulk copy stores the tile that a buffer is made with."""
     return bool(buffer.operands) and any(
-        user.name == bulk_copies.STORE for user in buffer.result.uses
+        user.name == ttng.AsyncTmaCopyLocalToGlobal.name for user in buffer.result.uses
     )
 
 

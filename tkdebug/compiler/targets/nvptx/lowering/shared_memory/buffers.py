@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tkdebug.compiler.dialects import gpu, ttg, ttng
 from tkdebug.compiler.ir import MemDescType, Operation, Value
 from tkdebug.compiler.layouts import OFFSET, LinearLayout
-from tkdebug.compiler.ops.gpu import subslice_offsets
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.conversions import matrix_addresses, shared_addresses
@@ -211,7 +210,7 @@ def buffer_place(
 def _part_offset(op: Operation) -> int:
     """The offset in elements at which a ttg.memdesc_subslice begins."""
     layout = buffer_type(ttg.MemDescSubslice(op).buffer).layout
-    start = dict(zip(layout.out_dims, subslice_offsets(op), strict=True))
+    start = dict(zip(layout.out_dims, ttg.MemDescSubslice(op).offsets, strict=True))
     return layout.unpack_in(layout.solve(layout.pack_out(start)))[OFFSET]
 
 

@@ -15,7 +15,6 @@ from tkdebug.compiler.analysis.tensor_maps import Message, messages
 from tkdebug.compiler.dialects import ttng
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.types import DescriptorType
-from tkdebug.compiler.ops import bulk_copies
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
@@ -169,11 +168,11 @@ def _start(ctx: Lowering, message: Message, coordinates: Sequence[Registers]) ->
 
 
 LOWERINGS: dict[str, Lower] = {
-    bulk_copies.INIT: lower_init,
-    bulk_copies.INVAL: lower_inval,
-    bulk_copies.EXPECT: lower_expect,
-    bulk_copies.WAIT: lower_wait,
-    bulk_copies.LOAD: lower_load,
-    bulk_copies.STORE: lower_store,
-    bulk_copies.STORE_WAIT: lower_store_wait,
+    ttng.InitBarrier.name: lower_init,
+    ttng.InvalBarrier.name: lower_inval,
+    ttng.BarrierExpect.name: lower_expect,
+    ttng.WaitBarrier.name: lower_wait,
+    ttng.AsyncTmaCopyGlobalToLocal.name: lower_load,
+    ttng.AsyncTmaCopyLocalToGlobal.name: lower_store,
+    ttng.AsyncTmaStoreWait.name: lower_store_wait,
 }

@@ -1,12 +1,78 @@
-"""The functions of NVIDIA's libdevice: their overloads and symbols.
+"""The functions of NVIDIA's libdevice, which `tt.extern_elementwise` calls: overloads and symbols.
 
-Source: libdevice User's Guide, NVIDIA. How overloads are written is in `libdevice_overloads`; what
-each function computes is the interpreter's (`interpreter/rules/libdevice.py`).
+An overload is written `symbol(arguments)result` with one letter a type: i int32, u uint32, l int64,
+m uint64, f fp32, d fp64. What each function computes is the interpreter's
+(`interpreter/rules/libdevice.py`). Source: libdevice User's Guide, NVIDIA.
 """
 
 from __future__ import annotations
 
-from tkdebug.compiler.ops.libdevice_overloads import Function, overloads_of
+import re
+from dataclasses import dataclass
+
+from tkdebug.compiler import dtypes as dt
+
+_TYPES = {
+    "i": dt.int32,
+    "u": dt.uint32,
+    "l": dt.int64,
+    "m": dt.uint64,
+    "f": dt.float32,
+    "d": dt.float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One argument list of a function.
+
+    Attributes:
+        symbol: its name in libdevice.
+        is_unsigned: whether its integers, also those of signed type, are read unsigned.
+    """
+
+    symbol: str
+    arguments: tuple[dt.dtype, ...]
+    result: dt.dtype
+    is_unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function of `tl.extra.libdevice`.
+
+    Attributes:
+        is_predicate: whether it gives int1.
+        is_real: whether it is a function of real numbers, which each format of them only rounds.
+        native_only: whether it has no closed form: it compiles, and says so by name when an
+            interpreted kernel reaches it.
+    """
+
+    name: str
+    doc: str
+    overloads: tuple[Overload, ...]
+    is_predicate: bool = False
+    is_real: bool = False
+    native_only: bool = False
+
+
+def _overloads(text: str) -> tuple[Overload, ...]:
+    """The overloads that `text` writes, with blanks between them."""
+    found = []
+    for overload in text.split():
+        match = re.fullmatch(r"(\w+)\((\w+)\)(\w)", overload)
+        assert match is not None, overload
+        symbol, arguments, result = match.groups()
+        found.append(
+            Overload(
+                f"__nv_{symbol}",
+                tuple(_TYPES[letter] for letter in arguments),
+                _TYPES[result],
+                re.search("uint|ull", symbol) is not None,
+            )
+        )
+    return tuple(found)
+
 
 _ROUNDINGS = {
     "rn": "to nearest even",
@@ -19,15 +85,13 @@ _ROUNDINGS = {
 FUNCTIONS: dict[str, Function] = {}
 
 
-def _define(
-    name: str, overloads: str, doc: str, is_predicate: bool = False, native_only: bool = False
-) -> None:
-    FUNCTIONS[name] = Function(name, doc, overloads_of(overloads), is_predicate, native_only)
+def _define(name: str, overloads: str, doc: str, **facts: bool) -> None:
+    FUNCTIONS[name] = Function(name, doc, _overloads(overloads), **facts)
 
 
 def _floats(name: str, count: int, doc: str) -> None:
-    """A function of `count` floats in single and double precision."""
-    _define(name, f"{name}f({'f' * count})f {name}({'d' * count})d", doc)
+    """A function of `count` real numbers in single and double precision."""
+    _define(name, f"{name}f({'f' * count})f {name}({'d' * count})d", doc, is_real=True)
 
 
 def _directed(stem: str, count: int, doc: str) -> None:
@@ -38,7 +102,7 @@ def _directed(stem: str, count: int, doc: str) -> None:
         else:
             f, d = "f" * count, "d" * count
             overloads = f"f{stem}_{mode}({f})f d{stem}_{mode}({d})d"
-        _define(f"{stem}_{mode}", overloads, f"{doc}, rounded {words}.")
+        _define(f"{stem}_{mode}", overloads, f"{doc}, rounded {words}.", is_real=True)
 
 
 def _conversions(source: str, letter: str, target: str, result: str) -> None:
@@ -52,7 +116,8 @@ def _conversions(source: str, letter: str, target: str, result: str) -> None:
 
 def _fast(name: str, count: int, doc: str, symbol: str | None = None) -> None:
     """A function of `count` fp32s that the GPU approximates."""
-    _define(name, f"{symbol or name}({'f' * count})f", f"{doc} Approximate on the GPU.")
+    overload = f"{symbol or name}({'f' * count})f"
+    _define(name, overload, f"{doc} Approximate on the GPU.", is_real=True)
 
 
 # Integers
@@ -117,7 +182,7 @@ _define("finitef", "finitef(f)i", "Whether x is finite, int1.", is_predicate=Tru
 _define("isfinited", "isfinited(d)i", "Whether x is finite, int1.", is_predicate=True)
 _define("signbit", "signbitf(f)i signbitd(d)i", "1 when the sign bit is set, else 0.")
 _floats("copysign", 2, "x with the sign of y.")
-_floats("nextafter", 2, "The float next to x toward y.")
+_define("nextafter", "nextafterf(ff)f nextafter(dd)d", "The float next to x toward y.")
 _define("ilogb", "ilogbf(f)i ilogb(d)i", "Exponent of x as an integer.")
 _floats("logb", 1, "Exponent of x as a float.")
 for _name in ("ldexp", "scalbn"):
@@ -142,7 +207,7 @@ _floats("log10", 1, "Base-10 logarithm.")
 _floats("log1p", 1, "Natural logarithm of 1 + x.")
 _floats("exp10", 1, "10 to the x.")
 
-_define("pow", "powif(fi)f powi(di)d powf(ff)f pow(dd)d", "x to the y.")
+_define("pow", "powif(fi)f powi(di)d powf(ff)f pow(dd)d", "x to the y.", is_real=True)
 _floats("cbrt", 1, "Cube root.")
 _floats("rcbrt", 1, "1 / cube root.")
 _floats("hypot", 2, "sqrt(x x + y y).")
