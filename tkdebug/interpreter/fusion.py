@@ -10,20 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tkdebug.compiler.dialects import arith, math, scf, tt
+from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import FloatOp
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 
-# Ops that are one torch function with an `out=`, and always give fresh memory without it.
-_COMPUTES = names_of(
-    *(arith.AddF, arith.SubF, arith.MulF, arith.DivF, arith.NegF),
-    *(arith.MaximumF, arith.MinimumF, arith.MaxNumF, arith.MinNumF),
-    *(math.Exp, math.Exp2, math.Log, math.Log2, math.Sqrt, math.Rsqrt, math.Sin, math.Cos),
-    *(math.Erf, math.Floor, math.Ceil, math.AbsF, tt.PreciseDivF, tt.PreciseSqrt),
-)
-_GIVES_FRESH = _COMPUTES | names_of(tt.Dot)
+_GIVES_FRESH = FloatOp.names | names_of(tt.Dot)
 # Ops that read a value and keep no view of it.
-_CONSUMES = _COMPUTES | names_of(tt.Reduce, tt.Store, tt.Dot, arith.CmpF)
+_CONSUMES = FloatOp.names | names_of(tt.Reduce, tt.Store, tt.Dot, arith.CmpF)
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Fusion:
 def _deferred(block: Block) -> set[Operation]:
     found = set()
     for op in block.operations:
-        if op.name not in _COMPUTES or len(op.result.uses) != 1:
+        if not FloatOp.matches(op) or len(op.result.uses) != 1:
             continue
         (user,) = op.result.uses
         store = tt.Store.cast(user)

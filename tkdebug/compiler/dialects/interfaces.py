@@ -93,6 +93,9 @@ class SameElements(Op):
 class FloatOp(Elementwise, LikeFirst):
     """Computes floats from floats of the same type.
 
+    The interpreter computes it into memory that it is given, which may be that of an operand, and
+    in the type of the tensors that it gets, which may be wider than the op's own.
+
     Attributes:
         torch: the function of torch that computes it, "" where a rule of the interpreter does.
     """

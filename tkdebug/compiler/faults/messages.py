@@ -5,7 +5,7 @@ Not responsible for the frames, the program or the count of a fault: what record
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,6 @@ from tkdebug.compiler.faults.facts import AccessedTensor, Offender
 from tkdebug.compiler.faults.stride_hints import stride_hint
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.events import FaultKind
 
 _VERBS = {
@@ -23,8 +22,6 @@ _VERBS = {
     "oob-store": "store writes",
     "oob-atomic": "atomic touches",
 }
-_WRAPPING = names_of(arith.AddI, arith.SubI, arith.MulI)
-_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +244,16 @@ def unwritten_read(op: Operation, tensor: str | None, index: int | None) -> Faul
     )
 
 
+def op_text(op: Operation, operands: Sequence[str]) -> str:
+    """An elementwise op of some operands, as a source has it: "1 / 0", "exp(89)"."""
+    binary = arith.Binary.cast(op)
+    if binary is not None and binary.sign:
+        return f" {binary.sign} ".join(operands)
+    function = tt.ExternElementwise.cast(op)
+    name = op.name.rpartition(".")[2] if function is None else function.function
+    return f"{name}({', '.join(operands)})"
+
+
 def nan_made(
     op: Operation,
     cause: str,
@@ -298,14 +305,14 @@ def undefined_result(op: Operation, shown: str, is_negative: bool = False) -> Fa
             "there, or mask off the result",
         )
     bits = ir.element_of(op.result.type).bits
-    if op.name in _WRAPPING:
+    if arith.WrappingBinary.matches(op):
         return FaultText(
             "offset-overflow",
             f"`{shown}` does not fit int{bits} and wraps",
             hint="cast a factor before it is multiplied, as in row.to(tl.int64) * stride; a "
             "program id and an int argument below 2**31 are int32",
         )
-    if op.name in _DIVISIONS:
+    if arith.IntegerDivision.matches(op):
         return FaultText(
             "division-by-zero",
             f"integer division by zero, `{shown}`",

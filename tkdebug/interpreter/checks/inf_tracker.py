@@ -13,17 +13,17 @@ from math import prod
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import Moving
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.finite_tiles import all_finite, is_float
 from tkdebug.interpreter.checks.held_infs import HeldInf
 from tkdebug.interpreter.checks.inf_reports import InfReports
-from tkdebug.interpreter.checks.inf_text import COMBINATIONS, is_exponential
+from tkdebug.interpreter.checks.inf_text import is_exponential
 from tkdebug.interpreter.checks.shadow_flow import (
-    MOVES,
     all_united,
     is_elementwise,
     moved_shadows,
@@ -45,10 +45,7 @@ from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
 
 _SUMS = ("addf", "mulf", "add", "mul")
-_MAY_OVERFLOW = names_of(
-    *(arith.AddF, arith.SubF, arith.MulF, arith.DivF, tt.PreciseDivF, math.Fma, math.Rsqrt),
-    *(math.Exp, math.Exp2, math.Log, math.Log2, tt.ExternElementwise),
-)
+_MAY_OVERFLOW = frozenset(name for name, view in OPS.items() if view.makes_inf)
 
 
 class InfTracker(ShadowValues[Origin]):
@@ -141,7 +138,7 @@ class InfTracker(ShadowValues[Origin]):
             self._wide.drop(op.results)
             return
         self._wide.follow(op, operands)
-        if op.name in COMBINATIONS or tt.Dot.matches(op):
+        if tt.Combining.matches(op) or tt.Dot.matches(op):
             for origin, shadow in found[0].values():
                 if is_exponential(origin.op):
                     # A common factor takes a sum of them into range, and out again.
@@ -193,7 +190,7 @@ class InfTracker(ShadowValues[Origin]):
         """Which elements of the results are of shadowed ones; too many, but they are not finite."""
         if not any(shadow is not None for shadow in shadows):
             return [None] * len(op.results)
-        if op.name in MOVES:
+        if Moving.matches(op):
             return moved_shadows(self._ev, op, shadows)
         if arith.Select.matches(op):
             return [selected_shadows(self._ev, op, operands, shadows)]
@@ -264,6 +261,6 @@ class LoadedInfTracker(InfTracker):
 
 
 def _may_make_inf(op: Operation) -> bool:
-    if op.name in COMBINATIONS:
+    if tt.Combining.matches(op):
         return len(op.operands) == 1 and tt.Combining(op).combiner in _SUMS
-    return op.name in _MAY_OVERFLOW or tt.Dot.matches(op)
+    return op.name in _MAY_OVERFLOW

@@ -17,10 +17,11 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, math, tt
-from tkdebug.compiler.dialects.interfaces import stored
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects.interfaces import FloatOp, MemoryAccess, stored
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.faults.messages import named, place_of
+from tkdebug.compiler.faults.messages import named, op_text, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
@@ -43,27 +44,15 @@ from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import BoxTile, TileValue
 
-_SYMBOLS = {
-    arith.AddF.name: "+",
-    arith.SubF.name: "-",
-    arith.MulF.name: "*",
-    arith.DivF.name: "/",
-}
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Whether a module has atomics of floats.
 _ADDS = "atomics of floats"
 _FLOAT_NAMES = ("f16", "bf16", "f32", "f64")
-# What they give was in memory before, as a constant was in the source.
-_HANDS_OUT = ("load", "atomic", "gather")
+# What they give was in memory or in a tile before, as a constant was in the source.
+_HANDS_OUT = names_of(arith.Constant, MemoryAccess, ttg.LocalLoad, tt.Gather)
 # Nor do these make one: the bits had it, or the 8-bit float, of which torch knows less.
 _REINTERPRETS = names_of(tt.Bitcast, tt.FpToFp)
-# Ops that make no NaN of numbers.
-_KEEPS = names_of(
-    *(arith.NegF, arith.MaxNumF, arith.MinNumF, arith.MaximumF, arith.MinimumF, arith.Select),
-    *(arith.TruncF, arith.SIToFP, arith.UIToFP),
-    *(math.Exp, math.Exp2, math.Erf, math.Floor, math.Ceil, math.AbsF),
-    *(tt.Rearrangement, tt.Join, tt.Split, tt.Cat, tt.Flip),
-)
+_KEEPS = frozenset(name for name, view in OPS.items() if not view.makes_nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +182,7 @@ class NanTracker(Observer):
                 self._origins[value] = self._let_through(run, op, operands, product, carriers)
             elif carriers:
                 self._origins[value] = self._of_carriers(carriers)
-            elif arith.Constant.matches(op) or op.name in _REINTERPRETS:
-                self._origins[value] = None
-            elif any(word in op.name for word in _HANDS_OUT):
+            elif op.name in _HANDS_OUT or op.name in _REINTERPRETS:
                 self._origins[value] = None
             else:
                 self._origins[value] = self._birth(run, op, operands, result)
@@ -356,8 +343,4 @@ def _cause(
             return ""
         at = tuple(0 if n == 1 else p for p, n in zip(place, dense.shape, strict=True))
         shown.append(f"{float(dense[at]):g}")
-    if op.name in _SYMBOLS and len(shown) == 2:
-        return f"{shown[0]} {_SYMBOLS[op.name]} {shown[1]}"
-    if op.name.startswith("math."):
-        return f"{op.name.removeprefix('math.')}({', '.join(shown)})"
-    return ""
+    return op_text(op, shown) if FloatOp.matches(op) else ""

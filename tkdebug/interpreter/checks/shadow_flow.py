@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import Moving
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 Shadows = Sequence[Tensor | None]
 
-# Ops that move elements about and look at none of them: they move the shadows in the same way.
-MOVES = names_of(tt.Rearrangement, tt.Join, tt.Split, tt.Cat)
 # Where the other operand is 0 the result is 0, whatever the one is.
 _ANNIHILATED_BY_ZERO = names_of(arith.MulI, arith.MulF, arith.AndI)
 # Kernels mask scores by adding -inf, or -1e4 where that overflows: nothing is left of the score.
@@ -50,7 +49,7 @@ def shadows_of_results(
         shadows: of the operands, those of one origin; one at least is not None.
         all_shadows: of the operands, those of any origin.
     """
-    if op.name in MOVES:
+    if Moving.matches(op):
         return moved_shadows(ev, op, shadows)
     if tt.Reduce.matches(op):
         return _each(op, any_along(all_united(shadows), tt.Reduce(op).axis + 1))
@@ -105,7 +104,7 @@ def is_elementwise(op: Operation) -> bool:
 
 
 def moved_shadows(ev: Evaluator, op: Operation, shadows: Shadows) -> Sequence[Tensor]:
-    """The results' shadows of an op of `MOVES`."""
+    """The results' shadows of an op that moves elements, and shadows in the same way."""
     given = [
         _nothing(ev, operand) if shadow is None else shadow
         for operand, shadow in zip(op.operands, shadows, strict=True)

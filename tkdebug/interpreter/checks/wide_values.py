@@ -12,31 +12,22 @@ from math import nan
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import FloatOp, Moving
+from tkdebug.compiler.dialects.libdevice import FUNCTIONS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import forwarded
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checks.shadow_flow import MOVES, computable
+from tkdebug.interpreter.checks.shadow_flow import computable
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.rules.libdevice import MEANINGS
 from tkdebug.interpreter.tile_ops.reductions import combiner_of
 from tkdebug.interpreter.tiles.values import TileValue
 
-_CASTS = names_of(arith.ExtF, arith.TruncF, tt.FpToFp)
 # Their rules compute in the type of the tensors that they are given.
-_OF_ANY_TYPE = MOVES | names_of(
-    *(arith.AddF, arith.SubF, arith.MulF, arith.DivF, tt.PreciseDivF, arith.NegF, math.AbsF),
-    *(arith.MaxNumF, arith.MinNumF, arith.MaximumF, arith.MinimumF, arith.Select, math.Fma),
-    *(math.Exp, math.Exp2, math.Log, math.Log2, math.Sqrt, tt.PreciseSqrt, math.Rsqrt),
-    *(math.Sin, math.Cos, math.Erf, math.Floor, math.Ceil),
-)
+_OF_ANY_TYPE = names_of(FloatOp, Moving, arith.Select)
 _COMBINERS = ("add", "mul", "maxnum", "minnum", "maximum", "minimum")
-_LIBDEVICE = frozenset(
-    "exp exp2 exp10 expm1 log log2 log10 log1p pow sqrt rsqrt cbrt sinh cosh tanh fast_expf "
-    "fast_exp10f fast_logf fast_log2f fast_log10f fast_powf fast_dividef hypot fabs fmax fmin "
-    "div_rn mul_rn add_rn sub_rn".split()
-)
 
 
 class WideValues:
@@ -103,7 +94,7 @@ class WideValues:
         return torch.where(active.reshape(-1, *(1,) * (new.dim() - 1)), new, old)
 
     def _results(self, op: Operation, operands: Sequence[TileValue]) -> Sequence[Tensor] | None:
-        if op.name in _CASTS:
+        if arith.FloatCast.matches(op):
             (source,) = op.operands
             return [self.of(source, *operands)]
         dot = tt.Dot.cast(op)
@@ -112,7 +103,7 @@ class WideValues:
             return [a @ b + total]
         if tt.ExternElementwise.matches(op):
             view = tt.ExternElementwise(op)
-            if view.function not in _LIBDEVICE or view.function not in MEANINGS:
+            if view.function not in MEANINGS or not FUNCTIONS[view.function].is_real:
                 return None
             given = map(self.of, op.operands, operands)
             return [MEANINGS[view.function](torch, view.unsigned, *given)]

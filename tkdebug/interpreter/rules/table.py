@@ -6,7 +6,6 @@ from tkdebug.interpreter.rules import (
     arithmetic,
     control,
     dots,
-    math,
     memory,
     program,
     shapes,
@@ -14,7 +13,7 @@ from tkdebug.interpreter.rules import (
 )
 from tkdebug.interpreter.rules.types import Rule
 
-FAMILIES = (arithmetic, control, dots, math, memory, program, shapes, shared)
+FAMILIES = (arithmetic, control, dots, memory, program, shapes, shared)
 RULES: dict[str, Rule] = {
     view.name: rule for family in FAMILIES for view, rule in family.RULES.items()
 }

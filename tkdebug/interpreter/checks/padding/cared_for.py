@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import Moving
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.interpreter.checks.padding.facts import Axes
 from tkdebug.interpreter.checks.padding.flow import DOES_AWAY, combined
 from tkdebug.interpreter.checks.shadow_flow import (
-    MOVES,
     Shadows,
     is_elementwise,
     moved_shadows,
@@ -121,7 +121,7 @@ class CaredFor:
         shadows: Shadows,
         data: Sequence[Axes],
     ) -> Shadows:
-        if op.name in MOVES:
+        if Moving.matches(op):
             return moved_shadows(self._ev, op, shadows)
         if arith.Select.matches(op):
             return [self._selected(op, operands, shadows, data)]

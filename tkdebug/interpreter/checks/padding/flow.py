@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import Moving
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checks.padding.combinations import neutral_of
 from tkdebug.interpreter.checks.padding.facts import Axes
 from tkdebug.interpreter.checks.shadow_flow import (
-    MOVES,
     Shadows,
     computable,
     is_elementwise,
@@ -60,7 +60,7 @@ def padding_of_results(
         data: axes along which the operands have data.
         whole: the shadows with what was cared for, which is no data; None where nothing was.
     """
-    if op.name in MOVES:
+    if Moving.matches(op):
         return moved_shadows(ev, op, shadows)
     if arith.Select.matches(op):
         return [selected_shadows(ev, op, operands, shadows)]

@@ -19,6 +19,7 @@ import torch
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects import math as math_ops
+from tkdebug.compiler.dialects.interfaces import Moving
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir import types as ir
@@ -34,7 +35,7 @@ from tkdebug.interpreter.checks.padding.conditions import (
     is_within,
     orders_of,
 )
-from tkdebug.interpreter.checks.shadow_flow import MOVES, is_elementwise
+from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 
 Axes = frozenset[int]
 _IDEMPOTENT = ("maxnum", "maximum", "maxsi", "maxui", "minnum", "minimum", "minsi", "minui")
@@ -146,7 +147,7 @@ class _Proof(ForwardAnalysis[Padding]):
             return _selected(arith.Select(op), each)
         if any(view.matches(op) for view in MOVED):
             return _moved(op, each[0])
-        if op.name in MOVES:
+        if Moving.matches(op):
             return {Condition((op,), _axes(op.results[0])): _one_number(each)}
         if not is_elementwise(op):
             return {}  # nobody follows it further

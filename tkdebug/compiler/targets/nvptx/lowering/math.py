@@ -2,7 +2,7 @@
 
 fp32 approximations are those that upstream uses: exp is a product with log2(e) and ex2.approx,
 exp2, sqrt and rsqrt are the .approx.ftz instructions (without .ftz where the function's attribute
-`flush_subnormals` is false); log, sin, cos and erf are libdevice's.
+`flush_subnormals` is false). Functions that name one of libdevice on their class are that.
 fp64 is libdevice's or rounded to nearest. Half precision goes by way of fp32.
 
 Source: PTX ISA, "Floating Point Instructions"; libdevice User's Guide, NVIDIA.
@@ -14,6 +14,7 @@ import math
 
 from tkdebug.compiler.dialects import math as math_ops
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, floating, integer
 from tkdebug.compiler.targets.nvptx.lowering.arithmetic import FLOAT_SUFFIX, in_float32
@@ -46,10 +47,6 @@ def _instruction(single: str, double: str) -> ElementRule:
         return ctx.emit.intrinsic(name, x)
 
     return _in_float(rule)
-
-
-def _libdevice(name: str) -> ElementRule:
-    return _instruction(f"__nv_{name}f", f"__nv_{name}")
 
 
 @_in_float
@@ -88,15 +85,15 @@ def _external(ctx: Lowering, op: Operation, *operands: LLVMValue) -> LLVMValue:
 
 
 _RULES: dict[str, ElementRule] = {
+    **{
+        view.name: _instruction(f"__nv_{view.libdevice}f", f"__nv_{view.libdevice}")
+        for view in OPS.values()
+        if issubclass(view, math_ops.FloatFunction) and view.libdevice
+    },
     math_ops.Exp.name: _exp,
     math_ops.Exp2.name: _instruction("llvm.nvvm.ex2.approx.ftz.f", "__nv_exp2"),
-    math_ops.Log.name: _libdevice("log"),
-    math_ops.Log2.name: _libdevice("log2"),
     math_ops.Sqrt.name: _instruction("llvm.nvvm.sqrt.approx.ftz.f", "llvm.nvvm.sqrt.rn.d"),
     math_ops.Rsqrt.name: _instruction("llvm.nvvm.rsqrt.approx.ftz.f", "__nv_rsqrt"),
-    math_ops.Sin.name: _libdevice("sin"),
-    math_ops.Cos.name: _libdevice("cos"),
-    math_ops.Erf.name: _libdevice("erf"),
     math_ops.Floor.name: _any_float("floor"),
     math_ops.Ceil.name: _any_float("ceil"),
     math_ops.AbsF.name: _absolute_float,
