@@ -12,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tkdebug.compiler.dialects import arith, scf, tt
+from tkdebug.compiler.dialects.interfaces import StatementRegions
 from tkdebug.compiler.frontend.values import flatten, rebuild
 from tkdebug.compiler.frontend.variables import Mark, MarkKind, Variables
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.passes.pass_run import PassRun
 from tkdebug.errors import Frame
-
-_CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +181,7 @@ class Bindings:
                 elif mark is not last or breaks:
                     before[op] = (*breaks, replace(mark, kind=MarkKind.SCOPE))
                 last = mark
-            if op.name in _CONTROL:
+            if StatementRegions.matches(op):
                 for region in op.regions:
                     self._walk(region.block, before)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects.interfaces import StatementRegions
 from tkdebug.compiler.frontend.values import flatten
 from tkdebug.compiler.frontend.variables import (
     Activation,
@@ -20,7 +20,6 @@ from tkdebug.compiler.frontend.variables import (
     Variables,
 )
 from tkdebug.compiler.ir import Block, Module, Operation, Value
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.printer import NamedText, print_with_names
 from tkdebug.compiler.passes.pass_run import PassRun
 from tkdebug.compiler.targets.backend import NativeOptions
@@ -42,8 +41,6 @@ from tkdebug.runtime.device.driver import driver
 if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
-
-_CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
 
 
 class DebugCode:
@@ -166,7 +163,7 @@ class DebugCode:
                 self.context[op] = mark
                 values |= self._values_of(mark)
             self.needed[op] = values
-            if op.name in _CONTROL:
+            if StatementRegions.matches(op):
                 for region in op.regions:
                     self._walk(region.block, mark)
 

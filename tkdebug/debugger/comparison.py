@@ -32,7 +32,7 @@ _TOLERANCES = {"f64": 1e-9, "f32": 1e-3, "f16": 2e-2, "bf16": 1e-1}
 # Where a comparison of floats or a rounding to integers decides, a bit may change an element
 # altogether; then so many of a tensor's elements have to differ before anything is said.
 _FEWEST_PART = 0.01
-_DECIDING = names_of(arith.CmpF, arith.FPToSI, arith.FPToUI, tt.Bitcast)
+_DECIDING = names_of(arith.CmpF, arith.FloatToInteger, tt.Bitcast)
 
 
 @dataclass(frozen=True, slots=True)

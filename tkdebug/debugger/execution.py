@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from tkdebug.compiler.dialects import scf, tt, ttng
+from tkdebug.compiler.dialects import tt, ttng
+from tkdebug.compiler.dialects.interfaces import StatementRegions
 from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.frontend.variables import Mark
 from tkdebug.compiler.ir import Module, Operation, Region, Value
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.debugger.checkpoints import Checkpoints
 from tkdebug.debugger.code import DebugCode
 from tkdebug.debugger.moments import BEGINNING, END, Moment
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.memory.observed_access import ObservedAccess
     from tkdebug.interpreter.state import EvaluatorState
 
-_CONTROL = names_of(tt.Func, scf.If, scf.For, scf.While)
 _MOST_PASSED = 200_000
 _Beside = TypeVar("_Beside", bound=Observer)
 
@@ -348,7 +347,7 @@ class Execution(Observer):
         if op not in self.code.needed:
             return Moments.NEVER
         wanted = Moments.BEFORE
-        if op.name in _CONTROL:
+        if StatementRegions.matches(op):
             wanted |= Moments.REGIONS
         elif ttng.WarpGroupDotWait.matches(op):
             pass  # a function of its inputs, whose tiles are of the execution that computes them

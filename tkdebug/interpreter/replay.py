@@ -20,19 +20,12 @@ from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import DescriptorType, Module, Operation, PointerType
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.arguments import Arguments
 from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.interpreter.tiles.values import AddressTile
 
-# Effects of a kind of their own that come to the same when they come again. Not among them are
-# clocks, inline assembly and what is asynchronous.
-_REPEATABLE = CONTROL_FLOW | names_of(
-    *(tt.Func, tt.Assert, tt.Assume, tt.Print, tt.Barrier, tt.Watch)
-)
 _EFFECTS = Effects.READ | Effects.WRITE | Effects.TERMINATOR
 # Saved bytes may be this part of a batch's live bytes.
 _SAVED_PART = 4
@@ -62,7 +55,7 @@ class Replayable:
 
 def _is_possible(module: Module) -> bool:
     names = {op.name for op in module.walk()}
-    return all(name in _REPEATABLE or OPS[name].effects in _EFFECTS for name in names)
+    return all(OPS[name].is_repeatable or OPS[name].effects in _EFFECTS for name in names)
 
 
 def read_arguments(

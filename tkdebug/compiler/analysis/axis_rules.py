@@ -29,8 +29,6 @@ from tkdebug.compiler.ir.types import I1, PointerType, ScalarType, Type, element
 
 Infos = Sequence[AxisInfo]
 Rule = Callable[[Operation, Infos], AxisInfo]
-# Families whose ops compute each element from the operands' elements at the same place.
-_ELEMENTWISE = ("arith.", "math.")
 
 
 def infer(op: Operation, operands: Infos) -> AxisInfo | None:
@@ -41,7 +39,7 @@ def infer(op: Operation, operands: Infos) -> AxisInfo | None:
     rule = RULES.get(op.name)
     if rule is not None:
         return rule(op, operands)
-    if op.name.startswith(_ELEMENTWISE) and operands:
+    if op.name.startswith(("arith.", "math.")) and operands:
         return _elementwise(op, operands)
     return None
 

@@ -11,32 +11,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects.interfaces import SameLayout
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, blocked, views
 from tkdebug.errors import IRError
 
-ELEMENTWISE_DIALECTS = ("arith.", "math.")
-ELEMENTWISE = frozenset(
-    (
-        tt.FpToFp.name,
-        tt.Bitcast.name,
-        tt.PtrToInt.name,
-        tt.IntToPtr.name,
-        tt.PreciseDivF.name,
-        tt.PreciseSqrt.name,
-        tt.AddPtr.name,
-        tt.Hint.name,
-        tt.MapElementwise.name,
-        tt.ElementwiseInlineAsm.name,
-        tt.ExternElementwise.name,
-        tt.Flip.name,
-        tt.Sort.name,
-        tt.BitonicMerge.name,
-        tt.Scan.name,
-    )
-)
 # They make a tile out of scalars or nothing, in whichever layout is wanted.
 SOURCES = names_of(tt.MakeRange, tt.Splat, arith.Constant)
 ACCESSES = names_of(tt.Load, tt.Store, tt.Atomic)
@@ -54,9 +35,7 @@ VIEWS = frozenset(
 
 def is_elementwise(op: Operation) -> bool:
     """Whether operands and results of `op` share one layout."""
-    return op.name in ELEMENTWISE or (
-        op.name.startswith(ELEMENTWISE_DIALECTS) and op.name not in SOURCES
-    )
+    return SameLayout.matches(op)
 
 
 @lru_cache(1024)

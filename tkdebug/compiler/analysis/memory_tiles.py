@@ -23,23 +23,15 @@ from typing import Literal
 
 from tkdebug.compiler.analysis.data_flow import source_of, traced
 from tkdebug.compiler.dialects import scf, tt, ttg
-from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.dialects.interfaces import PointerAccess, SameElements
 from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import encoding_of
 from tkdebug.compiler.layouts import LANE, WARP, LinearLayout
 
-_KINDS: Mapping[str, Literal["load", "store", "atomic"]] = {
-    tt.Load.name: "load",
-    ttg.AsyncCopyGlobalToLocal.name: "load",
-    tt.Store.name: "store",
-    tt.AtomicRmw.name: "atomic",
-    tt.AtomicCas.name: "atomic",
-    tt.AtomicLoad.name: "atomic",
-}
 # Ops whose result points where their first operand does, or to other elements from there.
-POINTER_VIEWS = names_of(tt.AddPtr, tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
+POINTER_VIEWS = names_of(tt.AddPtr, SameElements)
 _STEPS = names_of(tt.AddPtr, tt.Hint, ttg.ConvertLayout)
 
 
@@ -79,10 +71,10 @@ def contended_tiles(function: Operation) -> Mapping[Operation, Tile]:
     """The accesses of `function` that may have to wait for another, with what they touch."""
     by_base: dict[Value, dict[Operation, Tile]] = {}
     for op in function.walk():
-        kind = _KINDS.get(op.name)
-        if kind is not None and not waits_for_others(op):
-            pointer = PointerAccess(op).pointer
-            tile = Tile(pointer_base(pointer), encoding_of(pointer.type), kind)
+        access = PointerAccess.cast(op)
+        if access is not None and not waits_for_others(op):
+            layout = encoding_of(access.pointer.type)
+            tile = Tile(pointer_base(access.pointer), layout, access.access)
             by_base.setdefault(tile.base, {})[op] = tile
     found: dict[Operation, Tile] = {}
     for tiles in by_base.values():

@@ -18,11 +18,9 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
 
 REMAINDER = arith.RemSI.name
-SYMBOLS = {arith.AddI.name: "+", arith.SubI.name: "-", arith.MulI.name: "*"}
-_MOVES = names_of(tt.Rearrangement)
 # What an offset may go through on its way to a pointer. Zero extension is not there: such values
 # are unsigned, and have one bit more.
-CARRIERS = names_of(arith.ExtSI, arith.Select) | _MOVES | SYMBOLS.keys()
+CARRIERS = names_of(arith.ExtSI, arith.Select, tt.Rearrangement, arith.WrappingBinary)
 # How far a difference is looked into.
 _MOST_STEPS = 64
 
@@ -62,7 +60,7 @@ def _made_of(values: Iterable[Value]) -> tuple[set[Operation], set[Operation]]:
         if made_by.name == REMAINDER:
             remainders.add(made_by)
         elif made_by.name in CARRIERS and not is_remainder(made_by):
-            if made_by.name in SYMBOLS and 1 < ir.element_of(value.type).bits < 64:
+            if arith.WrappingBinary.matches(made_by) and 1 < ir.element_of(value.type).bits < 64:
                 sums.add(made_by)
             return made_by.operands
         return ()
@@ -75,7 +73,7 @@ def is_remainder(op: Operation) -> bool:
     """Whether `op` takes from a value what was made of it by division, shifts or bits."""
     if not arith.SubI.matches(op):
         return False
-    whole, taken = (traced(operand, _MOVES) for operand in op.operands)
+    whole, taken = (traced(operand, tt.Rearrangement.names) for operand in op.operands)
     pending, seen = [(taken, False)], {(taken, False)}
     while pending and len(seen) < _MOST_STEPS:
         value, is_part = pending.pop()
@@ -86,7 +84,7 @@ def is_remainder(op: Operation) -> bool:
             continue
         is_part = is_part or made_by.name not in CARRIERS
         for operand in made_by.operands:
-            step = (traced(operand, _MOVES), is_part)
+            step = (traced(operand, tt.Rearrangement.names), is_part)
             if step not in seen:
                 seen.add(step)
                 pending.append(step)
@@ -96,6 +94,8 @@ def is_remainder(op: Operation) -> bool:
 def _is_lowest_part(op: Operation) -> bool:
     """Whether `op` gives a remainder or low bits: less them, a value is aligned and not limited."""
     if arith.AndI.matches(op):
-        constants = [constant_value(traced(operand, _MOVES)) for operand in op.operands]
+        constants = [
+            constant_value(traced(operand, tt.Rearrangement.names)) for operand in op.operands
+        ]
         return any(isinstance(bits, int) and bits >= 0 for bits in constants)
     return arith.RemSI.matches(op) or arith.RemUI.matches(op)

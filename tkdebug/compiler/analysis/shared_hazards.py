@@ -21,13 +21,11 @@ from dataclasses import dataclass, field, replace
 from tkdebug.compiler.analysis.aliasing import ALLOC, BufferAliases, Region, offset_of
 from tkdebug.compiler.analysis.memory_tiles import Tile
 from tkdebug.compiler.analysis.ring_index import RingIndex
-from tkdebug.compiler.dialects import gpu, tt, ttg, ttng
+from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.dialects.interfaces import DotLike
 from tkdebug.compiler.ir.core import Operation
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import MemDescType
 
-BARRIERS = names_of(gpu.Barrier, tt.Barrier)
 # Ops that change what is under way.
 QUEUE_OPS = frozenset(
     (

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tkdebug.compiler.analysis.memory_tiles import pointer_base, waits_for_others
-from tkdebug.compiler.dialects import gpu, scf, tt, ttg
-from tkdebug.compiler.dialects.interfaces import DotLike, PointerAccess
+from tkdebug.compiler.dialects import scf, tt, ttg
+from tkdebug.compiler.dialects.interfaces import DotLike, PointerAccess, ProgramBarrier
 from tkdebug.compiler.ir.control_flow import BRANCHES, CONTROL_FLOW, deciding, forwarded
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
@@ -29,7 +29,7 @@ MOST_THREADS = 1024
 # They are passed in order, and so carry what came before them.
 _PASSED = _ACCESSES | names_of(scf.If, scf.For, scf.While, scf.Yield, scf.Condition, tt.Return)
 _BARRIERS = names_of(
-    *(gpu.Barrier, tt.Barrier, tt.Atomic),
+    *(ProgramBarrier, tt.Atomic),
     *(tt.DescriptorLoad, tt.DescriptorStore, tt.DescriptorGather, tt.DescriptorScatter),
 )
 

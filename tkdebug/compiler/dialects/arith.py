@@ -51,6 +51,7 @@ class Constant(OneResult):
     """A constant, or a tile of one."""
 
     name = "arith.constant"
+    takes_any_layout = True
     value = AttributeDef[bool | int | float]("value", (bool, int, float))
 
 
@@ -60,9 +61,12 @@ class Binary(Elementwise, LikeFirst):
     Attributes:
         sign: how Python writes it, "" for a function.
         combination: what a reduction by it is called, "" where there is none.
-        identity: what leaves the other operand as it is, signs of zero and NaN included; None for
-            nothing, or what depends on the type.
+        identity: what leaves the other operand as it is, signs of zero and NaN included, on the
+            right and, if the op commutes, on the left; None for nothing, or what depends on the
+            type.
+        absorbing: what gives itself, whatever the other operand is; of floats, if that is finite.
         commutes: whether both orders of operands give the same bits.
+        atomic: which `tl.atomic_…` does the same to an operand in memory, "" for none.
     """
 
     lhs = operand_def(VALUES)
@@ -70,12 +74,19 @@ class Binary(Elementwise, LikeFirst):
     sign: ClassVar[str] = ""
     combination: ClassVar[str] = ""
     identity: ClassVar[float | None] = None
+    absorbing: ClassVar[float | None] = None
     commutes: ClassVar[bool] = False
+    atomic: ClassVar[str] = ""
 
     @property
     def both_orders(self) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
         """Its operands, and its operands the other way round."""
         return (self.lhs, self.rhs), (self.rhs, self.lhs)
+
+    @property
+    def neutral(self) -> float | None:
+        """What leaves the other operand as it is, as a constant of this op's type."""
+        return self.identity
 
 
 class IntegerBinary(Binary):
@@ -91,10 +102,20 @@ class IntegerBinary(Binary):
         expect_one_type(self.op)
         expect_kind(self.op, self.lhs.type, INTEGERS)
 
+    @property
+    def bits(self) -> int:
+        """How wide its elements are."""
+        return ir.element_of(self.lhs.type).bits
+
+    @property
+    def neutral(self) -> float | None:
+        """What leaves the other operand as it is, as a constant of this op's type."""
+        return None if self.identity is None else wrap(int(self.identity), self.bits)
+
     def fold(self, numbers: Sequence[Any]) -> Any:
         """The result for two numbers."""
-        bits = ir.element_of(self.lhs.type).bits
-        return wrap(type(self).compute(int(numbers[0]), int(numbers[1]), bits), bits)
+        a, b = map(int, numbers)
+        return wrap(self.compute(a, b, self.bits), self.bits)
 
 
 class FloatBinary(Binary, FloatOp):
@@ -112,6 +133,7 @@ class AddI(WrappingBinary):
     """Integer sum, wrapping."""
 
     name = "arith.addi"
+    atomic = "add"
     sign = "+"
     combination, identity, commutes = "add", 0, True
     compute = staticmethod(lambda a, b, bits: a + b)
@@ -121,7 +143,9 @@ class SubI(WrappingBinary):
     """Integer difference, wrapping."""
 
     name = "arith.subi"
+    atomic = "add"
     sign = "-"
+    identity = 0
     compute = staticmethod(lambda a, b, bits: a - b)
 
 
@@ -130,7 +154,7 @@ class MulI(WrappingBinary):
 
     name = "arith.muli"
     sign = "*"
-    combination, identity, commutes = "mul", 1, True
+    combination, identity, absorbing, commutes = "mul", 1, 0, True
     compute = staticmethod(lambda a, b, bits: a * b)
 
 
@@ -143,6 +167,7 @@ class DivSI(IntegerDivision):
 
     name = "arith.divsi"
     sign = "//"
+    identity = 1
     compute = staticmethod(lambda a, b, bits: truncated_division(a, b))
 
 
@@ -151,6 +176,7 @@ class DivUI(IntegerDivision):
 
     name = "arith.divui"
     sign = "//"
+    identity = 1
     compute = staticmethod(
         lambda a, b, bits: truncated_division(unsigned(a, bits), unsigned(b, bits))
     )
@@ -185,8 +211,9 @@ class AndI(Bitwise):
     """Bitwise and."""
 
     name = "arith.andi"
+    atomic = "and"
     sign = "&"
-    combination, identity, commutes = "and", -1, True
+    combination, identity, absorbing, commutes = "and", -1, 0, True
     compute = staticmethod(lambda a, b, bits: a & b)
 
 
@@ -194,8 +221,9 @@ class OrI(Bitwise):
     """Bitwise or."""
 
     name = "arith.ori"
+    atomic = "or"
     sign = "|"
-    combination, identity, commutes = "or", 0, True
+    combination, identity, absorbing, commutes = "or", 0, -1, True
     compute = staticmethod(lambda a, b, bits: a | b)
 
 
@@ -203,6 +231,7 @@ class XOrI(Bitwise):
     """Bitwise exclusive or."""
 
     name = "arith.xori"
+    atomic = "xor"
     sign = "^"
     combination, identity, commutes = "xor", 0, True
     compute = staticmethod(lambda a, b, bits: a ^ b)
@@ -210,6 +239,8 @@ class XOrI(Bitwise):
 
 class Shift(IntegerBinary):
     """A shift, undefined by as many bits as an element has, or more."""
+
+    identity = 0
 
 
 class ShLI(Shift):
@@ -246,22 +277,35 @@ class MinSI(IntegerExtremum):
     """Signed minimum."""
 
     name = "arith.minsi"
+    atomic = "min"
     combination = "minsi"
     compute = staticmethod(lambda a, b, bits: min(a, b))
+
+    @property
+    def neutral(self) -> float | None:
+        """The largest number."""
+        return wrap((1 << (self.bits - 1)) - 1, self.bits)
 
 
 class MaxSI(IntegerExtremum):
     """Signed maximum."""
 
     name = "arith.maxsi"
+    atomic = "max"
     combination = "maxsi"
     compute = staticmethod(lambda a, b, bits: max(a, b))
+
+    @property
+    def neutral(self) -> float | None:
+        """The least number."""
+        return -(1 << (self.bits - 1))
 
 
 class MinUI(IntegerExtremum):
     """Unsigned minimum."""
 
     name = "arith.minui"
+    atomic = "min"
     combination, identity = "minui", -1
     compute = staticmethod(lambda a, b, bits: min(unsigned(a, bits), unsigned(b, bits)))
 
@@ -270,6 +314,7 @@ class MaxUI(IntegerExtremum):
     """Unsigned maximum."""
 
     name = "arith.maxui"
+    atomic = "max"
     combination, identity = "maxui", 0
     compute = staticmethod(lambda a, b, bits: max(unsigned(a, bits), unsigned(b, bits)))
 
@@ -383,6 +428,7 @@ class AddF(FloatBinary):
     """Float sum."""
 
     name = "arith.addf"
+    atomic = "add"
     torch, sign = "add", "+"
     makes_inf = True
     combination, identity, commutes = "add", -0.0, True
@@ -392,8 +438,10 @@ class SubF(FloatBinary):
     """Float difference."""
 
     name = "arith.subf"
+    atomic = "add"
     torch, sign = "sub", "-"
     makes_inf = True
+    identity = 0.0
 
 
 class MulF(FloatBinary):
@@ -402,7 +450,7 @@ class MulF(FloatBinary):
     name = "arith.mulf"
     torch, sign = "mul", "*"
     makes_inf = True
-    combination, identity, commutes = "mul", 1.0, True
+    combination, identity, absorbing, commutes = "mul", 1.0, 0.0, True
 
 
 class FloatDivision(FloatBinary):
@@ -410,6 +458,7 @@ class FloatDivision(FloatBinary):
 
     torch, sign = "div", "/"
     makes_inf = True
+    identity = 1.0
 
 
 class DivF(FloatDivision):
@@ -447,6 +496,7 @@ class MaxNumF(FloatExtremum):
     """Maximum that ignores NaN."""
 
     name = "arith.maxnumf"
+    atomic = "max"
     torch = "fmax"
     combination, identity = "maxnum", nan
 
@@ -455,6 +505,7 @@ class MinNumF(FloatExtremum):
     """Minimum that ignores NaN."""
 
     name = "arith.minnumf"
+    atomic = "min"
     torch = "fmin"
     combination, identity = "minnum", nan
 
@@ -463,6 +514,7 @@ class MaximumF(FloatExtremum):
     """Maximum that propagates NaN."""
 
     name = "arith.maximumf"
+    atomic = "max"
     torch = "maximum"
     combination, identity = "maximum", -inf
 
@@ -471,6 +523,7 @@ class MinimumF(FloatExtremum):
     """Minimum that propagates NaN."""
 
     name = "arith.minimumf"
+    atomic = "min"
     torch = "minimum"
     combination, identity = "minimum", inf
 

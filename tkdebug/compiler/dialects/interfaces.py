@@ -220,6 +220,8 @@ class PlainDot(DotLike):
 class StatementRegions(Op):
     """Its regions are statements of a kernel, which run as often as control comes by."""
 
+    is_repeatable = True
+
 
 class ElementFunction(Op):
     """Its region is a function of single elements, which it applies to tiles."""
@@ -231,3 +233,4 @@ class ProgramBarrier(Op):
     """All threads of the program wait for each other."""
 
     effects = Effects.OTHER
+    is_repeatable = True

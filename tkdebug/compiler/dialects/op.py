@@ -45,6 +45,10 @@ class Op(OpView):
         is_isolated: whether its regions use no value from outside, so that nothing is moved or
             merged across their border.
         has_effects_of_regions: whether it has the effects of what is inside it, and no others.
+        is_repeatable: whether its effects that are no accesses come to the same when it runs again;
+            not so of clocks, inline assembly and what is asynchronous.
+        takes_any_layout: whether its tiles may lie anyhow, since its lowering brings elements to
+            the threads that need them.
         makes_nan: whether it may give NaN of operands that are numbers.
         makes_inf: whether it may give an infinity of finite operands.
     """
@@ -53,6 +57,8 @@ class Op(OpView):
     terminators: ClassVar[tuple[type[Op], ...] | None] = None
     is_isolated: ClassVar[bool] = False
     has_effects_of_regions: ClassVar[bool] = False
+    is_repeatable: ClassVar[bool] = False
+    takes_any_layout: ClassVar[bool] = False
     makes_nan: ClassVar[bool] = True
     makes_inf: ClassVar[bool] = False
 

@@ -42,6 +42,7 @@ class ConvertLayout(SameElements, OneResult):
     """The same tile in another layout."""
 
     name = "ttg.convert_layout"
+    takes_any_layout = True
     source = operand_def(TILES)
 
     def verify(self) -> None:
@@ -56,6 +57,7 @@ class LocalAlloc(OneResult):
     """A buffer (or several) in shared memory; with an operand it holds that tile."""
 
     name = "ttg.local_alloc"
+    takes_any_layout = True
     effects = Effects.OTHER
     source = optional_operand_def(TILES)
     # In bytes.
@@ -96,6 +98,7 @@ class LocalLoad(OneResult):
     """What a buffer holds, as a tile."""
 
     name = "ttg.local_load"
+    takes_any_layout = True
     effects = Effects.READ_SHARED
     buffer = operand_def(BUFFERS)
 
@@ -108,6 +111,7 @@ class LocalStore(Op):
     """Puts a tile into a buffer."""
 
     name = "ttg.local_store"
+    takes_any_layout = True
     effects = Effects.WRITE_SHARED
     source = operand_def(VALUES)
     buffer = operand_def(BUFFERS)

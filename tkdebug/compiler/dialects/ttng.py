@@ -61,6 +61,7 @@ class WarpGroupDotWait(Op):
     """Waits until at most the last `pendings` dots still run; hands its operands on."""
 
     name = "ttng.warp_group_dot_wait"
+    takes_any_layout = True
     effects = Effects.OTHER
     sources = variadic_operands_def()
     results = variadic_results_def()

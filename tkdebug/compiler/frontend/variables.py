@@ -16,18 +16,16 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects.interfaces import StatementRegions
 from tkdebug.compiler.frontend.scope import stored_names
 from tkdebug.compiler.frontend.values import flatten, rebuild
 from tkdebug.compiler.ir import Block, Module, Operation, SourceLocation, Value
-from tkdebug.compiler.ir.op_view import names_of
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import Binding
     from tkdebug.compiler.frontend.visitor import Visitor
 
 # Regions whose ops run once for each program, as statements do. Others combine elements.
-_STATEMENT_REGIONS = names_of(tt.Func, scf.If, scf.For, scf.While)
 
 
 class MarkKind(Enum):
@@ -251,7 +249,7 @@ class VariableRecorder:
 
 
 def _statement_blocks(op: Operation) -> Iterator[Block]:
-    if op.name not in _STATEMENT_REGIONS:
+    if not StatementRegions.matches(op):
         return
     for region in op.regions:
         for block in region.blocks:

@@ -17,7 +17,13 @@ from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
 from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
 from tkdebug.compiler.analysis.written_infs import written_infs
 from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
+from tkdebug.compiler.dialects.interfaces import (
+    MaskedAccess,
+    MemoryAccess,
+    PointerAccess,
+    Writing,
+    stored,
+)
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
@@ -41,27 +47,8 @@ from tkdebug.compiler.probes.watch_sites import watch_sites
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.rewriting.saved_module import copy_module
 
-_STORES = (
-    *(tt.Store, tt.DescriptorStore, tt.DescriptorScatter),
-    *(tt.AtomicRmw, tt.DescriptorReduce),
-)
 _FLOATS = ("f16", "bf16", "f32", "f64")
-_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
-_PARTIAL = _SHIFTS | names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
-_KINDS = {
-    tt.Load.name: "oob-load",
-    tt.Store.name: "oob-store",
-    tt.AtomicRmw.name: "oob-atomic",
-    tt.AtomicCas.name: "oob-atomic",
-    tt.AtomicLoad.name: "oob-atomic",
-    tt.DescriptorLoad.name: "oob-load",
-    tt.DescriptorGather.name: "oob-load",
-    tt.DescriptorStore.name: "oob-store",
-    tt.DescriptorScatter.name: "oob-store",
-    tt.DescriptorReduce.name: "oob-atomic",
-    tt.Assert.name: "assert",
-    tt.Assume.name: "assumption",
-}
+_PARTIAL = names_of(arith.Shift, arith.IntegerDivision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +79,7 @@ class InsertProbes:
         number, function, kinds = 0, module.function, self.options.kinds
         decided = decided_values(module)
         for op in module.walk():
-            kind = _KINDS.get(op.name)
+            kind = _site_kind(op)
             if kind in kinds:
                 assert kind is not None
                 yield _site(function, op, number, kind, decided)
@@ -138,9 +125,17 @@ def _mark_starts(module: Module, rewriter: Rewriter) -> None:
         rewriter.record_change(op, "mark-start")
 
 
+def _site_kind(op: Operation) -> str | None:
+    """The kind of fault that a site at `op` is tested for."""
+    access = MemoryAccess.cast(op)
+    if access is not None:
+        return f"oob-{access.access}"
+    return "assert" if tt.Assert.matches(op) else "assumption" if tt.Assume.matches(op) else None
+
+
 def stores_floats(op: Operation) -> bool:
     """Whether an op stores floats whose NaNs can be seen."""
-    if not any(view.matches(op) for view in _STORES):
+    if not Writing.matches(op):
         return False
     element = element_of(stored(op).type)
     return isinstance(element, ScalarType) and element.name in _FLOATS
@@ -148,7 +143,8 @@ def stores_floats(op: Operation) -> bool:
 
 def _loads_marked(op: Operation) -> bool:
     """Whether an op loads elements of a type that has a mark."""
-    if not any(view.matches(op) for view in (tt.Load, tt.DescriptorLoad, tt.DescriptorGather)):
+    access = MemoryAccess.cast(op)
+    if access is None or access.access != "load":
         return False
     element = element_of(op.result.type)
     return isinstance(element, ScalarType) and element.name in MARKS
@@ -164,7 +160,9 @@ def _may_show(op: Operation) -> bool:
     _, right = op.operands
     number = constant_value(right)
     bits = element_of(op.results[0].type).bits
-    return not isinstance(number, int) or not 0 < number < (bits if op.name in _SHIFTS else 1 << 64)
+    return not isinstance(number, int) or not 0 < number < (
+        bits if arith.Shift.matches(op) else 1 << 64
+    )
 
 
 def add_probes(

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg
 from tkdebug.compiler.dialects.interfaces import Cast, MaskedAccess
 from tkdebug.compiler.dialects.table import FOLDING, OPS, PURE
 from tkdebug.compiler.ir.constants import constant_value, constant_values
 from tkdebug.compiler.ir.core import Operation, Value
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
 from tkdebug.compiler.rewriting.patterns import Pattern
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 
-def _is_int(value: Value, wanted: int) -> bool:
+def _is_int(value: Value, wanted: float) -> bool:
     number = constant_value(value)
     if number is None or isinstance(number, float):
         return False
@@ -58,34 +59,26 @@ def _fold_constants(op: Operation, rewriter: Rewriter) -> bool:
     return True
 
 
-# (op, index of the constant operand, constant): the op is its other operand.
-_INT_IDENTITIES: dict[str, tuple[tuple[int, int], ...]] = {
-    arith.AddI.name: ((0, 0), (1, 0)),
-    arith.SubI.name: ((1, 0),),
-    arith.MulI.name: ((0, 1), (1, 1)),
-    arith.DivSI.name: ((1, 1),),
-    arith.DivUI.name: ((1, 1),),
-    arith.AndI.name: ((0, -1), (1, -1)),
-    arith.OrI.name: ((0, 0), (1, 0)),
-    arith.XOrI.name: ((0, 0), (1, 0)),
-    arith.ShLI.name: ((1, 0),),
-    arith.ShRSI.name: ((1, 0),),
-    arith.ShRUI.name: ((1, 0),),
-    tt.AddPtr.name: ((1, 0),),
-}
-# The op is the constant operand itself.
-_INT_ABSORBERS: dict[str, tuple[tuple[int, int], ...]] = {
-    arith.MulI.name: ((0, 0), (1, 0)),
-    arith.AndI.name: ((0, 0), (1, 0)),
-    arith.OrI.name: ((0, -1), (1, -1)),
-}
+# By op: places of an operand, and the constant there, with which the op is its other operand.
+_Identities = Mapping[str, Sequence[tuple[int, float]]]
+
+
+def _identities(binary: type[arith.Binary]) -> dict[str, list[tuple[int, float]]]:
+    return {
+        view.name: [(place, view.identity) for place in ((0, 1) if view.commutes else (1,))]
+        for view in OPS.values()
+        if issubclass(view, binary) and view.identity is not None and math.isfinite(view.identity)
+    }
+
+
+_INT_IDENTITIES: _Identities = {**_identities(arith.IntegerBinary), tt.AddPtr.name: [(1, 0)]}
 # x + -0.0, x - 0.0, x * 1.0 and x / 1.0 are x for every x; x + 0.0 is not, for x = -0.0.
-_FLOAT_IDENTITIES: dict[str, tuple[tuple[int, float], ...]] = {
-    arith.AddF.name: ((0, -0.0), (1, -0.0)),
-    arith.SubF.name: ((1, 0.0),),
-    arith.MulF.name: ((0, 1.0), (1, 1.0)),
-    arith.DivF.name: ((1, 1.0),),
-    tt.PreciseDivF.name: ((1, 1.0),),
+_FLOAT_IDENTITIES: _Identities = _identities(arith.FloatBinary)
+# The op is the constant operand itself.
+_INT_ABSORBERS = {
+    view.name: view.absorbing
+    for view in OPS.values()
+    if issubclass(view, arith.IntegerBinary) and view.absorbing is not None
 }
 
 
@@ -95,14 +88,7 @@ def _side(op: Operation, index: int) -> tuple[Value, Value]:
     return (right, left) if index else (left, right)
 
 
-_IDEMPOTENT = (
-    arith.AndI.name,
-    arith.OrI.name,
-    arith.MinSI.name,
-    arith.MaxSI.name,
-    arith.MinUI.name,
-    arith.MaxUI.name,
-)
+_IDEMPOTENT = names_of(arith.AndI, arith.OrI, arith.IntegerExtremum)
 
 
 def _drop_integer_identity(op: Operation, rewriter: Rewriter) -> bool:
@@ -115,9 +101,8 @@ def _drop_integer_identity(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def _absorb(op: Operation, rewriter: Rewriter) -> bool:
-    for index, number in _INT_ABSORBERS[op.name]:
-        operand, _ = _side(op, index)
-        if _is_int(operand, number):
+    for operand in op.operands:
+        if _is_int(operand, _INT_ABSORBERS[op.name]):
             rewriter.replace_with_values(op, "absorb", (operand,))
             return True
     return False

@@ -36,7 +36,6 @@ from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.targets.target import TMA, Target
 
 _UNFIT = "tensor maps do not fit the launch's arguments"
-_ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name, tt.AtomicLoad.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +133,6 @@ def _tells_others(module: Module) -> str | None:
     for op in module.walk():
         if tt.Barrier.matches(op):
             return "the kernel has a barrier, which does not order bulk copies"
-        if op.name in _ATOMICS and tt.Atomic(op).sem != "relaxed":
+        if tt.Atomic.matches(op) and tt.Atomic(op).sem != "relaxed":
             return "the kernel has an atomic that orders memory, but not bulk copies"
     return None

@@ -29,7 +29,6 @@ HEADER_WORDS: Final = 4
 WORD_BYTES: Final = 8
 _HEADER: Final = struct.Struct("<QQQQ")
 _MARK: Final = struct.Struct("<II")
-_LOOPS: Final = names_of(scf.For, scf.While)
 # They compute addresses and shapes, or nothing at all; what they take is that of who asks.
 _FREE: Final = names_of(
     tt.Rearrangement,
@@ -128,7 +127,7 @@ def _is_float_arithmetic(op: Operation) -> bool:
 def _loops_around(op: Operation) -> int:
     count, block = 0, op.block
     while block is not None and (around := block.parent_op) is not None:
-        count += around.name in _LOOPS
+        count += scf.Loop.matches(around)
         block = around.block
     return count
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects.interfaces import DotLike, PlainDot
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, junctions
 from tkdebug.compiler.ir.core import Operation, Value
@@ -41,30 +42,6 @@ from tkdebug.errors import IRError
 _IN_DIMS = (REGISTER, LANE, WARP, BLOCK)
 # Bytes of K that one thread holds side by side, over all instructions.
 _K_WIDTHS = (1, 2, 4, 8, 16)
-# Their tiles may lie anyhow: lowering brings them where it needs them.
-_FREE = names_of(
-    arith.Constant,
-    tt.Splat,
-    tt.Unsplat,
-    tt.MakeRange,
-    tt.Print,
-    ttg.ConvertLayout,
-    ttg.LocalAlloc,
-    ttg.LocalLoad,
-    ttg.LocalStore,
-    ttng.WarpGroupDotWait,
-    tt.DescriptorLoad,
-    tt.DescriptorStore,
-    tt.DescriptorGather,
-    tt.DescriptorScatter,
-    tt.DescriptorReduce,
-    tt.Gather,
-    tt.Flip,
-    tt.Sort,
-    tt.TopK,
-    tt.BitonicMerge,
-    tt.DotScaled,
-)
 _CONTROL = names_of(tt.Func, tt.Return, scf.Yield, scf.Condition)
 
 
@@ -138,7 +115,7 @@ def _problem(
 
 def _broken_rule(op: Operation) -> str | None:
     """Which convention `op` breaks, in words; None when it breaks none."""
-    if op.name in _FREE or op.name in _CONTROL:
+    if OPS[op.name].takes_any_layout or op.name in _CONTROL:
         return None
     if op.name in CONTROL_FLOW:
         return _tied(op)
@@ -283,7 +260,5 @@ _RULES: dict[str, Callable[[Operation], str | None]] = {
     tt.Join.name: _join,
     tt.Split.name: _split,
     tt.Cat.name: _cat,
-    tt.Dot.name: _dot,
-    ttg.LocalDot.name: _dot,
-    ttng.WarpGroupDot.name: _dot,
+    **dict.fromkeys(PlainDot.names, _dot),
 }

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import tt, ttg, ttng
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.memory.shared_buffers import indices
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.tiles.values import BufferView
-
-DOTS = names_of(tt.Dot, ttg.LocalDot, ttng.WarpGroupDot)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

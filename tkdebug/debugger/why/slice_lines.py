@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import PlainDot
 from tkdebug.compiler.ir import Operation
 from tkdebug.debugger.value_text import element_text
-from tkdebug.debugger.why.shared_slices import DOTS, written_by
+from tkdebug.debugger.why.shared_slices import written_by
 from tkdebug.debugger.why.slices import operand_masks
 from tkdebug.debugger.why.tracing import Instance, Tracer
 from tkdebug.errors import Frame
@@ -109,7 +110,7 @@ class Slice:
         for place, (number, part) in enumerate(zip(instance.operands, parts, strict=False)):
             if number < 0 or part is None:
                 continue
-            if op.name in DOTS and self._instances[number].places is not None:
+            if PlainDot.matches(op) and self._instances[number].places is not None:
                 held = self._tracer.contents.get((instance.number, place))
                 found += self._through_shared(instance, number, part, held)
                 continue

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.compiler.dialects.interfaces import DotLike, PlainDot
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 
@@ -178,9 +178,7 @@ _RULES: dict[str, Rule] = {
     tt.Trans.name: _trans,
     tt.Reduce.name: _reduce,
     tt.Scan.name: _scan,
-    tt.Dot.name: _dot,
-    ttg.LocalDot.name: _dot,
-    ttng.WarpGroupDot.name: _dot,
+    **dict.fromkeys(PlainDot.names, _dot),
     ttng.WarpGroupDotWait.name: _waited,
     ttg.AsyncCopyGlobalToLocal.name: _copy,
     tt.Load.name: _load,

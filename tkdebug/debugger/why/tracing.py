@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tkdebug.compiler.dialects import scf, tt, ttg, ttng
+from tkdebug.compiler.dialects.interfaces import PlainDot
 from tkdebug.compiler.ir import Operation, Region, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.debugger.counting import CountingObserver
 from tkdebug.debugger.execution import Execution
 from tkdebug.debugger.moments import Moment
-from tkdebug.debugger.why.shared_slices import DOTS, SharedWrite, places_of
+from tkdebug.debugger.why.shared_slices import SharedWrite, places_of
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.checked_access import loaded_type
 from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.memory.buffers import Buffer
 
 _MOST_BYTES = 1 << 30
-_CONTROL = names_of(scf.If, scf.For, scf.While)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class Tracer(CountingObserver):
             return Moments.REGIONS
         wanted = super().moments(op)
         # Not of reductions and scans: their regions combine elements.
-        return wanted | Moments.REGIONS if wanted and op.name in _CONTROL else wanted
+        return wanted | Moments.REGIONS if wanted and op.name in CONTROL_FLOW else wanted
 
     def _is_active(self, run: Evaluator) -> bool:
         place = self._program - run.first
@@ -213,7 +213,7 @@ class Tracer(CountingObserver):
             self._writes_shared(number, ids[0] if ids else -1)
         elif ttg.AsyncCopyGlobalToLocal.matches(op):
             self._writes_shared(ids[1], number)
-        elif op.name in DOTS:
+        elif PlainDot.matches(op):
             row = self._program - run.first
             for place, operand in enumerate(operands):
                 if isinstance(operand, BufferView):

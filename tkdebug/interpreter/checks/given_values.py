@@ -9,7 +9,7 @@ from tkdebug.compiler.ir import Block, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
 
 # Through these, values stay what they were.
-_HAND_ON = names_of(Cast, tt.Rearrangement, tt.Splat, tt.Broadcast)
+_HAND_ON = names_of(Cast, tt.Rearrangement)
 
 
 def is_function_of_input(op: Operation) -> bool:

@@ -21,17 +21,12 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.given_values import gives_function_of_input
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 
-TO_INTEGER = (arith.FPToSI.name, arith.FPToUI.name)
-_FROM_INTEGER = (arith.SIToFP.name, arith.UIToFP.name)
-TO_FLOAT = (arith.TruncF.name, tt.FpToFp.name, *_FROM_INTEGER)
-_WIDENING = names_of(arith.ExtSI, arith.ExtUI)
-BIT_OPS = frozenset(
-    view.name
-    for view in (
-        arith.AndI, arith.OrI, arith.XOrI, arith.ShLI, arith.ShRSI, arith.ShRUI, arith.MulHiUI,
-        tt.Bitcast, tt.PtrToInt, tt.ElementwiseInlineAsm, tt.ExternElementwise,
-    )
-)  # fmt: skip
+TO_INTEGER = arith.FloatToInteger.names
+TO_FLOAT = names_of(arith.TruncF, tt.FpToFp, arith.IntegerToFloat)
+BIT_OPS = names_of(
+    *(arith.Bitwise, arith.Shift, arith.MulHiUI),
+    *(tt.Bitcast, tt.PtrToInt, tt.ElementwiseInlineAsm, tt.ExternElementwise),
+)
 # Factors of hashes; those of offsets are smaller as a rule.
 _HASH_FACTOR = 1 << 15
 _RESHAPING = names_of(tt.ExpandDims, tt.Reshape, tt.Broadcast, tt.Splat, tt.Trans)
@@ -39,7 +34,7 @@ _RESHAPING = names_of(tt.ExpandDims, tt.Reshape, tt.Broadcast, tt.Splat, tt.Tran
 
 def may_lose(op: Operation) -> bool:
     """Whether a run of `op` may lose a value that is not meant to be lost."""
-    if op.name in _FROM_INTEGER and str(ir.element_of(op.result.type)) != "f16":
+    if arith.IntegerToFloat.matches(op) and str(ir.element_of(op.result.type)) != "f16":
         return False  # any other float takes all integers
     if op.name in TO_INTEGER or op.name in TO_FLOAT:
         return is_in_kernel(op) and bits_of(Cast(op).source) > 8 and not _is_too_large_itself(op)
@@ -87,7 +82,7 @@ def _is_widened_sum(value: Value, bits: int) -> bool:
     combining = traced(value, _RESHAPING).defining_op
     while combining is not None and (tt.Reduce.matches(combining) or tt.Scan.matches(combining)):
         widening = traced(tt.Combining(combining).sources[0], _RESHAPING).defining_op
-        if widening is not None and widening.name in _WIDENING:
+        if widening is not None and arith.IntegerExtension.matches(widening):
             # `x.to(tl.int32)` has a place of its own.
             is_its_own = not set(widening.location.sources).isdisjoint(combining.location.sources)
             return is_its_own and bits_of(Cast(widening).source) == bits

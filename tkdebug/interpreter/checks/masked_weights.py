@@ -29,7 +29,7 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.tiles.values import TileValue
 
 _MOVED = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans, tt.Reshape)
-_SAME = names_of(Cast, tt.Rearrangement, tt.Splat, tt.Broadcast)
+_SAME = names_of(Cast, tt.Rearrangement)
 _LOADS = (tt.Load, tt.DescriptorLoad, tt.DescriptorGather)
 # Scores are masked by -inf, or by -1e4 where that overflows.
 _DROWNING = -1e4

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import Moving
+from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 Shadows = Sequence[Tensor | None]
 
 # Where the other operand is 0 the result is 0, whatever the one is.
-_ANNIHILATED_BY_ZERO = names_of(arith.MulI, arith.MulF, arith.AndI)
+ANNIHILATED_BY_ZERO = frozenset(
+    name for name, view in OPS.items() if issubclass(view, arith.Binary) and view.absorbing == 0
+)
 # Kernels mask scores by adding -inf, or -1e4 where that overflows: nothing is left of the score.
 _DROWNING = 1e4
 _ENDS = names_of(tt.Load, tt.Atomic)
@@ -61,7 +64,7 @@ def shadows_of_results(
         return [selected_shadows(ev, op, operands, shadows)]
     if op.regions or op.name in _ENDS or not is_elementwise(op):
         return [None] * len(op.results)
-    if op.name in _ANNIHILATED_BY_ZERO:
+    if op.name in ANNIHILATED_BY_ZERO:
         return [_kept(ev, op, operands, shadows, all_shadows, lambda other: other != 0)]
     if arith.AddF.matches(op) or arith.SubF.matches(op):
         return [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import Writing, stored
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.interpreter.memory.touched import Touched
@@ -144,10 +145,7 @@ def is_in_kernel(op: Operation) -> bool:
 
 def stored_value(op: Operation) -> Value | None:
     """What a store or an atomic puts into memory; None for any other op."""
-    for view in (tt.Store, tt.DescriptorStore, tt.DescriptorScatter, tt.DescriptorReduce):
-        if view.matches(op):
-            return view(op).value
-    return tt.AtomicRmw(op).value if tt.AtomicRmw.matches(op) else None
+    return stored(op) if Writing.matches(op) else None
 
 
 def at_touched(values: Tensor, touched: Touched, first: int) -> Tensor:

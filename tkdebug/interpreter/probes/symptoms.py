@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.state import EvaluatorState
     from tkdebug.interpreter.tiles.values import TileValue
 
-_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
-_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
+_PARTIAL = names_of(arith.IntegerDivision, arith.Shift)
 
 
 class ProbeObserver(Observer):
@@ -60,7 +59,7 @@ class ProbeObserver(Observer):
         """After what may give an undefined result, and hints."""
         if not self._kinds or not is_in_kernel(op):
             return Moments.NEVER
-        is_watched = op.name in _DIVISIONS | _SHIFTS or op in self._sums or tt.Hint.matches(op)
+        is_watched = op.name in _PARTIAL or op in self._sums or tt.Hint.matches(op)
         is_watched = is_watched or tt.Gather.matches(op)
         return Moments.AFTER if is_watched else Moments.NEVER
 
@@ -90,9 +89,9 @@ class ProbeObserver(Observer):
             run.dense(tile, value.type) for tile, value in zip(operands, op.operands, strict=True)
         )
         bits = ir.element_of(op.result.type).bits
-        if op.name in _DIVISIONS:
+        if arith.IntegerDivision.matches(op):
             self._note(run, "division-by-zero", right == 0)
-        elif op.name in _SHIFTS:
+        elif arith.Shift.matches(op):
             self._note(run, "shift-range", (right < 0) | (right >= bits))
         else:
             self._note(run, "offset-overflow", wraps(op, left, right))

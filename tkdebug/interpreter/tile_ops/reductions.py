@@ -23,22 +23,6 @@ from tkdebug.interpreter.tiles.values import BoxTile, TileValue
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
-_SINGLE_OPS = {
-    arith.AddF.name: "add",
-    arith.AddI.name: "add",
-    arith.MulF.name: "mul",
-    arith.MulI.name: "mul",
-    arith.MaxNumF.name: "maxnum",
-    arith.MinNumF.name: "minnum",
-    arith.MaximumF.name: "maximum",
-    arith.MinimumF.name: "minimum",
-    arith.MaxSI.name: "maxsi",
-    arith.MinSI.name: "minsi",
-    arith.AndI.name: "and",
-    arith.OrI.name: "or",
-    arith.XOrI.name: "xor",
-}
-
 
 def reduce(run: Evaluator, view: tt.Reduce, *operands: TileValue) -> Sequence[TileValue]:
     """tt.reduce."""
@@ -215,7 +199,8 @@ def combiner_of(view: tt.Combining) -> str | None:
         first = operations[0]
         arguments = view.combine.arguments
         if set(first.operands) == set(arguments) and operations[1].operands == (first.result,):
-            return _SINGLE_OPS.get(first.name)
+            binary = arith.Binary.cast(first)
+            return binary.combination or None if binary is not None else None
     return None
 
 

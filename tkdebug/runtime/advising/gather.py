@@ -26,10 +26,6 @@ from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.launch.grid import Grid
 
 _SECTOR_BYTES = 32
-_FLOAT_OPS = frozenset(
-    view.name
-    for view in (arith.AddF, arith.SubF, arith.MulF, arith.DivF, arith.MaxNumF, arith.MinNumF)
-)
 _MATH = "math."
 
 
@@ -142,7 +138,7 @@ def _flops(tile: Module, executions: Executions) -> int:
     """Float arithmetic on tiles; one for each element and op."""
     total = 0
     for op in tile.walk():
-        counts = op.name in _FLOAT_OPS or op.name.startswith(_MATH)
+        counts = arith.FloatBinary.matches(op) or op.name.startswith(_MATH)
         if counts and op.results and isinstance(op.result.type, TensorType):
             element = op.result.type.element
             if isinstance(element, ScalarType) and element.name.startswith(("f", "bf")):

@@ -15,14 +15,13 @@ from functools import cached_property
 
 from tkdebug.compiler.dialects import math, scf
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.linemap.code_flow import CodeLoop, Nest, indices_of, nest_of
 from tkdebug.linemap.line_table import LineTable
 from tkdebug.linemap.warp_waits import Rounds, Step, Way, executed
 from tkdebug.runtime.advising.executions import Executions
 
 # The reduction of large arguments is most of their code, and seldom runs.
-_REDUCED, _ORDINARY_SHARE = names_of(math.Sin, math.Cos), 0.35
+_ORDINARY_SHARE = 0.35
 _MOST_CALLS = 3
 # What is called for numbers that the code in place does not take: division of 64 bits for those
 # that have more than 32, floating point for those that are as good as infinite or 0.
@@ -111,7 +110,9 @@ class InstructionRuns:
         if loop is not None and loop is not around:
             share *= self._spread.beside(index, loop)
         op = self._executions.gpu_op(op_id)
-        return share * _ORDINARY_SHARE if op is not None and op.name in _REDUCED else share
+        function = math.FloatFunction.cast(op)
+        is_reduced = function is not None and function.reduces_range
+        return share * _ORDINARY_SHARE if is_reduced else share
 
 
 class _Spread:

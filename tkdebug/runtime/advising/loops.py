@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tkdebug.advice.facts import LoopFacts
 from tkdebug.compiler.analysis.pointer_origins import Origin, may_meet, pointer_origin
 from tkdebug.compiler.dialects import arith, scf, tt
-from tkdebug.compiler.dialects.interfaces import PointerAccess
-from tkdebug.compiler.dialects.table import is_effect_free
+from tkdebug.compiler.dialects.interfaces import ElementFunction, PointerAccess
+from tkdebug.compiler.dialects.table import OPS, is_effect_free
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import (
     CONTROL_FLOW,
@@ -24,11 +24,9 @@ from tkdebug.errors import Frame
 from tkdebug.runtime.advising.executions import Executions, loops_around
 
 # What sums and extremes are made of: their order is nobody's concern.
-_COMBINES = names_of(
-    *(arith.AddF, arith.AddI, arith.MaxNumF, arith.MinNumF, arith.MaxSI, arith.MinSI),
-    *(arith.MaximumF, arith.MinimumF, arith.MaxUI, arith.MinUI, arith.OrI, arith.AndI),
+_COMBINES = frozenset(
+    name for name, view in OPS.items() if issubclass(view, arith.Binary) and view.combination
 )
-_COMBINING = names_of(tt.Reduce, tt.Scan, tt.MapElementwise)
 # What hands a value on, changed in form alone.
 _FORMS = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Reshape, tt.Trans, arith.Select)
 
@@ -68,7 +66,7 @@ class RepeatedWork:
 def _combined_by(op: Operation) -> Operation | None:
     """The reduction, scan or map that an op is in the region of."""
     parent = op.block.parent_op if op.block is not None else None
-    return parent if parent is not None and parent.name in _COMBINING else None
+    return parent if ElementFunction.matches(parent) else None
 
 
 @dataclass

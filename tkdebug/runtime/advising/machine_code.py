@@ -24,7 +24,6 @@ from tkdebug.runtime.advising.loops import RepeatedWork
 # What instructions are for that a rule may know a shorter form of.
 INTEGER_DIVISION, FP64, SLOW_FUNCTION = "integer-division", "fp64", "slow-function"
 INT64, REPEATED, REDUCTION = "int64-arithmetic", "repeated-work", "reduction-in-loop"
-_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
 _PRECISE = names_of(tt.PreciseDivF, tt.PreciseSqrt, arith.RemF)
 _LOCAL = ("local-load", "local-store")
 
@@ -155,7 +154,7 @@ def _held(op: Operation | None) -> int:
 
 def _slow(op: Operation) -> str:
     """Return the slow kind of an op; "" for none."""
-    if op.name in _DIVISIONS:
+    if arith.IntegerDivision.matches(op):
         return INTEGER_DIVISION
     if _is_double(op):
         return FP64

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from tkdebug.compiler.analysis.axis_facts import AxisInfo, unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES
-from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import SameElements
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
@@ -24,14 +25,11 @@ ALIGNED = 16
 # Aligned if all their operands are.
 _SUMS = names_of(
     *(tt.AddPtr, arith.AddI, arith.SubI, arith.RemSI, arith.RemUI),
-    *(arith.MinSI, arith.MaxSI, arith.MinUI, arith.MaxUI),
+    arith.IntegerExtremum,
 )
 # Aligned if one of their operands is.
 _PRODUCTS = names_of(arith.MulI)
-_MOVES = names_of(
-    *(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Hint, ttg.ConvertLayout),
-    *(arith.ExtSI, arith.ExtUI, arith.TruncI),
-)
+_MOVES = names_of(SameElements, arith.IntegerCast)
 Arguments = frozenset[Value]
 _NONE: Arguments = frozenset()
 

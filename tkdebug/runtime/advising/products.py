@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from tkdebug.advice.facts import BroadcastFacts, DotFacts
 from tkdebug.advice.machines import TF32_BITS
-from tkdebug.compiler.dialects import arith, scf, tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import DotLike
+from tkdebug.compiler.dialects import arith, scf, tt, ttng
+from tkdebug.compiler.dialects.interfaces import DotLike, PlainDot
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import iter_args
 from tkdebug.compiler.ir.op_view import names_of
@@ -16,11 +16,10 @@ from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of, shape_
 from tkdebug.compiler.rewriting.rewriter import PassRemark
 from tkdebug.runtime.advising.executions import Executions
 
-_DOTS = (tt.Dot.name, ttg.LocalDot.name, ttng.WarpGroupDot.name)
 # Between a load and the product of what it loads: casts, views, scales.
 _MOST_STEPS = 8
-_CASTS = names_of(arith.ExtF, arith.TruncF, tt.FpToFp)
 _SPREADS = names_of(tt.Broadcast, tt.ExpandDims)
+_FORMS = _SPREADS | arith.FloatCast.names
 _ELEMENTWISE = names_of(tt.Load, tt.AddPtr, tt.Hint, tt.FpToFp, tt.Bitcast)
 
 
@@ -29,7 +28,7 @@ def dots_of(
 ) -> Iterator[DotFacts]:
     """The dots of the GPU IR; one that passes copied is there as often."""
     for op in gpu.walk():
-        if op.name not in _DOTS:
+        if not PlainDot.matches(op):
             continue
         dot = DotLike(op)
         rows, columns = shape_of(op.result.type)[-2:]
@@ -181,7 +180,7 @@ def _product(value: Value) -> Operation | None:
             return maker
         if arith.Select.matches(maker):
             value = arith.Select(maker).true_value
-        elif maker.name in _CASTS:
+        elif arith.FloatCast.matches(maker):
             (value,) = maker.operands
         else:
             return None
@@ -190,7 +189,7 @@ def _product(value: Value) -> Operation | None:
 
 def _bits(value: Value) -> int:
     """Width of an element, before casts."""
-    while (maker := value.defining_op) is not None and maker.name in _CASTS | _SPREADS:
+    while (maker := value.defining_op) is not None and maker.name in _FORMS:
         (value,) = maker.operands
     return element_of(value.type).bits
 

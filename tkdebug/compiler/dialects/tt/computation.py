@@ -45,6 +45,7 @@ class DotScaled(DotLike):
     """a @ b + acc in fp32 of elements times the scales of their groups of 16 or 32 along K."""
 
     name = "tt.dot_scaled"
+    takes_any_layout = True
     lhs_scale = optional_operand_def(TILES, present="lhs_scaled")
     rhs_scale = optional_operand_def(TILES, present="rhs_scaled")
     lhs_format = attribute_def("lhs_format", str)

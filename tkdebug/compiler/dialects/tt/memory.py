@@ -114,6 +114,7 @@ class MakeTensorDescriptor(OneResult):
 class DescriptorAccess(MemoryAccess):
     """An access to memory through a tensor descriptor."""
 
+    takes_any_layout = True
     descriptor = operand_def(DESCRIPTORS)
     # Why it is no bulk copy.
     by_pointers = optional_attribute_def("by_pointers", str)

@@ -60,6 +60,7 @@ class Assert(Op):
     """Reports the programs and lanes where the condition is false."""
 
     name = "tt.assert"
+    is_repeatable = True
     effects = Effects.OTHER
     condition = operand_def(CONDITIONS)
     mask = optional_operand_def(CONDITIONS)
@@ -70,6 +71,8 @@ class Print(Op):
     """Prints a prefix and values, a line an element."""
 
     name = "tt.print"
+    is_repeatable = True
+    takes_any_layout = True
     effects = Effects.OTHER
     values = variadic_operands_def(VALUES)
     prefix = attribute_def("prefix", str, "")
@@ -89,6 +92,7 @@ class Assume(Op):
     """What the optimiser may assume."""
 
     name = "tt.assume"
+    is_repeatable = True
     effects = Effects.OTHER
     condition = operand_def(I1)
 
@@ -97,6 +101,7 @@ class Watch(Op):
     """Shows a value to who watches it; `expand-watches` makes native code of it."""
 
     name = "tt.watch"
+    is_repeatable = True
     effects = Effects.OTHER
     value = operand_def(NUMBERS)
     watch = attribute_def("watch", int)

@@ -86,6 +86,7 @@ class MakeRange(OneResult):
     """
 
     name = "tt.make_range"
+    takes_any_layout = True
     start = attribute_def("start", int)
     end = attribute_def("end", int)
     rereads_thread = attribute_def("rereads_thread", bool, False)
@@ -109,6 +110,7 @@ class Splat(Rearrangement):
     """A scalar in every element of a tile."""
 
     name = "tt.splat"
+    takes_any_layout = True
     source = operand_def(VALUES)
 
 
@@ -116,6 +118,7 @@ class Unsplat(Rearrangement):
     """The only element of a one-element tile."""
 
     name = "tt.unsplat"
+    takes_any_layout = True
     source = operand_def(VALUES)
 
     @classmethod
@@ -246,6 +249,7 @@ class Gather(AlongAxis):
     """The elements of the first tile at the indices of the second along `axis`."""
 
     name = "tt.gather"
+    takes_any_layout = True
     indices = operand_def(INTEGERS)
 
     @classmethod
@@ -289,6 +293,7 @@ class Flip(AlongAxis, Moving, SameLayout, LikeFirst):
     """The elements in reverse order along `axis`."""
 
     name = "tt.flip"
+    takes_any_layout = True
 
     def verify(self) -> None:
         """The tile has the axis."""
@@ -300,6 +305,7 @@ class Flip(AlongAxis, Moving, SameLayout, LikeFirst):
 class Sorting(LikeFirst):
     """Puts the elements along the last axis in order."""
 
+    takes_any_layout = True
     source = operand_def(NUMBERS)
     descending = attribute_def("descending", bool, False)
     unsigned = attribute_def("unsigned", bool, False)

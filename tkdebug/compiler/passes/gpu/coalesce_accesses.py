@@ -32,10 +32,6 @@ from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, blocked
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
-ACCESSES = (
-    *(tt.Load.name, tt.Store.name),
-    *(tt.AtomicRmw.name, tt.AtomicCas.name, tt.AtomicLoad.name),
-)
 _ATOMICS = (tt.AtomicRmw.name, tt.AtomicCas.name)
 
 
@@ -129,7 +125,9 @@ def _accesses(
     module: Module, infos: Mapping[Value, AxisInfo], vector_atomics: bool
 ) -> Iterator[_Access]:
     for op in module.walk():
-        if op.name not in ACCESSES or not isinstance(PointerAccess(op).pointer.type, TensorType):
+        if not PointerAccess.matches(op) or not isinstance(
+            PointerAccess(op).pointer.type, TensorType
+        ):
             continue
         pointers = infos[PointerAccess(op).pointer]
         mask_value = mask_of(op)

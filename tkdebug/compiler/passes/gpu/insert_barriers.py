@@ -16,7 +16,6 @@ from typing import ClassVar
 from tkdebug.compiler.analysis.aliasing import BufferAliases, Region, buffer_aliases
 from tkdebug.compiler.analysis.memory_tiles import Tile, contended_tiles
 from tkdebug.compiler.analysis.shared_hazards import (
-    BARRIERS,
     QUEUE_OPS,
     Accesses,
     HazardState,
@@ -25,11 +24,10 @@ from tkdebug.compiler.analysis.shared_hazards import (
     scratch_region,
 )
 from tkdebug.compiler.dialects import gpu, scf
+from tkdebug.compiler.dialects.interfaces import ProgramBarrier
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.core import Block, Module, Operation
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.rewriting.rewriter import Rewriter
-
-_CONTROL = names_of(scf.If, scf.For, scf.While)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +110,11 @@ class _Plan:
         return steps
 
     def _step(self, op: Operation) -> _Step | None:
-        if op.name in _CONTROL:
+        if op.name in CONTROL_FLOW:
             matters = any(self.steps(region.block) for region in op.regions)
             return _Step(op, Accesses(), None) if matters else None
         done, scratch = self._accesses(op), self._scratch(op)
-        if op.name in BARRIERS or op.name in QUEUE_OPS or scratch or done != Accesses():
+        if ProgramBarrier.matches(op) or op.name in QUEUE_OPS or scratch or done != Accesses():
             return _Step(op, done, scratch)
         return None
 
@@ -148,9 +146,9 @@ class _Search:
     def block(self, block: Block, state: HazardState) -> HazardState:
         """The state after a block that is entered in `state`."""
         for step in self.plan.steps(block):
-            if step.op.name in _CONTROL:
+            if step.op.name in CONTROL_FLOW:
                 state = self._control(step.op, state)
-            elif step.op.name in BARRIERS:
+            elif ProgramBarrier.matches(step.op):
                 state = state.synchronised()
             else:
                 state = self._access(step, state)

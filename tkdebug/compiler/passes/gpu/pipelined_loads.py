@@ -19,8 +19,8 @@ from tkdebug.compiler.analysis.memory_tiles import pointer_base
 from tkdebug.compiler.analysis.tensor_map_use import LOAD
 from tkdebug.compiler.analysis.tensor_maps import LANDING_ALIGNMENT, landing_layout
 from tkdebug.compiler.analysis.vectorization import MAX_ACCESS_BYTES, vector_elems
-from tkdebug.compiler.dialects import tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import PointerAccess, accessed
+from tkdebug.compiler.dialects import tt, ttg
+from tkdebug.compiler.dialects.interfaces import PlainDot, PointerAccess, accessed
 from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS, is_effect_free
 from tkdebug.compiler.ir.constants import constant_value
@@ -39,7 +39,6 @@ from tkdebug.compiler.layouts.shared import shared
 from tkdebug.compiler.passes.gpu.prologue import BackwardSlice, loads_behind
 from tkdebug.compiler.passes.gpu.select_tensor_cores import fastest_dim
 
-DOTS = (tt.Dot.name, ttg.LocalDot.name, ttng.WarpGroupDot.name)
 # The least that cp.async copies (PTX ISA, "cp.async").
 _MIN_COPY_BYTES = 4
 _SEGMENT_BYTES = 128
@@ -177,7 +176,7 @@ def _reaches_dot(op: Operation, loop: Operation) -> bool:
     while worklist:
         for result in worklist.pop().results:
             for user in result.uses:
-                if user.name in DOTS:
+                if PlainDot.matches(user):
                     return True
                 moves = user.name in _MOVES or user.name in layout_inference.VIEWS
                 if user not in seen and (moves or layout_inference.is_elementwise(user)):

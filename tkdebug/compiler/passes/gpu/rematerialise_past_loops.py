@@ -20,9 +20,7 @@ from tkdebug.compiler.rewriting.cloning import clone_before
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _RULE = "rematerialise"
-_CHEAP = names_of(
-    tt.MakeRange, tt.Splat, tt.ExpandDims, tt.Broadcast, arith.AddI, arith.SubI, arith.MulI
-)
+_CHEAP = names_of(tt.MakeRange, tt.Splat, tt.ExpandDims, tt.Broadcast, arith.WrappingBinary)
 # A chain that keeps fewer registers is not worth its instructions.
 _FEWEST_REGISTERS = 4
 

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tkdebug.compiler.dialects import scf, tt, ttg
+from tkdebug.compiler.dialects import tt, ttg
+from tkdebug.compiler.dialects.interfaces import StatementRegions
 from tkdebug.compiler.dialects.table import PURE
 from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
@@ -83,7 +84,7 @@ class SinkConversions:
 
 def _blocks(module: Module) -> Iterator[Block]:
     for op in module.walk():
-        if op.name in (tt.Func.name, scf.For.name, scf.While.name, scf.If.name):
+        if StatementRegions.matches(op):
             yield from (block for region in op.regions for block in region.blocks)
 
 

@@ -15,18 +15,17 @@ round in another order. A sum may be rescaled before an iteration adds to it (`r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
 
 from tkdebug.compiler.analysis.layout_inference import axis_of
 from tkdebug.compiler.dialects import arith, scf, tt, ttg
-from tkdebug.compiler.dialects.arith import wrap
 from tkdebug.compiler.ir.control_flow import IterArg, iter_args
 from tkdebug.compiler.ir.core import Module, Operation, Value
 from tkdebug.compiler.ir.location import Location, fuse
-from tkdebug.compiler.ir.types import TensorType, Type, element_of
+from tkdebug.compiler.ir.types import TensorType, Type
 from tkdebug.compiler.layouts import REGISTER, LinearLayout, views
 from tkdebug.compiler.passes.gpu.rescaled_sums import (
     in_first_part,
@@ -39,24 +38,6 @@ from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
 
 _RULE = "sink-reduction"
-# What leaves the other operand as it is, signs of zero and NaN included.
-_FLOAT_IDENTITIES: Mapping[str, float] = {
-    arith.AddF.name: -0.0,
-    arith.MulF.name: 1.0,
-    arith.MaximumF.name: -math.inf,
-    arith.MinimumF.name: math.inf,
-    arith.MaxNumF.name: math.nan,
-    arith.MinNumF.name: math.nan,
-}
-_INTEGER_IDENTITIES: Mapping[str, int] = {
-    arith.AddI.name: 0,
-    arith.OrI.name: 0,
-    arith.XOrI.name: 0,
-    arith.MaxUI.name: 0,
-    arith.MulI.name: 1,
-    arith.AndI.name: -1,
-    arith.MinUI.name: -1,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +194,8 @@ def _combines_like(op: Operation, adding: Operation) -> bool:
 
 def identity(op: Operation) -> float | int | None:
     """The number with which `op` gives its other operand; None when it has none."""
-    if op.name in _FLOAT_IDENTITIES:
-        return _FLOAT_IDENTITIES[op.name]
-    if len(op.results) != 1:
-        return None
-    bits = element_of(op.result.type).bits
-    if op.name in (arith.MaxSI.name, arith.MinSI.name):
-        return -(1 << (bits - 1)) if arith.MaxSI.matches(op) else (1 << (bits - 1)) - 1
-    number = _INTEGER_IDENTITIES.get(op.name)
-    return None if number is None else wrap(number, bits)
+    binary = arith.Binary.cast(op)
+    return binary.neutral if binary is not None and binary.commutes else None
 
 
 def _groups(reduce: Operation) -> tuple[tuple[bool, int], ...] | None:

@@ -11,21 +11,25 @@ from tkdebug.interpreter.tile_ops.reductions import combiner_of
 _LOWEST = ("maxnum", "maximum", "maxsi", "argmax", "argmax_any")
 _HIGHEST = ("minnum", "minimum", "minsi", "argmin", "argmin_any")
 _NEUTRAL = {"add": 0, "mul": 1, "or": 0, "xor": 0, "and": -1, "maxui": 0, "minui": -1}
-_BY_OP = {
-    arith.AddF.name: "add", arith.AddI.name: "add", arith.MulF.name: "mul", math.Fma.name: "add",
-    arith.MaxNumF.name: "maxnum", arith.MinNumF.name: "minnum", arith.MaximumF.name: "maximum",
-    arith.MinimumF.name: "minimum", arith.MaxSI.name: "maxsi", arith.MinSI.name: "minsi",
-}  # fmt: skip
+_ACCUMULATED = frozenset("add mul maxnum minnum maximum minimum maxsi minsi".split())
 _NAMES = {
     "add": "sum", "mul": "product", "and": "and", "or": "or", "xor": "xor",
     "maxui": "max", "minui": "min",
 }  # fmt: skip
 
 
+def accumulation(op: Operation) -> str | None:
+    """How an op combines what a loop carries with another operand; None for any other op."""
+    binary = arith.Binary.cast(op)
+    if binary is None:
+        return "add" if math.Fma.matches(op) else None
+    return binary.combination if binary.combination in _ACCUMULATED else None
+
+
 def combination(op: Operation) -> str | None:
     """How a reduction, a scan or an accumulation combines elements; None where that is unknown."""
-    if op.name in _BY_OP:
-        return _BY_OP[op.name]
+    if not tt.Combining.matches(op):
+        return accumulation(op)
     found = combiner_of(tt.Combining(op))
     known = found in _NEUTRAL or found in _LOWEST or found in _HIGHEST
     return found if known else None

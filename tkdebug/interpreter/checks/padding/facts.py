@@ -16,6 +16,7 @@ from tkdebug.compiler.dialects import arith, math, scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
+from tkdebug.interpreter.checks.padding.combinations import accumulation
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
 
@@ -25,10 +26,6 @@ _LOADS = (tt.Load, tt.DescriptorLoad)
 _REDUCTIONS = (tt.Reduce, tt.Scan, tt.Dot, tt.Histogram)
 # A glance at their operands does not show whether padding matters.
 _FOLLOWED = (tt.Dot, tt.Histogram)
-_ACCUMULATIONS = (
-    arith.AddF, arith.AddI, arith.MulF, arith.MaxNumF, arith.MinNumF, arith.MaximumF,
-    arith.MinimumF, arith.MaxSI, arith.MinSI, math.Fma,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ class PaddingFacts:
 
 def _accumulated(op: Operation) -> int | None:
     """Which operand of `op` is carried by a loop, and is the result in the next iteration."""
-    if not any(view.matches(op) for view in _ACCUMULATIONS):
+    if accumulation(op) is None:
         return None
     for place, value in enumerate(op.operands):
         carried = iter_arg(value)

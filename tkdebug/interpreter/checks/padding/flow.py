@@ -19,6 +19,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checks.padding.combinations import neutral_of
 from tkdebug.interpreter.checks.padding.facts import Axes
 from tkdebug.interpreter.checks.shadow_flow import (
+    ANNIHILATED_BY_ZERO,
     Shadows,
     computable,
     is_elementwise,
@@ -34,10 +35,9 @@ from tkdebug.interpreter.tiles.values import BoxTile, DescriptorTile, TileValue
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
 
-_FACTORS = (arith.MulF.name, arith.MulI.name, arith.AndI.name)
 _ADDENDS = (arith.AddF.name, arith.SubF.name)
 # Ops that padding may end at.
-DOES_AWAY = frozenset((*_FACTORS, *_ADDENDS, arith.OrI.name, arith.Select.name))
+DOES_AWAY = frozenset((*ANNIHILATED_BY_ZERO, *_ADDENDS, arith.OrI.name, arith.Select.name))
 # Scores are masked by adding -inf, or -1e4 where that overflows.
 _DROWNING = 1e4
 
@@ -111,7 +111,7 @@ def _without_neutralised(
 ) -> Tensor:
     """`shadow`, but for elements that an operand without data does away with."""
     does_away: Callable[[Tensor], Tensor]
-    if op.name in _FACTORS or (arith.OrI.matches(op) and _is_bool(op)):
+    if op.name in ANNIHILATED_BY_ZERO or (arith.OrI.matches(op) and _is_bool(op)):
         absorbing = 1 if arith.OrI.matches(op) else 0
 
         def does_away(values: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from tkdebug.interpreter.checks.padding.conditions import (
     is_within,
     orders_of,
 )
-from tkdebug.interpreter.checks.shadow_flow import is_elementwise
+from tkdebug.interpreter.checks.shadow_flow import ANNIHILATED_BY_ZERO, is_elementwise
 
 Axes = frozenset[int]
 _IDEMPOTENT = ("maxnum", "maximum", "maxsi", "maxui", "minnum", "minimum", "minsi", "minui")
@@ -368,7 +368,7 @@ def _computed(op: Operation, numbers: Sequence[float | None]) -> float | None:
     if len(known) != 2:
         return None
     one, other = known
-    if op.name in _PRODUCTS and 0 in known:
+    if op.name in ANNIHILATED_BY_ZERO and 0 in known:
         return 0.0
     if arith.DivF.matches(op) and one == 0 and other != 0:
         return 0.0
@@ -382,7 +382,6 @@ def _computed(op: Operation, numbers: Sequence[float | None]) -> float | None:
 
 
 _EXACT_CASTS = names_of(arith.ExtF, arith.TruncF, arith.SIToFP, arith.ExtSI)
-_PRODUCTS = (arith.MulF.name, arith.MulI.name, arith.AndI.name)
 _SUMS = {arith.AddF.name: 1, arith.SubF.name: -1, arith.AddI.name: 1, arith.SubI.name: -1}
 _FUNCTIONS: Mapping[str, Callable[[float], float | None]] = {
     math_ops.Exp.name: lambda x: {0.0: 1.0, -math.inf: 0.0}.get(x),

@@ -15,15 +15,6 @@ POLLED = "a loop may see the old value forever: wait with an atomic, or with vol
 _ALL_STORE = "give every program elements of its own, or combine them with atomics"
 _BOTH_ATOMIC = "use an atomic in both places, or make it two launches"
 
-_ATOMICS = {
-    arith.AndI.name: "and",
-    arith.OrI.name: "or",
-    arith.XOrI.name: "xor",
-    **dict.fromkeys(names_of(arith.AddF, arith.AddI, arith.SubF, arith.SubI), "add"),
-    **dict.fromkeys(names_of(arith.MaxSI, arith.MaxUI, arith.MaxNumF, arith.MaximumF), "max"),
-    **dict.fromkeys(names_of(arith.MinSI, arith.MinUI, arith.MinNumF, arith.MinimumF), "min"),
-}
-_SUBTRACTIONS = names_of(arith.SubF, arith.SubI)
 # They change a number's type or place, and not what it is.
 _CARRIERS = names_of(arith.ExtF, arith.TruncF, arith.ExtSI, arith.TruncI, tt.Rearrangement)
 # How many ops two addresses, or a store's value, are followed back.
@@ -74,12 +65,11 @@ def _combination(value: Value, target: Value, steps: int) -> str | None:
         return _combination(source, target, steps - 1)
     if scf.For.matches(op):
         return _combination_of_loop(scf.For(op), op.results.index(value), target, steps)
-    name = _ATOMICS.get(op.name)
-    if name is None:
+    binary = arith.Binary.cast(op)
+    name = "" if binary is None else binary.atomic
+    if binary is None or not name:
         return None
-    left, right = op.operands
-    pairs = [(left, right)] if op.name in _SUBTRACTIONS else [(left, right), (right, left)]
-    for operand, other in pairs:
+    for operand, other in binary.both_orders if binary.commutes else [(binary.lhs, binary.rhs)]:
         source = traced(operand, _CARRIERS)
         if source is target or _combination(source, target, steps - 1) == name:
             return None if _depends(other, target) else name

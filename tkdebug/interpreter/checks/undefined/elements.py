@@ -12,6 +12,7 @@ from tkdebug.compiler.analysis import offset_arithmetic
 from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.faults.facts import Offender
+from tkdebug.compiler.faults.messages import op_text
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
@@ -19,7 +20,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
 from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at
 from tkdebug.interpreter.checks.undefined import offset_wraps
-from tkdebug.interpreter.checks.undefined.sources import SYMBOLS, Sources
+from tkdebug.interpreter.checks.undefined.sources import Sources
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.checked_access import mask_of
 from tkdebug.interpreter.numerics.bool_scan import any_true
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 
 _OFFSET_CARRIERS = offset_arithmetic.CARRIERS | tt.AddPtr.names
-_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
 _LEAVING = names_of(scf.Yield, scf.Condition)
 _DECISIONS = {
     scf.If.name: "decides a branch",
@@ -63,7 +63,7 @@ class UndefinedOrigin(Origin):
         if not self.operands:
             return ""
         left, right = (int(element_at(values, at)) for values in self.operands)
-        return f"{left} {SYMBOLS[self.op.name]} {right}"
+        return op_text(self.op, (str(left), str(right)))
 
 
 # The shadows of one value, by the op that they come from.
@@ -185,7 +185,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
     def _bad(self, op: Operation, right: TileValue) -> Tensor | None:
         """Where the second operand is one that the op is not defined for; None for nowhere."""
         bits = ir.element_of(op.result.type).bits
-        shifts = op.name in _SHIFTS
+        shifts = arith.Shift.matches(op)
         low, high = (0, bits - 1) if shifts else (None, None)
         if isinstance(right, int):
             if right != 0 if low is None or high is None else low <= right <= high:

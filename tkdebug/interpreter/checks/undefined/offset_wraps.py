@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.analysis.offset_arithmetic import SYMBOLS
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, TileValue
@@ -26,7 +26,7 @@ def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) ->
     if isinstance(result, AffineTile):
         return False  # which never wraps
     (low, high), (low2, high2) = map(_bounds, operands)
-    symbol = SYMBOLS[op.name]
+    symbol = arith.WrappingBinary(op).sign
     if symbol == "*":
         corners = [low * low2, low * high2, high * low2, high * high2]
     elif symbol == "+":
@@ -45,7 +45,7 @@ def may_be_negative(result: TileValue) -> bool:
 def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:
     """Where `op` of these values leaves its type."""
     a, b = left.to(torch.int64), right.to(torch.int64)
-    symbol = SYMBOLS[op.name]
+    symbol = arith.WrappingBinary(op).sign
     if symbol == "*":
         exact = a * b
     else:

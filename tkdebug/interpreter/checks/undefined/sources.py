@@ -7,20 +7,11 @@ from dataclasses import dataclass
 from tkdebug.compiler.analysis import offset_arithmetic
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.ir import Module, Operation
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel
 from tkdebug.interpreter.memory.checked_access import mask_of
 
-SYMBOLS = {
-    arith.DivSI.name: "//",
-    arith.DivUI.name: "//",
-    arith.RemSI.name: "%",
-    arith.RemUI.name: "%",
-    arith.ShLI.name: "<<",
-    arith.ShRSI.name: ">>",
-    arith.ShRUI.name: ">>",
-    **offset_arithmetic.SYMBOLS,
-}
-WATCHED = frozenset(SYMBOLS.keys() - offset_arithmetic.SYMBOLS) | tt.Load.names
+WATCHED = names_of(arith.IntegerDivision, arith.Shift, tt.Load)
 
 
 def is_watched(op: Operation) -> bool:

@@ -194,24 +194,19 @@ def _bitcast(ctx: Lowering, op: Operation, x: LLVMValue) -> LLVMValue:
 
 
 _RULES: dict[str, ElementRule] = {
-    **{
-        f"arith.{name}": _instruction(llvm_name)
-        for name, llvm_name in (
-            ("addi", "add"),
-            ("subi", "sub"),
-            ("muli", "mul"),
-            ("divsi", "sdiv"),
-            ("divui", "udiv"),
-            ("remsi", "srem"),
-            ("remui", "urem"),
-            ("andi", "and"),
-            ("ori", "or"),
-            ("xori", "xor"),
-            ("addf", "fadd"),
-            ("subf", "fsub"),
-            ("mulf", "fmul"),
-        )
-    },
+    arith.AddI.name: _instruction("add"),
+    arith.SubI.name: _instruction("sub"),
+    arith.MulI.name: _instruction("mul"),
+    arith.DivSI.name: _instruction("sdiv"),
+    arith.DivUI.name: _instruction("udiv"),
+    arith.RemSI.name: _instruction("srem"),
+    arith.RemUI.name: _instruction("urem"),
+    arith.AndI.name: _instruction("and"),
+    arith.OrI.name: _instruction("or"),
+    arith.XOrI.name: _instruction("xor"),
+    arith.AddF.name: _instruction("fadd"),
+    arith.SubF.name: _instruction("fsub"),
+    arith.MulF.name: _instruction("fmul"),
     arith.ShLI.name: _shift("shl", is_signed=False),
     arith.ShRSI.name: _shift("shr", is_signed=True),
     arith.ShRUI.name: _shift("shr", is_signed=False),

@@ -14,17 +14,16 @@ from functools import reduce
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
-from tkdebug.compiler.dialects import tt, ttg
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import SameElements
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.probes.corners import Corners, UnknownReachError
 
-_VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
 _INT32 = 32
 _HALF = 1 << 31
 # `first`: no tile begins before its pointer. `last`: no tile ends behind its tensor.
@@ -134,7 +133,7 @@ def argument_tile(
 def _seen_through(op: Operation, pointer: Value) -> Value:
     if tt.Splat.matches(op):
         return tt.Splat(op).source
-    source = source_of(pointer, _VIEWS)
+    source = source_of(pointer, SameElements.names)
     if source is None:
         raise UnknownReachError
     return source

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import source_of
-from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import SameElements
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.op_view import names_of
@@ -24,9 +25,9 @@ from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach, Reach
 from tkdebug.compiler.targets.nvptx.lowering.probes.wrapping import wraps
 
-_VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
+_VIEWS = SameElements.names
 _POINTER_VIEWS = _VIEWS | names_of(tt.Bitcast)
-_LINEAR = names_of(arith.AddI, arith.SubI, arith.MulI, arith.ExtSI)
+_LINEAR = names_of(arith.WrappingBinary, arith.ExtSI)
 _INT32 = 32
 # Products are refused beyond this many bits: so no sum of bytes wraps.
 _PRODUCT_BITS = 44

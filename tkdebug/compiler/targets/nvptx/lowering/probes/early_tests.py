@@ -23,14 +23,11 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.tile_tests import tiles_are_
 
 # What places tiles: cheap, and the same wherever it is computed.
 _PLACING = names_of(
-    tt.GetProgramId,
-    tt.GetNumPrograms,
+    tt.GridQuery,
     tt.AddPtr,
     arith.Constant,
     arith.ExtSI,
-    arith.AddI,
-    arith.SubI,
-    arith.MulI,
+    arith.WrappingBinary,
 )
 
 _POINTER_TILES = names_of(tt.Splat, tt.AddPtr)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tkdebug.compiler.analysis.axis_facts import unit_of
 from tkdebug.compiler.analysis.data_flow import backward, source_of
 from tkdebug.compiler.dialects import arith, tt, ttg
-from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.dialects.interfaces import PointerAccess, SameElements
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import forwarded_operands, tied_values
@@ -18,7 +18,6 @@ from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 
 _SAME = names_of(tt.Hint, ttg.ConvertLayout)
-_UNIFORM = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def _scalar(value: Value) -> Value | int | None:
             return int(number)
         if not isinstance(value.type, TensorType):
             return value
-        source = source_of(value, _UNIFORM)
+        source = source_of(value, SameElements.names)
         if source is None:
             return None
         value = source

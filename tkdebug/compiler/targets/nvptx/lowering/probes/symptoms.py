@@ -16,7 +16,7 @@ from tkdebug.compiler.analysis.data_flow import source_of
 from tkdebug.compiler.analysis.offset_arithmetic import offset_arithmetic
 from tkdebug.compiler.analysis.vectorization import mask_of, vector_elems
 from tkdebug.compiler.dialects import arith, tt, ttg, ttng
-from tkdebug.compiler.dialects.interfaces import PointerAccess
+from tkdebug.compiler.dialects.interfaces import PointerAccess, SameElements
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
@@ -43,9 +43,7 @@ from tkdebug.compiler.targets.nvptx.lowering.probes.wrapping import wraps
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
-_DIVISIONS = names_of(arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI)
-_SHIFTS = names_of(arith.ShLI, arith.ShRSI, arith.ShRUI)
-_VIEWS = names_of(tt.Rearrangement, tt.Hint, ttg.ConvertLayout, arith.ExtSI)
+_VIEWS = names_of(SameElements, arith.ExtSI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +83,9 @@ class Symptoms:
 
     def look_at(self, op: Operation) -> None:
         """`op` was lowered: note what of it is a symptom."""
-        if op.name in _DIVISIONS:
+        if arith.IntegerDivision.matches(op):
             self._division(op)
-        elif op.name in _SHIFTS:
+        elif arith.Shift.matches(op):
             self._shift(op)
         elif op in self._offset_sums:
             self._offset(op)

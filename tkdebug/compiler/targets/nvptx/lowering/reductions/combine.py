@@ -12,36 +12,17 @@ from tkdebug.compiler.targets.nvptx.lowering.reductions.reduction_steps import P
 
 # One element of each operand.
 Element = tuple[LLVMValue, ...]
-# Both orders of operands give the same bits.
-_COMMUTATIVE = frozenset(
-    (
-        arith.AddF.name,
-        arith.MulF.name,
-        arith.AddI.name,
-        arith.MulI.name,
-        arith.AndI.name,
-        arith.OrI.name,
-        arith.XOrI.name,
-        arith.MinSI.name,
-        arith.MaxSI.name,
-        arith.MinUI.name,
-        arith.MaxUI.name,
-        arith.MinNumF.name,
-        arith.MaxNumF.name,
-        arith.MinimumF.name,
-        arith.MaximumF.name,
-    )
-)
 
 
-def single_op(op: Operation) -> str | None:
-    """The name of the only op of the combine region, applied to both elements; else None."""
+def single_op(op: Operation) -> arith.Binary | None:
+    """The only op of the combine region, if it is applied to both elements; else None."""
     block = op.regions[0].block
     if len(block.operations) != 2 or len(block.arguments) != 2:
         return None
     inner = block.operations[0]
     is_plain = set(inner.operands) == set(block.arguments)
-    return inner.name if is_plain and block.terminator.operands == inner.results else None
+    is_all = is_plain and block.terminator.operands == inner.results
+    return arith.Binary.cast(inner) if is_all else None
 
 
 class Combine:
@@ -55,7 +36,8 @@ class Combine:
     def __init__(self, ctx: Lowering, op: Operation) -> None:
         self.ctx = ctx
         self.op = op
-        self.is_commutative = single_op(op) in _COMMUTATIVE
+        single = single_op(op)
+        self.is_commutative = single is not None and single.commutes
         self._parities: dict[tuple[int, int], LLVMValue] = {}
 
     def __call__(self, first: Element, second: Element) -> Element:

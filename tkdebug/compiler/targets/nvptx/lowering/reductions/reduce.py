@@ -151,7 +151,8 @@ def _redux(op: Operation, plan: ReductionPlan) -> str | None:
         return None
     if element_of(tt.Reduce(op).sources[0].type) != I32:
         return None
-    return _REDUX.get(single_op(op) or "")
+    single = single_op(op)
+    return None if single is None else _REDUX.get(single.name)
 
 
 def _over_warps(combine: Combine, plan: ReductionPlan, elements: list[Element]) -> list[Element]:
