@@ -1,6 +1,6 @@
 """The kernel language: what `import triton.language as tl` gives.
 
-Functions come from the op table by name (`tkdebug.compiler.ops.table.LANGUAGE`); this module adds
+Functions come by name from `tkdebug.compiler.ops.table.LANGUAGE`; this module adds
 the types, the iterators and the markers. Invariant: no function of the language is listed here.
 """
 

@@ -14,7 +14,6 @@ from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.types import shape_of
 
-_REMAINDERS = (arith.RemSI.name, arith.RemUI.name)
 _MIRRORED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle", "eq": "eq"}
 
 
@@ -77,7 +76,7 @@ def _comparison(
     number = constant_value(part.rhs)
     if not isinstance(number, int) or number <= 0:
         return
-    if part.op.name in _REMAINDERS:
+    if arith.IntegerRemainder.matches(part.op):
         yield part.lhs, Assumption(divisor=number & -number)
     elif arith.AndI.matches(part.op) and number & (number + 1) == 0:
         yield part.lhs, Assumption(divisor=number + 1)

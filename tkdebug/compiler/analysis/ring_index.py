@@ -12,9 +12,7 @@ from tkdebug.compiler.dialects import arith, scf
 from tkdebug.compiler.ir.constants import constant_value
 from tkdebug.compiler.ir.control_flow import iter_arg
 from tkdebug.compiler.ir.core import Operation, Value
-from tkdebug.compiler.ir.op_view import names_of
 
-_REMAINDERS = names_of(arith.RemSI, arith.RemUI)
 # Comparisons of x + 1 with the size under which `select` takes x + 1, and those that take 0.
 _BELOW = frozenset(("slt", "ult", "ne"))
 _REACHED = frozenset(("sge", "uge", "eq"))
@@ -41,7 +39,7 @@ def ring_index(value: Value, stages: int) -> RingIndex | None:
         return None if ring is None else ring.shifted(-1)
     op = value.defining_op
     if op is not None:
-        if op.name in _REMAINDERS and constant_value(arith.Binary(op).rhs) == stages:
+        if arith.IntegerRemainder.matches(op) and constant_value(arith.Binary(op).rhs) == stages:
             return _of_count(arith.Binary(op).lhs, stages)
         return None
     carried, start = iter_arg(value), _start(value)
@@ -106,7 +104,7 @@ def _wrapped_increment(value: Value, stages: int) -> Value | None:
     op = value.defining_op
     if op is None:
         return None
-    rest = arith.IntegerBinary(op) if op.name in _REMAINDERS else None
+    rest = arith.IntegerRemainder.cast(op)
     if rest is not None and constant_value(rest.rhs) == stages:
         added = _plus_constant(rest.lhs)
         if added is None or added[1] != 1:

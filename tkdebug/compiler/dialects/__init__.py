@@ -1,1 +1,1 @@
-"""What each op is called, is made of and means, by dialect: `tt.load` is `dialects.tt.Load`."""
+"""A class for each op: its name, its parts and its meaning. `tt.load` is `dialects.tt.Load`."""

@@ -85,7 +85,7 @@ class Binary(Elementwise, LikeFirst):
 
     @property
     def neutral(self) -> float | None:
-        """What leaves the other operand as it is, as a constant of this op's type."""
+        """The identity as a constant of this op's type."""
         return self.identity
 
 
@@ -98,18 +98,18 @@ class IntegerBinary(Binary):
         raise NotImplementedError
 
     def verify(self) -> None:
-        """All operands are integers of one type."""
+        """Check that all operands are integers of one type."""
         expect_one_type(self.op)
         expect_kind(self.op, self.lhs.type, INTEGERS)
 
     @property
     def bits(self) -> int:
-        """How wide its elements are."""
+        """The width of its elements."""
         return ir.element_of(self.lhs.type).bits
 
     @property
     def neutral(self) -> float | None:
-        """What leaves the other operand as it is, as a constant of this op's type."""
+        """The identity as a constant of this op's type."""
         return None if self.identity is None else wrap(int(self.identity), self.bits)
 
     def fold(self, numbers: Sequence[Any]) -> Any:
@@ -182,19 +182,23 @@ class DivUI(IntegerDivision):
     )
 
 
-class RemSI(IntegerDivision):
+class IntegerRemainder(IntegerDivision):
+    """A remainder, undefined for a divisor of 0."""
+
+    sign = "%"
+
+
+class RemSI(IntegerRemainder):
     """Signed remainder, sign of the dividend."""
 
     name = "arith.remsi"
-    sign = "%"
     compute = staticmethod(lambda a, b, bits: a - truncated_division(a, b) * b)
 
 
-class RemUI(IntegerDivision):
+class RemUI(IntegerRemainder):
     """Unsigned remainder."""
 
     name = "arith.remui"
-    sign = "%"
 
     @staticmethod
     def compute(a: int, b: int, bits: int) -> int:
@@ -343,7 +347,7 @@ class Compare(Binary):
         return (ir.with_element(operands[0], ir.I1),)
 
     def verify(self) -> None:
-        """Operands are of one type, and the predicate is known."""
+        """Check that operands are of one type, and the predicate is known."""
         expect_one_type(self.op)
         if self.op.attributes.get("predicate") not in self.predicates:
             got = self.op.attributes.get("predicate")
@@ -371,7 +375,7 @@ class CmpI(Compare):
     predicates = tuple(_INTEGER_PREDICATES)
 
     def verify(self) -> None:
-        """Operands are integers of one type, and the predicate is known."""
+        """Check that operands are integers of one type, and the predicate is known."""
         super().verify()
         expect_kind(self.op, self.lhs.type, INTEGERS)
 
@@ -388,7 +392,7 @@ class CmpF(Compare):
     predicates = ("oeq", "olt", "ole", "ogt", "oge", "one", "une", "ord", "uno")
 
     def verify(self) -> None:
-        """Operands are floats of one type, and the predicate is known."""
+        """Check that operands are floats of one type, and the predicate is known."""
         super().verify()
         expect_kind(self.op, self.lhs.type, FLOATS)
 
@@ -410,7 +414,7 @@ class Select(Elementwise, OneResult):
         return (operands[1],)
 
     def verify(self) -> None:
-        """Two values of one type, and an i1 for each element or for all."""
+        """Check that both values are of one type, and the condition is one i1 or a tile of them."""
         name, condition = self.op.name, self.condition.type
         chosen, other = self.true_value.type, self.false_value.type
         if chosen != other:
@@ -549,7 +553,7 @@ class ExtSI(IntegerExtension):
     name = "arith.extsi"
 
     def fold(self, numbers: Sequence[Any]) -> Any:
-        """The same number; of i1, all ones."""
+        """The number, which is -1 for a set i1."""
         return int(numbers[0]) if ir.element_of(self.source.type).bits > 1 else -int(numbers[0])
 
 

@@ -1,4 +1,4 @@
-"""What ops of several dialects share, so that code may ask for any of them at once."""
+"""Classes that ops of several dialects share, so that code may ask for any of them at once."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class LikeFirst(OneResult):
 class Terminator(Op):
     """Ends its block."""
 
+    takes_any_layout = True
     effects = Effects.TERMINATOR
 
 
@@ -70,7 +71,7 @@ class Terminator(Op):
 
 
 class SameLayout(Op):
-    """Its operands and results share one layout: threads need no element of another for it."""
+    """Its operands and results share one layout."""
 
 
 class Elementwise(SameLayout):
@@ -103,7 +104,7 @@ class FloatOp(Elementwise, LikeFirst):
     torch: ClassVar[str] = ""
 
     def verify(self) -> None:
-        """All operands are floats of one type."""
+        """Check that all operands are floats of one type."""
         expect_one_type(self.op)
         expect_kind(self.op, self.op.operands[0].type, FLOATS)
 
@@ -123,7 +124,7 @@ class Cast(Elementwise, OneResult):
     source = operand_def(VALUES)
 
     def verify(self) -> None:
-        """Operand and result are of their kinds, of one shape, and of the widths that go with it.
+        """Check the kinds, shapes and widths of operand and result.
 
         Raises:
             IRError: they are not.
@@ -208,7 +209,7 @@ class PlainDot(DotLike):
     """A matrix product of elements as they are, without scales."""
 
     def verify(self) -> None:
-        """The shapes fit."""
+        """Check that the shapes fit."""
         a, b, acc = (ir.shape_of(value.type) for value in self.op.operands)
         if a[-1] != b[-2] or acc[-2:] != (a[-2], b[-1]) or a[:-2] != b[:-2] or acc[:-2] != a[:-2]:
             raise IRError(f"{self.op.name}: shapes {a}, {b} and {acc} do not fit")
@@ -218,13 +219,13 @@ class PlainDot(DotLike):
 
 
 class StatementRegions(Op):
-    """Its regions are statements of a kernel, which run as often as control comes by."""
+    """Has regions that are statements of a kernel, and run as often as control comes by."""
 
     is_repeatable = True
 
 
 class ElementFunction(Op):
-    """Its region is a function of single elements, which it applies to tiles."""
+    """Applies its region, a function of single elements, to tiles."""
 
     is_isolated = True
 

@@ -139,7 +139,7 @@ class AbsI(Elementwise, LikeFirst):
     source = operand_def(NUMBERS)
 
     def verify(self) -> None:
-        """The operand is of integers."""
+        """Check that the operand is of integers."""
         expect_kind(self.op, self.source.type, INTEGERS)
 
 

@@ -1,4 +1,4 @@
-"""What every op declares on its class besides its operands, results and attributes: its meaning.
+"""The meaning that every op declares on its class, besides operands, results and attributes.
 
 An op's class has its effects, its type rule, its verifier, how it folds, and the facts that passes,
 checks and advice ask for. Facts that ops of several dialects share are classes of `interfaces`. How
@@ -20,10 +20,10 @@ from tkdebug.errors import IRError
 
 
 class Effects(Flag):
-    """What an op does besides computing its results."""
+    """Effects of an op besides its results."""
 
     PURE = 0
-    # Global memory; what is written is behind the first operand.
+    # Global memory; the first operand points to what is written.
     READ = auto()
     WRITE = auto()
     # Buffers in shared memory.

@@ -66,7 +66,7 @@ class For(Loop):
         return tuple(operands[3:])
 
     def verify(self) -> None:
-        """Carried values keep their types."""
+        """Check that carried values keep their types."""
         op, arguments = self.op, self.body.arguments
         if len(op.operands) < 3 or not len(arguments) - 1 == len(self.inits) == len(op.results):
             raise IRError("scf.for: operands, region arguments and results do not fit each other")
@@ -132,7 +132,7 @@ class If(StatementRegions):
     results = variadic_results_def()
 
     def verify(self) -> None:
-        """Both branches yield what the results are."""
+        """Check that both branches yield what the results are."""
         if len(self.op.regions) != 2:
             raise IRError("scf.if: expected a then and an else region")
         for block in (self.then_block, self.else_block):

@@ -46,7 +46,7 @@ class ConvertLayout(SameElements, OneResult):
     source = operand_def(TILES)
 
     def verify(self) -> None:
-        """Operand and result are the same tile."""
+        """Check that operand and result are the same tile."""
         source, target = self.source.type, self.result.type
         if not isinstance(source, TensorType) or not isinstance(target, TensorType):
             raise IRError(f"{self.name}: got {source} -> {target}, expected tiles")
@@ -65,7 +65,7 @@ class LocalAlloc(OneResult):
     offset = optional_attribute_def("offset", int)
 
     def verify(self) -> None:
-        """The buffer has a layout of its shape, and what it is made of."""
+        """Check that the buffer has a layout of its shape, and what it is made of."""
         op, buffer = self.op, expect_buffer(self.op.name, self.result.type)
         if len(op.operands) > 1:
             raise IRError(f"{op.name}: got {len(op.operands)} operands, expected at most 1")
@@ -90,7 +90,7 @@ class LocalDealloc(Op):
     buffer = operand_def(BUFFERS)
 
     def verify(self) -> None:
-        """The operand is a buffer."""
+        """Check that the operand is a buffer."""
         expect_buffer(self.op.name, self.buffer.type)
 
 
@@ -103,7 +103,7 @@ class LocalLoad(OneResult):
     buffer = operand_def(BUFFERS)
 
     def verify(self) -> None:
-        """The tile is what the buffer holds."""
+        """Check that the tile is what the buffer holds."""
         expect_same_tile(self.op, expect_buffer(self.op.name, self.buffer.type), self.result.type)
 
 
@@ -117,7 +117,7 @@ class LocalStore(Op):
     buffer = operand_def(BUFFERS)
 
     def verify(self) -> None:
-        """The buffer holds such tiles, and can be written to."""
+        """Check that the buffer holds such tiles, and can be written to."""
         expect_same_tile(self.op, self.source.type, expect_buffer(self.op.name, self.buffer.type))
         expect_buffer(self.op.name, self.buffer.type, mutable=True)
 
@@ -174,7 +174,7 @@ class MemDescSubslice(MemDescView):
     offsets = attribute_def("offsets", tuple[int, ...])
 
     def verify(self) -> None:
-        """The result is a part of one buffer, at a multiple of its size."""
+        """Check that the result is a part of one buffer, at a multiple of its size."""
         op, offsets = self.op, self.offsets
         source, part = (expect_buffer(op.name, value.type) for value in (self.buffer, self.result))
         if not isinstance(offsets, tuple):
@@ -217,7 +217,7 @@ class AsyncCopyGlobalToLocal(MaskedAccess, _Queued):
     other = optional_operand_def(VALUES)
 
     def verify(self) -> None:
-        """Pointers, buffer, mask and other value are of one shape, and of fitting elements."""
+        """Check that pointers, buffer, mask and other value have one shape and fitting elements."""
         op, pointer, buffer = self.op, self.pointer.type, self.buffer.type
         if not 2 <= len(op.operands) <= 4:
             raise IRError(f"{op.name}: got {len(op.operands)} operands, expected 2 to 4")
@@ -240,7 +240,7 @@ class AsyncCommitGroup(_Queued):
     tokens = variadic_operands_def(TOKENS)
 
     def verify(self) -> None:
-        """The operands are tokens."""
+        """Check that the operands are tokens."""
         for value in self.tokens:
             expect_kind(self.op, value.type, TOKENS)
 
@@ -254,7 +254,7 @@ class AsyncWait(_Queued):
     num = attribute_def("num", int)
 
     def verify(self) -> None:
-        """The operands are tokens, and the number is one."""
+        """Check that the operands are tokens, and the number is one."""
         for value in self.tokens:
             expect_kind(self.op, value.type, TOKENS)
         expect_count(self.op, "num")
@@ -267,7 +267,7 @@ class LocalDot(PlainDot):
     effects = Effects.READ_SHARED
 
     def verify(self) -> None:
-        """The shapes fit, and both factors are in one buffer each."""
+        """Check that the shapes fit, and both factors are in one buffer each."""
         super().verify()
         for value in self.factors:
             if expect_buffer(self.op.name, value.type).is_multiple:

@@ -46,7 +46,7 @@ class WarpGroupDot(PlainDot):
     is_async = attribute_def("async", bool, False)
 
     def verify(self) -> None:
-        """Shapes and precision fit, and b is in shared memory."""
+        """Check that shapes and precision fit, and b is in shared memory."""
         op = self.op
         a, b, acc = (ir.shape_of(value.type) for value in op.operands)
         if len(a) != 2 or len(b) != 2 or a[1] != b[0] or acc != (a[0], b[1]):
@@ -75,7 +75,7 @@ class WarpGroupDotWait(Op):
         return tuple(operands)
 
     def verify(self) -> None:
-        """There is something to wait for, and a number of what may go on."""
+        """Check that there is something to wait for, and a number of what may go on."""
         if not self.sources:
             raise IRError(f"{self.op.name}: got no operands, expected what it waits for")
         expect_count(self.op, "pendings")
@@ -95,7 +95,7 @@ class BarrierOp(Op):
     barrier = operand_def(BUFFERS)
 
     def verify(self) -> None:
-        """The operand is an mbarrier."""
+        """Check that the operand is an mbarrier."""
         _expect_barrier(self.op, self.barrier)
 
 
@@ -106,7 +106,7 @@ class InitBarrier(BarrierOp):
     count = attribute_def("count", int)
 
     def verify(self) -> None:
-        """The operand is an mbarrier, the count positive."""
+        """Check that the operand is an mbarrier, the count positive."""
         super().verify()
         expect_count(self.op, "count", 1)
 
@@ -125,7 +125,7 @@ class BarrierExpect(BarrierOp):
     size_bytes = attribute_def("size_bytes", int)
 
     def verify(self) -> None:
-        """The operand is an mbarrier, the predicate an i1, the size positive."""
+        """Check that the operand is an mbarrier, the predicate an i1, the size positive."""
         super().verify()
         expect_kind(self.op, self.predicate.type, I1)
         expect_count(self.op, "size_bytes", 1)
@@ -138,7 +138,7 @@ class WaitBarrier(BarrierOp):
     phase = operand_def(I32)
 
     def verify(self) -> None:
-        """The operand is an mbarrier, the phase an i32."""
+        """Check that the operand is an mbarrier, the phase an i32."""
         super().verify()
         expect_kind(self.op, self.phase.type, I32)
 
@@ -151,7 +151,7 @@ class BulkCopy(Op):
     coordinates: VariadicOperandsDef
 
     def verify(self) -> None:
-        """The buffer holds the descriptor's blocks, which have a coordinate for each axis."""
+        """Check that the buffer holds the descriptor's blocks, and each axis has a coordinate."""
         op, descriptor, buffer = self.op, self.descriptor.type, self.buffer.type
         if not isinstance(descriptor, ir.DescriptorType) or not isinstance(buffer, ir.MemDescType):
             raise IRError(
@@ -174,7 +174,7 @@ class AsyncTmaCopyGlobalToLocal(BulkCopy):
     coordinates = variadic_operands_def(I32)
 
     def verify(self) -> None:
-        """The block fits, lands at an mbarrier where an i1 holds, in a buffer to write to."""
+        """Check the block, its mbarrier, the predicate, and that the buffer is mutable."""
         super().verify()
         _expect_barrier(self.op, self.barrier)
         expect_kind(self.op, self.predicate.type, I1)
@@ -197,5 +197,5 @@ class AsyncTmaStoreWait(Op):
     pendings = attribute_def("pendings", int)
 
     def verify(self) -> None:
-        """There is a number of what may go on."""
+        """Check that there is a number of what may go on."""
         expect_count(self.op, "pendings")

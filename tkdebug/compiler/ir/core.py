@@ -2,7 +2,7 @@
 
 Invariants: every operation has an id unique in its module and a location; every value knows its
 owner and its uses; an operation is in at most one block. Nothing here knows what an op means:
-that is the op table's (`tkdebug.compiler.ops`).
+that is their classes' (`tkdebug.compiler.dialects`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the language's functions emit ops through: builder plus op table plus options."""
+"""The builder of the language's functions: it infers result types, checks ops and has options."""
 
 from __future__ import annotations
 

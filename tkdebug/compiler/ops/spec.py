@@ -1,4 +1,4 @@
-"""What a function of the language is: `tl.load` and its kin, which emit ops."""
+"""Functions of the language, `tl.load` and its kin: they emit ops."""
 
 from __future__ import annotations
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import DotLike, PlainDot
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, junctions
 from tkdebug.compiler.ir.core import Operation, Value
 from tkdebug.compiler.ir.layout_text import layout_text
-from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import TensorType
 from tkdebug.compiler.layouts import (
     BLOCK,
@@ -42,7 +41,6 @@ from tkdebug.errors import IRError
 _IN_DIMS = (REGISTER, LANE, WARP, BLOCK)
 # Bytes of K that one thread holds side by side, over all instructions.
 _K_WIDTHS = (1, 2, 4, 8, 16)
-_CONTROL = names_of(tt.Func, tt.Return, scf.Yield, scf.Condition)
 
 
 def check_layouts(function: Operation, check: Callable[[Operation, str], IRError]) -> None:
@@ -115,7 +113,7 @@ def _problem(
 
 def _broken_rule(op: Operation) -> str | None:
     """Which convention `op` breaks, in words; None when it breaks none."""
-    if OPS[op.name].takes_any_layout or op.name in _CONTROL:
+    if OPS[op.name].takes_any_layout:
         return None
     if op.name in CONTROL_FLOW:
         return _tied(op)

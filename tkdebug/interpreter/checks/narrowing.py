@@ -22,6 +22,7 @@ from tkdebug.compiler.faults.messages import FaultText, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.finite_tiles import all_finite
 from tkdebug.interpreter.checks.lossy_conversions import (
     BIT_OPS,
@@ -53,7 +54,7 @@ from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, TileValue
 
 # Through these nothing is followed: the bits that are left are wanted, or a decision is made.
-_ENDS = BIT_OPS | {arith.RemSI.name, arith.RemUI.name, arith.CmpI.name, arith.CmpF.name}
+_ENDS = BIT_OPS | names_of(arith.IntegerRemainder, arith.Compare)
 _SIGNED_USERS = (arith.ExtSI, arith.SIToFP, arith.DivSI)
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool)
 

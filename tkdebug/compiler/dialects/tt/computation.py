@@ -57,7 +57,7 @@ class DotScaled(DotLike):
     fast_math = attribute_def("fast_math", bool, False)
 
     def verify(self) -> None:
-        """Formats are known, and each side that is scaled has its scales."""
+        """Check that formats are known, and each side that is scaled has its scales."""
         op = self.op
         scales = self.lhs_scaled + self.rhs_scaled
         if len(op.operands) != 3 + scales:
@@ -85,7 +85,7 @@ class Combining(ElementFunction):
     combiner = optional_attribute_def("combiner", str)
 
     def verify(self) -> None:
-        """Tiles are of one shape, and the region takes two elements of each."""
+        """Check that tiles are of one shape, and the region takes two elements of each."""
         op, count = self.op, len(self.sources)
         shapes = {ir.shape_of(value.type) for value in self.sources}
         if len(shapes) != 1:
@@ -149,7 +149,7 @@ class MapElementwise(ElementFunction, Elementwise):
     pack = attribute_def("pack", int)
 
     def verify(self) -> None:
-        """Tiles are of one shape, and the region takes and gives `pack` elements of each."""
+        """Check that tiles have one shape, and the region takes and gives `pack` of each."""
         op, pack = self.op, self.op.attributes.get("pack")
         shapes = {ir.shape_of(value.type) for value in (*self.sources, *self.results)}
         if len(shapes) != 1:
@@ -190,7 +190,7 @@ class ExternElementwise(Elementwise, OneResult):
     unsigned = attribute_def("unsigned", bool, False)
 
     def verify(self) -> None:
-        """Libdevice has the function."""
+        """Check that libdevice has the function."""
         if self.op.attributes.get("function") not in FUNCTIONS:
             got = self.op.attributes.get("function")
             raise IRError(f"{self.op.name}: libdevice has no {got!r}")

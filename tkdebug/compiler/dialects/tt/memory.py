@@ -38,7 +38,7 @@ from tkdebug.errors import IRError
 
 
 def _pointed_to(op: str, pointers: Type) -> Type:
-    """What a pointer or a tile of pointers points to."""
+    """The type that a pointer, or a tile of pointers, points to."""
     pointer = ir.element_of(pointers)
     if not isinstance(pointer, ir.PointerType):
         raise IRError(f"{op}: expected pointers, got {pointers}")
@@ -75,7 +75,7 @@ class Load(MaskedAccess, OneResult):
     def infer(
         cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
     ) -> Sequence[Type] | None:
-        """What the pointers point to."""
+        """The type that the pointers point to."""
         return (_pointed_to(cls.name, operands[0]),)
 
 
@@ -167,7 +167,7 @@ class DescriptorGather(DescriptorAccess, OneResult):
     def infer(
         cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
     ) -> Sequence[Type] | None:
-        """As many rows of the descriptor's block as there are indices."""
+        """A row of the descriptor's block for each index."""
         block = _block_of(cls.name, operands[0])
         return (ir.tile((ir.shape_of(operands[1])[0], block.shape[1]), block.element),)
 
@@ -194,7 +194,7 @@ class DescriptorReduce(DescriptorBlockAccess, Writing):
     kind = attribute_def("kind", str)
 
     def verify(self) -> None:
-        """The kind is known."""
+        """Check that the kind is known."""
         if self.op.attributes.get("kind") not in _REDUCTION_KINDS:
             raise IRError(f"{self.op.name}: unknown kind {self.op.attributes.get('kind')!r}")
 
@@ -211,7 +211,7 @@ class Atomic(PointerAccess, OneResult):
     def infer(
         cls, operands: Sequence[Type], attributes: Mapping[str, Attribute]
     ) -> Sequence[Type] | None:
-        """What the pointers point to."""
+        """The type that the pointers point to."""
         return (_pointed_to("atomic", operands[0]),)
 
 

@@ -148,6 +148,7 @@ class Func(StatementRegions):
     effects = Effects.OTHER
     terminators = (Return,)
     is_isolated = True
+    takes_any_layout = True
     sym_name = optional_attribute_def("sym_name", str)
     arg_names = attribute_def("arg_names", tuple[str, ...], ())
     arg_divisibility = optional_attribute_def("arg_divisibility", tuple[int, ...])

@@ -92,7 +92,7 @@ class MakeRange(OneResult):
     rereads_thread = attribute_def("rereads_thread", bool, False)
 
     def verify(self) -> None:
-        """The range fills the tile."""
+        """Check that the range fills the tile."""
         (extent,) = ir.shape_of(self.result.type)
         if self.end - self.start != extent:
             raise IRError(
@@ -162,7 +162,7 @@ class Reshape(Rearrangement):
     source = operand_def(VALUES)
 
     def verify(self) -> None:
-        """No element comes or goes."""
+        """Check that no element comes or goes."""
         source, target = self.source.type, self.result.type
         if prod(ir.shape_of(source)) != prod(ir.shape_of(target)):
             raise IRError(f"{self.name}: {source} and {target} have different numbers of elements")
@@ -260,7 +260,7 @@ class Gather(AlongAxis):
         return (ir.tile(ir.shape_of(operands[1]), ir.element_of(operands[0])),)
 
     def verify(self) -> None:
-        """Both tiles are of one shape but for the axis."""
+        """Check that both tiles are of one shape but for the axis."""
         source, index = ir.shape_of(self.source.type), ir.shape_of(self.indices.type)
         axis, name = self.axis, self.name
         if len(source) != len(index) or not isinstance(axis, int) or not 0 <= axis < len(source):
@@ -296,7 +296,7 @@ class Flip(AlongAxis, Moving, SameLayout, LikeFirst):
     takes_any_layout = True
 
     def verify(self) -> None:
-        """The tile has the axis."""
+        """Check that the tile has the axis."""
         rank, axis = len(ir.shape_of(self.source.type)), self.axis
         if not isinstance(axis, int) or not 0 <= axis < rank:
             raise IRError(f"{self.name}: axis {axis} is outside a tile of {rank} axes")
@@ -311,7 +311,7 @@ class Sorting(LikeFirst):
     unsigned = attribute_def("unsigned", bool, False)
 
     def verify(self) -> None:
-        """The operand is a tile of numbers."""
+        """Check that the operand is a tile of numbers."""
         type_ = self.source.type
         if not ir.shape_of(type_) or not isinstance(ir.element_of(type_), ir.ScalarType):
             raise IRError(f"{self.name}: expected a tile of numbers, got {type_}")
@@ -339,7 +339,7 @@ class TopK(Sorting):
         return (ir.tile((*ir.shape_of(operands[0])[:-1], k), ir.element_of(operands[0])),)
 
     def verify(self) -> None:
-        """The axis has as many elements."""
+        """Check that the axis has as many elements."""
         super().verify()
         k, extent = self.k, ir.shape_of(self.source.type)[-1]
         if not isinstance(k, int) or not 0 < k <= extent:

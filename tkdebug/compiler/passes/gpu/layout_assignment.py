@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tkdebug.compiler.analysis import layout_inference
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import Elementwise, SameLayout
 from tkdebug.compiler.dialects.table import PURE
 from tkdebug.compiler.ir import Block, Module, Operation, Value
 from tkdebug.compiler.ir.control_flow import (
@@ -21,14 +22,15 @@ from tkdebug.compiler.ir.control_flow import (
     forwarded,
     junctions,
 )
-from tkdebug.compiler.ir.op_view import OpView, names_of
+from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.ir.types import TensorType, shape_of
 from tkdebug.compiler.layouts import LinearLayout, views
 from tkdebug.errors import IRError
 
 _MAX_SWEEPS = 1000
 # They compute across elements, so making them twice costs.
-_NOT_REMADE = names_of(tt.Scan, tt.Sort, tt.BitonicMerge, tt.Flip)
+# Elements of other threads are needed for them.
+_NOT_REMADE = SameLayout.names - Elementwise.names
 
 
 class LayoutAssignment:

@@ -19,8 +19,6 @@ from tkdebug.compiler.layouts import views
 from tkdebug.compiler.layouts.linear import LinearLayout
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 
-_EXPONENTIALS = (math.Exp, math.Exp2)
-
 
 def rescaling(value: Value, user: Operation) -> Operation | None:
     """`user`, if it multiplies `value` by an exponential of the same iteration."""
@@ -29,7 +27,7 @@ def rescaling(value: Value, user: Operation) -> Operation | None:
     made = weight(user, value).defining_op
     if made is None or made.block is not user.block:
         return None
-    return user if any(kind.matches(made) for kind in _EXPONENTIALS) else None
+    return user if math.Exponential.matches(made) else None
 
 
 def weight(rescale: Operation, value: Value) -> Value:
