@@ -22,7 +22,7 @@ from tkdebug.compiler.probes.live_memory import (
     overlapping,
     without,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_pointers import SEARCH
+from tkdebug.compiler.targets.nvptx.lowering.checks.kernel_checks import SEARCH
 from tkdebug.interpreter.memory.address_registry import AddressRegistry
 from tkdebug.runtime.cuda.allocator_blocks import allocations_of
 

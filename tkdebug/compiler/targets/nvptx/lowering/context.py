@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.axis_info import AxisInfo, analyse
 from tkdebug.compiler.dialects import tt
@@ -22,6 +21,7 @@ from tkdebug.compiler.layouts import LANE, REGISTER, WARP, LinearLayout, f2
 from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.errors import LoweringError
+from tkdebug.compiler.targets.nvptx.lowering.observers import AccessGuard, LoweringObserver
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     SHARED_POINTER,
     Lower,
@@ -29,11 +29,6 @@ from tkdebug.compiler.targets.nvptx.lowering.types import (
     llvm_scalar,
     llvm_type,
 )
-
-if TYPE_CHECKING:
-    from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
-    from tkdebug.compiler.targets.nvptx.lowering.probes.symptoms import Symptoms
-    from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
 
 WARP_SIZE = 32
 FULL_WARP = -1
@@ -59,12 +54,11 @@ class Lowering:
         self.values: dict[Value, Registers] = {}
         # The parameters with the tensor maps that launches make.
         self.tensor_maps: dict[Operation, LLVMValue] = {}
-        # What is tested as the kernel runs; None in bare kernels.
-        self.probes: Probes | None = None
+        # Who looks on; nobody at bare kernels.
+        self.observers: Sequence[LoweringObserver] = ()
+        self._lowered_early: set[Operation] = set()
         # How often the program came by at each watch: memory that LLVM keeps in registers.
         self.visits: dict[int, LLVMValue] = {}
-        self.symptoms: Symptoms | None = None
-        self.timeline: Timeline | None = None
         # Where this program writes those that it makes itself.
         self.map_places: dict[Operation, LLVMValue] = {}
         # Bytes that were read as part of a word, and which part.
@@ -81,7 +75,8 @@ class Lowering:
     def lower_block(self, block: Block) -> Operation:
         """Lower all ops of `block` but its terminator, which is returned."""
         for op in block.operations[:-1]:
-            self.lower(op)
+            if op not in self._lowered_early:
+                self.lower(op)
         return block.terminator
 
     def lower(self, op: Operation) -> None:
@@ -89,17 +84,27 @@ class Lowering:
         rule = self.table.get(op.name)
         if rule is None:
             raise LoweringError.at(op, f"{op.name} is not supported in native mode")
+        for observer in self.observers:
+            observer.before(op)
         self.emit.set_op(op.id)
-        if self.timeline is not None:
-            self.timeline.mark(op)
         results = rule(self, op, *(self.values[operand] for operand in op.operands))
         self.emit.set_op(op.id)
         for result, registers in zip(op.results, results, strict=True):
             self.values[result] = registers
-        if self.probes is not None:
-            self.probes.pointers.look_at(op)
-        if self.symptoms is not None:
-            self.symptoms.look_at(op)
+        for observer in self.observers:
+            observer.after(op)
+
+    def lower_early(self, op: Operation) -> None:
+        """Lower an op before its turn comes in its block."""
+        self._lowered_early.add(op)
+        self.lower(op)
+
+    def guard(
+        self, op: Operation, pointers: Registers, mask: Registers | None, group: int
+    ) -> AccessGuard | None:
+        """Return the test of an access, as `LoweringObserver.guard` has it."""
+        guards = (observer.guard(op, pointers, mask, group) for observer in self.observers)
+        return next((guard for guard in guards if guard is not None), None)
 
     def inline(self, block: Block, arguments: Sequence[LLVMValue]) -> list[LLVMValue]:
         """Lower a region of scalars in place, and give what its terminator hands out."""

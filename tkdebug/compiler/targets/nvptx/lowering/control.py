@@ -11,7 +11,6 @@ from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probed import carried_reaches
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import (
     elements_of_word,
     word_of_elements,
@@ -100,7 +99,8 @@ def lower_for(
         for argument, slot in zip(body.arguments[1:], inits, strict=True)
     ]
     first = _as_words(ctx, inits, elements)
-    tested = carried_reaches(ctx, op)
+    for observer in ctx.observers:
+        observer.loop_begins(op)
     head, inside, after = (emit.new_block(stem) for stem in ("for.head", "for.body", "for.end"))
     before = emit.block
     emit.branch(head)
@@ -109,17 +109,15 @@ def lower_for(
     carried = _phis(ctx, first)
     counter.add_incoming(lower[0], before)
     _feed(carried, first, before)
-    if tested is not None:
-        tested.begin(before)
+    for observer in ctx.observers:
+        observer.loop_head(op, before)
     emit.branch_if(emit.icmp("slt", counter.value, upper[0]), inside, after)
     emit.start(inside)
     _bind(ctx, body.arguments, [[counter.value], *_from_words(ctx, _values(carried), elements)])
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
-    if ctx.probes is not None:
-        ctx.probes.tick(op)
-    if tested is not None:
-        tested.end()
+    for observer in ctx.observers:
+        observer.loop_round_ends(op)
     following = emit.add(counter.value, step[0])
     counter.add_incoming(following, emit.block)
     _feed(carried, _as_words(ctx, _operands(ctx, terminator), elements), emit.block)
@@ -131,6 +129,8 @@ def lower_for(
 def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Registers]:
     """`before` computes the condition, `after` is the body."""
     emit = ctx.emit
+    for observer in ctx.observers:
+        observer.loop_begins(op)
     condition_block, body = op.regions[0].block, op.regions[1].block
     head, inside, after = (
         emit.new_block(stem) for stem in ("while.head", "while.body", "while.end")
@@ -140,6 +140,8 @@ def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Reg
     emit.start(head)
     carried = _phis(ctx, inits)
     _feed(carried, inits, before)
+    for observer in ctx.observers:
+        observer.loop_head(op, before)
     _bind(ctx, condition_block.arguments, _values(carried))
     terminator = ctx.lower_block(condition_block)
     condition, *handed = _operands(ctx, terminator)
@@ -149,8 +151,8 @@ def lower_while(ctx: Lowering, op: Operation, *inits: Registers) -> Sequence[Reg
     _bind(ctx, body.arguments, handed)
     terminator = ctx.lower_block(body)
     emit.set_op(op.id)
-    if ctx.probes is not None:
-        ctx.probes.tick(op)
+    for observer in ctx.observers:
+        observer.loop_round_ends(op)
     _feed(carried, _operands(ctx, terminator), emit.block)
     emit.branch(head, keeps_invariants=bool(scf.Loop(op).disable_licm))
     emit.start(after)

@@ -14,13 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tkdebug.compiler.dialects import nvvm, tt
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import TensorType, element_of, shape_of
 from tkdebug.compiler.print_summaries import index_widths
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering import floats8
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probed import report_elements
 from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers
 
 _GENERIC = "ptr"
@@ -51,6 +50,11 @@ def _acting(ctx: Lowering, op: Operation) -> LLVMValue | None:
     return ctx.is_first_thread
 
 
+def _is_reported(ctx: Lowering, op: Operation, condition: Value, failures: Registers) -> bool:
+    """Let observers report failures; whether one does."""
+    return any(observer.fails(op, condition, failures) for observer in ctx.observers)
+
+
 def lower_assert(
     ctx: Lowering, op: Operation, condition: Registers, mask: Registers | None = None
 ) -> Sequence[Registers]:
@@ -60,7 +64,7 @@ def lower_assert(
     for index, value in enumerate(condition):
         wrong = emit.xor(value, 1)
         failures.append(wrong if mask is None else emit.bit_and(wrong, mask[index]))
-    if report_elements(ctx, op, tt.Assert(op).condition, failures):
+    if _is_reported(ctx, op, tt.Assert(op).condition, failures):
         return ()
     failed = integer("i1", 0)
     for wrong in failures:
@@ -191,7 +195,7 @@ def lower_barrier(ctx: Lowering, op: Operation) -> Sequence[Registers]:
 def lower_assume(ctx: Lowering, op: Operation, condition: Registers) -> Sequence[Registers]:
     """LLVM assumes it, too, in a kernel that does not check it."""
     broken = [ctx.emit.xor(value, 1) for value in condition]
-    if report_elements(ctx, op, tt.Assume(op).condition, broken):
+    if _is_reported(ctx, op, tt.Assume(op).condition, broken):
         return ()
     for value in dict.fromkeys(condition):
         ctx.emit.intrinsic("llvm.assume", value)

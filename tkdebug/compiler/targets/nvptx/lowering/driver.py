@@ -12,22 +12,21 @@ from tkdebug.compiler.targets import Target
 from tkdebug.compiler.targets.nvptx.emitter import Emitter
 from tkdebug.compiler.targets.nvptx.lowering.context import WARP_SIZE, Lowering
 from tkdebug.compiler.targets.nvptx.lowering.memory.tensor_maps import map_places
-from tkdebug.compiler.targets.nvptx.lowering.probed import (
-    BOUND_PARAMETERS,
-    TABLE_PARAMETER,
-    TABLE_PARAMETERS,
-    begin,
-    lower_body,
-)
+from tkdebug.compiler.targets.nvptx.lowering.observers import LoweringObserver
 from tkdebug.compiler.targets.nvptx.lowering.table import LOWERINGS
-from tkdebug.compiler.targets.nvptx.lowering.types import llvm_type
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers, llvm_type
 
 # A CUtensorMap, by value in the kernel's parameters, where bulk copies read it (PTX ISA, "Opaque
 # Types": a tensor map is in constant, parameter or global memory).
 TENSOR_MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 
-# Of all programs, one after the other.
+# Memory of all programs, one after the other.
 WORKSPACE = f"ptr addrspace(1) align {MAP_BYTES}"
+
+# Hidden parameters: the address of a table, and what is passed of a tensor that an access is tested
+# by. A checked kernel gets two tables: its own, and what the host sees of it.
+TABLE = "ptr addrspace(1) align 64"
+BOUNDS = ("i64", "i64", "i32")
 
 
 def lower_module(module: Module, target: Target, symbol: str) -> str:
@@ -50,11 +49,8 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
     made_here = kernel_made(function.op)
     if made_here:
         parameters.append(WORKSPACE)
-    probed = len(parameters)
-    if function.timeline:
-        parameters.append(TABLE_PARAMETER)
-    elif function.probe_sites:
-        parameters += [*TABLE_PARAMETERS, *BOUND_PARAMETERS * len(function.probe_bounds)]
+    own = len(parameters)
+    parameters += _observers_parameters(function)
     fuses = function.fp_fusion
     emit = Emitter(symbol, parameters, num_warps * WARP_SIZE, contracts=fuses)
     ctx = Lowering(module, target, emit, LOWERINGS)
@@ -65,25 +61,39 @@ def lower_module(module: Module, target: Target, symbol: str) -> str:
         op: emit.parameter(len(block.arguments) + index) for index, op in enumerate(made)
     }
     if made_here:
-        ctx.map_places = map_places(ctx, made_here, emit.parameter(probed - 1))
-    if function.timeline:
-        from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
-
-        ctx.timeline = Timeline(ctx, function, emit.parameter(probed))
-    elif probed < len(parameters):
-        hidden = [emit.parameter(index) for index in range(probed, len(parameters))]
-        begin(ctx, function.op, hidden)
-    terminator = lower_body(ctx, block)
-    if ctx.probes is not None:
-        ctx.probes.finish()
-        function.probe_tests = ctx.probes.tests
+        ctx.map_places = map_places(ctx, made_here, emit.parameter(own - 1))
+    ctx.observers = _observers(ctx, [emit.parameter(at) for at in range(own, len(parameters))])
+    terminator = ctx.lower_block(block)
+    for observer in ctx.observers:
+        observer.body_ends()
     emit.set_op(terminator.id)
-    if ctx.symptoms is not None:
-        ctx.symptoms.finish()
-    if ctx.timeline is not None:
-        ctx.timeline.finish()
+    for observer in ctx.observers:
+        observer.ends()
     emit.ret()
     return emit.module(file="tkdebug")
+
+
+def _observers_parameters(function: tt.Func) -> list[str]:
+    """List the hidden parameters of what looks on at a kernel."""
+    if function.timeline:
+        return [TABLE]
+    if function.probe_sites:
+        return [TABLE, TABLE, *BOUNDS * len(function.probe_bounds)]
+    return []
+
+
+def _observers(ctx: Lowering, hidden: Registers) -> list[LoweringObserver]:
+    """Make what looks on at a kernel, with its hidden parameters; nothing at a bare one."""
+    if not hidden:
+        return []
+    # Few kernels need one of these.
+    if tt.Func(ctx.module.function).timeline:
+        from tkdebug.compiler.targets.nvptx.lowering.timeline import Timeline
+
+        return [Timeline(ctx, hidden[0])]
+    from tkdebug.compiler.targets.nvptx.lowering.checks.observer import CheckObserver
+
+    return [CheckObserver(ctx, hidden)]
 
 
 def _parameters(arguments: list[Value], known: tuple[int, ...]) -> Iterator[str]:

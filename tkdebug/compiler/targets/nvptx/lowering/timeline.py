@@ -14,6 +14,7 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.probes.clock_sites import HEADER_WORDS, WORD_BYTES, clock_sites, warp_bytes
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.observers import LoweringObserver
 
 _HEADER_BYTES = HEADER_WORDS * WORD_BYTES
 _START = (
@@ -33,17 +34,16 @@ _END = (
 )
 
 
-class Timeline:
-    """The clock readings of one kernel.
+class Timeline(LoweringObserver):
+    """Reads the clock in one kernel.
 
     Args:
         ctx: the kernel on its way to LLVM IR, at its first instruction.
-        function: the `tt.func`.
         room: address of the memory for all programs that are asked for.
     """
 
-    def __init__(self, ctx: Lowering, function: tt.Func, room: LLVMValue) -> None:
-        self._ctx = ctx
+    def __init__(self, ctx: Lowering, room: LLVMValue) -> None:
+        self._ctx, function = ctx, tt.Func(ctx.module.function)
         self._numbers = clock_sites(function.op)
         emit = ctx.emit
         marks, *programs = function.timeline
@@ -64,19 +64,20 @@ class Timeline:
         emit.store(integer("i32", _HEADER_BYTES), self._cursor, 4)
         emit.asm(_START, "l,~{memory}", "void", (self._first,))
 
-    def mark(self, op: Operation) -> None:
-        """Read the clock where `op` is a site; it is lowered next."""
+    def before(self, op: Operation) -> None:
+        """Read the clock where `op` is a site."""
         number = self._numbers.get(op)
         if number is None:
             return
         emit = self._ctx.emit
+        emit.set_op(op.id)
         cursor = emit.load("i32", self._cursor, 4)
         arguments = (cursor, self._limit, self._first, integer("i32", number))
         moved = emit.asm(_MARK, "=r,r,r,l,n,~{memory}", "i32", arguments)
         emit.store(moved, self._cursor, 4)
 
-    def finish(self) -> None:
-        """Write the header's end, behind the kernel's last op."""
+    def ends(self) -> None:
+        """Write the header's end."""
         emit = self._ctx.emit
         cursor = emit.load("i32", self._cursor, 4)
         emit.asm(_END, "l,r,~{memory}", "void", (self._first, cursor))

@@ -1,8 +1,9 @@
-"""LLVM types of IR types."""
+"""What lowerings hand each other: LLVM types, registers, and how an access is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tkdebug.compiler.ir.types import PointerType, ScalarType, Type, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
@@ -37,3 +38,62 @@ def llvm_type(type_: Type) -> str:
 def memory_bits(type_: ScalarType | PointerType) -> int:
     """Bits that an element takes in memory; an i1 takes a byte."""
     return max(8, type_.bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Modifiers:
+    """How an instruction treats the caches.
+
+    Attributes:
+        text: behind `ld` or `st`: `.global.L1::evict_last.L2::cache_hint`.
+        policy: of L2, i64; None where the instruction has none.
+    """
+
+    text: str = ".global"
+    policy: LLVMValue | None = None
+
+    def last_operand(self, name_of: Callable[[LLVMValue], str]) -> str:
+        """The policy as the instruction's last operand, `, $3`; "" where it has none."""
+        return "" if self.policy is None else f", {name_of(self.policy)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The words of one instruction.
+
+    Attributes:
+        suffix: as the instruction has it: `.v4.b32`.
+        bits: of a word.
+        words: how many there are.
+        element_bits: of an element; a word has one or several.
+    """
+
+    suffix: str
+    bits: int
+    words: int
+    element_bits: int
+
+    @property
+    def register(self) -> str:
+        """LLVM type of a word's register."""
+        return f"i{max(16, self.bits)}"
+
+    @property
+    def elements(self) -> int:
+        """Of the vector."""
+        return self.words * self.bits // self.element_bits
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.words * self.bits // 8
+
+    @property
+    def element_bytes(self) -> int:
+        """Of an element."""
+        return self.element_bits // 8
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a word has several elements."""
+        return self.bits > self.element_bits

@@ -29,13 +29,8 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.atomic_updates import (
     update,
     vector_sum,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probed import (
-    either_way,
-    masked_on,
-    tested_access,
-)
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import load_vector, store_vector
-from tkdebug.compiler.targets.nvptx.lowering.types import Lower, Registers, memory_bits
+from tkdebug.compiler.targets.nvptx.lowering.types import Good, Lower, Registers, memory_bits
 from tkdebug.compiler.targets.target import VECTOR_ATOMICS
 
 _RELEASES = ("release", "acq_rel")
@@ -65,12 +60,12 @@ def lower_atomic_load(
             results.append(ctx.from_bits(word, type_))
         return results
 
-    access = tested_access(ctx, op, pointers, mask, 1)
-    if access is None:
+    guard = ctx.guard(op, pointers, mask, 1)
+    if guard is None:
         results = loads(mask)
     else:
-        results = either_way(
-            ctx, access, lambda: loads(mask), lambda good: loads(masked_on(ctx, good, 1))
+        results = guard.either_way(
+            lambda: loads(mask), lambda good: loads(_masked_on(ctx, good, 1))
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -96,15 +91,13 @@ def lower_atomic_rmw(
     acting, group = _begin(ctx, op), _group(ctx, op)
     sem = _ordered(ctx, op, len(pointers) // group)
     update = partial(_updates, ctx, op, sem, values=values, acting=acting)
-    access = tested_access(ctx, op, pointers, mask, group)
-    if access is None:
+    guard = ctx.guard(op, pointers, mask, group)
+    if guard is None:
         results = update(pointers, mask, group=group)
     else:
-        results = either_way(
-            ctx,
-            access,
+        results = guard.either_way(
             lambda: update(pointers, mask, group=group),
-            lambda good: update(pointers, masked_on(ctx, good, group), group=1),
+            lambda good: update(pointers, _masked_on(ctx, good, group), group=1),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -163,15 +156,13 @@ def lower_atomic_cas(
     """`atom.cas` on the bits of the element."""
     acting, sem = _begin(ctx, op), _ordered(ctx, op, len(pointers))
     swap = partial(_swaps, ctx, op, sem, pointers, compare, values)
-    access = tested_access(ctx, op, pointers, None, 1)
-    if access is None:
+    guard = ctx.guard(op, pointers, None, 1)
+    if guard is None:
         results = swap([acting] * len(pointers))
     else:
-        results = either_way(
-            ctx,
-            access,
+        results = guard.either_way(
             lambda: swap([acting] * len(pointers)),
-            lambda good: swap([_both(ctx, acting, x) for x in masked_on(ctx, good, 1)]),
+            lambda good: swap([_both(ctx, acting, x) for x in _masked_on(ctx, good, 1)]),
         )
     _fence_behind(ctx, op, sem)
     return (_shared_with_all(ctx, op, results),)
@@ -288,6 +279,11 @@ def _tile_shared(
         store_vector(ctx, place, [value], owner)
     ctx.barrier()
     return [load_vector(ctx, place, results[0].type, 1)[0] for place in places]
+
+
+def _masked_on(ctx: Lowering, good: Good, group: int) -> Registers:
+    """i1 of each register: whether its element is masked on and good."""
+    return [ctx.emit.icmp("ugt", count, place) for count in good for place in range(group)]
 
 
 LOWERINGS: dict[str, Lower] = {

@@ -19,16 +19,12 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers, modifiers_of
+from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import modifiers_of
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import CONSTRAINTS, Words, pack, unpack
-from tkdebug.compiler.targets.nvptx.lowering.probed import (
-    either_way,
-    look_at_loaded,
-    tested_access,
-)
 from tkdebug.compiler.targets.nvptx.lowering.types import (
     Good,
     Lower,
+    Modifiers,
     Registers,
     memory_bits,
 )
@@ -44,27 +40,23 @@ def lower_load(
     """ld.global, predicated by the mask; `other` or zero elsewhere."""
     group, pointee = _group(ctx, op), pointee_of(tt.Load(op).pointer)
     words = Words.of(memory_bits(pointee), group)
-    access = tested_access(ctx, op, pointers, mask, group)
+    guard = ctx.guard(op, pointers, mask, group)
     fills = None
-    if mask is not None or access is not None:
+    if mask is not None or guard is not None:
         fills = fill_words(ctx, pointee, other, len(pointers), words)
     load = partial(_load_groups, ctx, modifiers_of(ctx, op), pointers, mask, fills, words)
-    if access is None:
+    if guard is None:
         loaded = load()
-    elif access.is_short:
-        from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_load
-
+    elif guard.is_short:
         assert fills is not None
-        loaded = guarded_load(ctx, access, modifiers_of(ctx, op), words.vector, fills)
+        loaded = guard.load(modifiers_of(ctx, op), words.vector, fills)
     else:
         assert fills is not None
         modifiers = modifiers_of(ctx, op)
         astray = partial(load_good, ctx, modifiers, pointers, fills, words)
-        loaded = either_way(ctx, access, load, astray)
+        loaded = guard.either_way(load, astray)
     type_, bits = ctx.element_type(op.result), memory_bits(pointee)
-    values = [x for got in words.groups(loaded) for x in unpack(ctx, got, words, type_, bits)]
-    look_at_loaded(ctx, op, pointers, values)
-    return (values,)
+    return ([x for got in words.groups(loaded) for x in unpack(ctx, got, words, type_, bits)],)
 
 
 def fill_words(
@@ -199,17 +191,15 @@ def lower_store(
         pack(ctx, values[first : first + group], words) for first in range(0, len(values), group)
     ]
     store = partial(_store_groups, ctx, op, pointers, packed, mask, words)
-    access = tested_access(ctx, op, pointers, mask, group)
-    if access is None:
+    guard = ctx.guard(op, pointers, mask, group)
+    if guard is None:
         store()
-    elif access.is_short:
-        from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_store
-
+    elif guard.is_short:
         owner = _store_owner(ctx, op)
-        guarded_store(ctx, access, modifiers_of(ctx, op), words.vector, packed, owner)
+        guard.store(modifiers_of(ctx, op), words.vector, packed, owner)
     else:
         astray = partial(_store_good, ctx, op, pointers, values, packed, words)
-        either_way(ctx, access, store, astray)
+        guard.either_way(store, astray)
     return ()
 
 

@@ -7,34 +7,14 @@ operator excludes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
+from tkdebug.compiler.targets.nvptx.lowering.types import Modifiers
 from tkdebug.compiler.targets.target import L2_POLICIES
 
 _PRIORITIES = frozenset(("evict_first", "evict_last"))
-
-
-@dataclass(frozen=True, slots=True)
-class Modifiers:
-    """How an instruction treats the caches.
-
-    Attributes:
-        text: behind `ld` or `st`: `.global.L1::evict_last.L2::cache_hint`.
-        policy: of L2, i64; None where the instruction has none.
-    """
-
-    text: str = ".global"
-    policy: LLVMValue | None = None
-
-    def last_operand(self, name_of: Callable[[LLVMValue], str]) -> str:
-        """The policy as the instruction's last operand, `, $3`; "" where it has none."""
-        return "" if self.policy is None else f", {name_of(self.policy)}"
 
 
 def modifiers_of(ctx: Lowering, op: Operation) -> Modifiers:

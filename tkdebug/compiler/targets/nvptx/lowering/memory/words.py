@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import TYPE_BITS, ZEROS, Lowering
-from tkdebug.compiler.targets.nvptx.lowering.types import (
-    Registers,
-)
-
-if TYPE_CHECKING:
-    from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import Vector
+from tkdebug.compiler.targets.nvptx.lowering.types import Registers, Vector
 
 # Width of a register -> LLVM's constraint letter, and the register's own width.
 CONSTRAINTS = {8: ("h", 16), 16: ("h", 16), 32: ("r", 32), 64: ("l", 64)}
@@ -44,8 +38,6 @@ class Words:
     @property
     def vector(self) -> Vector:
         """The same, as instructions of checked accesses take it."""
-        from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import Vector
-
         return Vector(self.suffix, self.bits, self.count, self.bits // self.per_word)
 
     def groups(self, words: Registers) -> Iterator[Registers]:

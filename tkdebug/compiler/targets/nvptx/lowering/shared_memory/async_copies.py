@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.vectorization import vector_elems
 from tkdebug.compiler.dialects import ttg
@@ -23,9 +22,8 @@ from tkdebug.compiler.targets.nvptx.lowering.memory.loads_and_stores import (
     load_good,
     pointee_of,
 )
-from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers
 from tkdebug.compiler.targets.nvptx.lowering.memory.words import Words
-from tkdebug.compiler.targets.nvptx.lowering.probed import either_way, tested_access
+from tkdebug.compiler.targets.nvptx.lowering.observers import AccessGuard
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access import store_vector
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
     VectorPlan,
@@ -33,11 +31,14 @@ from tkdebug.compiler.targets.nvptx.lowering.shared_memory.access_plans import (
     widened,
 )
 from tkdebug.compiler.targets.nvptx.lowering.shared_memory.buffers import buffer_place, buffer_type
-from tkdebug.compiler.targets.nvptx.lowering.types import Good, Lower, Registers, memory_bits
+from tkdebug.compiler.targets.nvptx.lowering.types import (
+    Good,
+    Lower,
+    Modifiers,
+    Registers,
+    memory_bits,
+)
 from tkdebug.compiler.targets.target import WGMMA
-
-if TYPE_CHECKING:
-    from tkdebug.compiler.targets.nvptx.lowering.probes.access import TestedAccess
 
 _COPY_BYTES = (4, 8, 16)
 _FENCE = "fence.proxy.async.shared::cta;"
@@ -112,17 +113,15 @@ class _TileCopy:
             ctx.emit.asm(_FENCE, "~{memory}", "void", ())
         return []
 
-    def write_guarded(self, access: TestedAccess) -> None:
+    def write_guarded(self, guard: AccessGuard) -> None:
         """All copies, or those of the good elements, as one piece of PTX."""
-        from tkdebug.compiler.targets.nvptx.lowering.probes.guarded_access import guarded_copy
-
         there = {
             group[0] // self.vector: self.ctx.emit.cast("ptrtoint", address, "i32")
             for group, address in zip(self.plan.groups, self.addresses, strict=True)
         }
-        places = [there[group] for group in range(len(access.firsts))]
+        places = [there[group] for group in range(len(there))]
         instruction = _instruction(self.size_bytes)
-        guarded_copy(self.ctx, access, instruction, places, self.size_bytes, self.owner)
+        guard.copy(instruction, places, self.size_bytes, self.owner)
 
     def _copy_bytes(self, sizes: Sequence[LLVMValue] | None) -> None:
         """A copy of each vector, of which so many bytes are read, None for all."""
@@ -147,13 +146,13 @@ def lower_async_copy(
     The token it gives orders ops and is held in no register.
     """
     copy = _tile_copy(ctx, op, pointers, buffer[0], mask, other)
-    access = tested_access(ctx, op, pointers, mask, copy.vector)
-    if access is None:
+    guard = ctx.guard(op, pointers, mask, copy.vector)
+    if guard is None:
         copy.write()
-    elif access.is_short and copy.fill is None:
-        copy.write_guarded(access)
+    elif guard.is_short and copy.fill is None:
+        copy.write_guarded(guard)
     else:
-        either_way(ctx, access, copy.write, copy.write_good)
+        guard.either_way(copy.write, copy.write_good)
     return ([],)
 
 

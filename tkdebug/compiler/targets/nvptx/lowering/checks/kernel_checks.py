@@ -1,4 +1,4 @@
-"""The probes of one kernel that is lowered: bounds, slots, and when a program is where.
+"""What the checks of one kernel have in common: bounds, slots, and when a program is where.
 
 `access` writes what checked accesses do with them, `reports` what reaches the table.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
+from tkdebug.compiler.analysis.pointer_origins import loaded_root
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.probes.bounds import END_BYTES, PLACES
-from tkdebug.compiler.probes.live_memory import MEMORY
+from tkdebug.compiler.probes.live_memory import ENTRY_BYTES, GONE, LIVE, LOWEST, MEMORY
 from tkdebug.compiler.probes.sites import (
     BOUNDS_KINDS,
     TESTS,
@@ -23,14 +25,133 @@ from tkdebug.compiler.probes.sites import (
     probe_sites,
 )
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.targets.nvptx.lowering.checks.corners import CarriedReach
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.loaded_pointers import LoadedPointers
-from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 
 _SCRATCH = "probe_scratch"
 
 # Copies of sites that differ by a clock tick.
 COPY_BITS = 16
+_FARTHEST: Final = (1 << 63) - 1
+# $0 first address of the interval, $1 its end, $2 its state; $3 the address, $4 the map. Of the
+# intervals that begin at the address or before it, it is the last.
+SEARCH: Final = f"""{{
+.reg .pred more, here;
+.reg .b64 low, high, at, first;
+mov.u64 low, 0;
+ld.global.u64 high, [$4];
+PROBE_HALF:
+add.u64 at, low, high;
+shr.u64 at, at, 1;
+mad.lo.u64 $2, at, {ENTRY_BYTES}, $4;
+ld.global.u64 first, [$2+{ENTRY_BYTES}];
+setp.le.u64 here, first, $3;
+selp.u64 low, at, low, here;
+selp.u64 high, high, at, here;
+sub.u64 at, high, low;
+setp.gt.u64 more, at, 1;
+@more bra PROBE_HALF;
+mad.lo.u64 at, low, {ENTRY_BYTES}, $4;
+ld.global.u64 high, [$4];
+ld.global.u64 $0, [at+{ENTRY_BYTES}];
+ld.global.u64 $2, [at+{ENTRY_BYTES + 8}];
+add.u64 low, low, 1;
+setp.lt.u64 more, low, high;
+mov.u64 $1, -1;
+@more ld.global.u64 $1, [at+{2 * ENTRY_BYTES}];
+}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One of the map's, i64 each."""
+
+    first: LLVMValue
+    end: LLVMValue
+    state: LLVMValue
+
+
+class LoadedPointers:
+    """The pointers that one kernel loads, and where they may lead by the map of memory.
+
+    Where all pointers of a tile are offsets from one that was loaded, that one is looked up once,
+    when it is there, and the tile has to stay in the allocation that it leads to, by the tests that
+    tiles of parameters have. Otherwise each of them is looked up. The map says what is live, gone
+    or unknown (`compiler.probes.live_memory`).
+
+    Args:
+        function: the `tt.func`.
+        ctx: the kernel on its way to LLVM IR.
+        memory: first address and end of the map of memory, i64; None where it takes none.
+    """
+
+    def __init__(
+        self, function: Operation, ctx: Lowering, memory: tuple[LLVMValue, LLVMValue] | None
+    ) -> None:
+        self._ctx = ctx
+        self._memory = memory
+        sites = probe_sites(function)
+        self._bases: set[Value] = set()
+        self._found: dict[Value, Interval] = {}
+        if not any(site.is_loaded for site in sites):
+            return
+        for op in function.walk():
+            number = OpView(op).probe
+            if number is not None and sites[number].is_loaded:
+                base = loaded_root(op)
+                if base is not None:
+                    self._bases.add(base)
+
+    def look_at(self, op: Operation) -> None:
+        """Look a pointer up that others are offsets from, where `op` has just made it."""
+        for result in op.results if self._bases else ():
+            if result in self._bases:
+                self._found[result] = self._search(self._ctx.to_bits(self._ctx.values[result][0]))
+
+    def are_related(self, op: Operation) -> bool:
+        """Whether all pointers of an access are offsets from one that was looked up."""
+        return loaded_root(op) in self._found
+
+    def ends(self, op: Operation) -> tuple[LLVMValue, LLVMValue]:
+        """Between which addresses all of an access has to be, whose pointers are related; i64.
+
+        What is an offset from nothing is an address, which may be anywhere but there.
+        """
+        found, emit = self._of(op), self._ctx.emit
+        is_live, is_gone = (emit.icmp("eq", found.state, state) for state in (LIVE, GONE))
+        is_null = emit.icmp("eq", found.first, 0)
+        first = emit.select(is_null, integer("i64", LOWEST), integer("i64", 0))
+        is_nowhere = emit.bit_and(is_gone, emit.xor(is_null, 1))
+        is_known = emit.binary("or", is_live, is_nowhere)
+        first = emit.select(is_known, found.first, first)
+        end = emit.select(is_live, found.end, integer("i64", _FARTHEST))
+        return first, emit.select(is_nowhere, found.first, end)
+
+    def origin(self, op: Operation) -> LLVMValue:
+        """What the pointers of an access are offsets from, i64; 0 where they are unrelated."""
+        if not self.are_related(op):
+            return integer("i64", 0)
+        root = loaded_root(op)
+        assert root is not None
+        return self._ctx.to_bits(self._ctx.values[root][0])
+
+    def may_access(self, pointer: LLVMValue) -> LLVMValue:
+        """i1: whether an address is that of no memory that is certainly gone."""
+        return self._ctx.emit.icmp("ne", self._search(self._ctx.to_bits(pointer)).state, GONE)
+
+    def _of(self, op: Operation) -> Interval:
+        root = loaded_root(op)
+        assert root is not None
+        return self._found[root]
+
+    def _search(self, address: LLVMValue) -> Interval:
+        text = InlinePTX(("i64", "i64", "i64"))
+        assert self._memory is not None
+        where, memory = text.use(address), text.use(self._memory[0])
+        assert (where, memory) == ("$3", "$4")
+        text.put(SEARCH)
+        return Interval(*text.emit(self._ctx))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +171,8 @@ def _is_loop(op: Operation) -> bool:
     return scf.For.matches(op) or scf.While.matches(op)
 
 
-class Probes:
-    """The probes of one kernel.
+class KernelChecks:
+    """The checks of one kernel.
 
     Args:
         function: the `tt.func`.
@@ -60,7 +181,7 @@ class Probes:
     """
 
     def __init__(self, function: Operation, ctx: Lowering, parameters: Sequence[LLVMValue]) -> None:
-        self._ctx = ctx
+        self.ctx = ctx
         self._function = function
         self._sites = probe_sites(function)
         self._table, self._shown, *passed = parameters
@@ -78,8 +199,8 @@ class Probes:
         self._tests: dict[int, str] = {}
         # i1 of accesses whose tiles are tested together: whether all of these lie inside.
         self.tested_early: dict[Operation, LLVMValue] = {}
-        self.pointers = LoadedPointers(function, ctx, self)
-        # Of tiles that loops carry.
+        self.pointers = LoadedPointers(function, ctx, self._ends.get(MEMORY))
+        # Tiles that loops around carry.
         self.carried: dict[Value, CarriedReach] = {}
 
     def site_of(self, op: Operation) -> ProbeSite | None:
@@ -97,14 +218,9 @@ class Probes:
         site = self.site_of(op)
         return None if site is None or site.bound is None else site
 
-    @property
-    def memory_map(self) -> LLVMValue:
-        """The address of the map of memory, i64."""
-        return self._ends[MEMORY][0]
-
     def offset(self, site: ProbeSite, op: Operation, pointer: LLVMValue) -> LLVMValue:
         """How far behind the tensor's first byte a pointer is, i64; before it: very far."""
-        emit, first = self._ctx.emit, self.bounds(site, op).first
+        emit, first = self.ctx.emit, self.bounds(site, op).first
         return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), first)
 
     def ends(self, site: ProbeSite, op: Operation) -> tuple[LLVMValue, LLVMValue]:
@@ -124,11 +240,11 @@ class Probes:
         """Of the tensor that access `op` of a site must stay in."""
         if site.tensor is None:
             first, end = self.pointers.ends(op)
-            return Bounds(first, self._ctx.emit.binary("sub", end, first))
+            return Bounds(first, self.ctx.emit.binary("sub", end, first))
         if site.tensor not in self._bounds:
             first, end = self._ends[site.tensor]
-            with self._ctx.emit.in_entry():
-                size = self._ctx.emit.binary("sub", end, first)
+            with self.ctx.emit.in_entry():
+                size = self.ctx.emit.binary("sub", end, first)
             self._bounds[site.tensor] = Bounds(first, size)
         return self._bounds[site.tensor]
 
@@ -139,18 +255,18 @@ class Probes:
         key = site.tensor, size_bytes
         if key not in self._limits:
             size = self.bounds(site, op).size
-            with self._ctx.emit.in_entry():
+            with self.ctx.emit.in_entry():
                 self._limits[key] = self._limit(size, size_bytes)
         return self._limits[key]
 
     def _limit(self, size: LLVMValue, size_bytes: int) -> LLVMValue:
-        emit = self._ctx.emit
+        emit = self.ctx.emit
         places = emit.binary("sub", size, integer("i64", size_bytes - 1))
         return emit.select(emit.icmp("sgt", places, 0), places, integer("i64", 0))
 
     def slot(self, site: ProbeSite) -> LLVMValue:
         """Where a site reports to."""
-        return self._ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
+        return self.ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
 
     def place(self, site: ProbeSite, *, shown: bool = False) -> tuple[LLVMValue, int]:
         """An address, i64, and how far behind it the site's slot is: PTX adds constants itself.
@@ -161,8 +277,8 @@ class Probes:
         """
         if shown not in self._addresses:
             first = self._shown if shown else self._table
-            with self._ctx.emit.in_entry():
-                self._addresses[shown] = self._ctx.emit.cast("ptrtoint", first, "i64")
+            with self.ctx.emit.in_entry():
+                self._addresses[shown] = self.ctx.emit.cast("ptrtoint", first, "i64")
         return self._addresses[shown], site.number * table.SLOT_BYTES
 
     @cached_property
@@ -199,8 +315,8 @@ class Probes:
         """Declare what inline PTX uses, once all of it is written."""
         if self._scratch_bytes:
             memory = f".local .align 16 .b8 {_SCRATCH}[{self._scratch_bytes}];"
-            with self._ctx.emit.in_entry():
-                self._ctx.emit.asm(memory, "", "void", ())
+            with self.ctx.emit.in_entry():
+                self.ctx.emit.asm(memory, "", "void", ())
 
     def note_test(self, site: ProbeSite, test: str) -> None:
         """A copy of a site is tested so; of several copies, the costliest test counts."""
@@ -219,7 +335,7 @@ class Probes:
 
     def time(self) -> LLVMValue:
         """When the program is here, i64: in the text, copies are in the order of iterations."""
-        emit, (iterations, copy) = self._ctx.emit, self.clock()
+        emit, (iterations, copy) = self.ctx.emit, self.clock()
         clock = emit.cast("zext", iterations, "i64")
         return emit.binary("or", emit.shl(clock, COPY_BITS), integer("i64", copy))
 
@@ -227,20 +343,20 @@ class Probes:
         """What `time` is made of: iterations, i32, and the number of this copy in the text."""
         self._copies += 1
         assert self._copies < 1 << COPY_BITS
-        return self._ctx.emit.load("i32", self._clock_place(), 4), self._copies
+        return self.ctx.emit.load("i32", self._clock_place(), 4), self._copies
 
     def tick(self, loop: Operation) -> None:
         """An iteration of a loop ends; what reports nothing by time in it has no time."""
         sites = (s for op in loop.walk() for s in (self.site_of(op), self.value_site_of(op)))
         if all(site is None or site.is_recomputed for site in sites):
             return
-        emit, clock = self._ctx.emit, self._clock_place()
+        emit, clock = self.ctx.emit, self._clock_place()
         emit.store(emit.add(emit.load("i32", clock, 4), 1), clock, 4)
 
     def _clock_place(self) -> LLVMValue:
         """Where the count of iterations is, which LLVM keeps in a register."""
         if self._clock is None:
-            emit = self._ctx.emit
+            emit = self.ctx.emit
             with emit.in_entry():
                 self._clock = emit.raw("ptr", "alloca i32, align 4")
                 emit.store(integer("i32", 0), self._clock, 4)

@@ -11,25 +11,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.compiler.targets.nvptx.lowering.checks.access import TestedAccess, runs_together
+from tkdebug.compiler.targets.nvptx.lowering.checks.kernel_checks import COPY_BITS
+from tkdebug.compiler.targets.nvptx.lowering.checks.places import (
+    PlaceOrder,
+    acting_thread,
+    first_bit,
+    group_places,
+    linear_places,
+)
+from tkdebug.compiler.targets.nvptx.lowering.checks.reports import in_any_thread, report_text
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
-from tkdebug.compiler.targets.nvptx.lowering.probes.group_places import group_places
-from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import COPY_BITS
-from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import PlaceOrder, first_bit
-from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
-    acting_thread,
-    in_any_thread,
-    linear_places,
-    report_text,
-)
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
-
-if TYPE_CHECKING:
-    from tkdebug.compiler.targets.nvptx.lowering.probes.access import TestedAccess
 
 _REGISTERS = (
     ".reg .pred here, second;",
@@ -39,25 +36,21 @@ _REGISTERS = (
 
 
 def report_bits(
-    ctx: Lowering,
     access: TestedAccess,
     words: Registers,
     whole: LLVMValue | None,
-    is_complete: bool,
 ) -> None:
     """Report the elements of this thread whose bits are set.
 
     Args:
-        ctx: the kernel.
         access: what was tested.
         words: of bits, in the order of the access.
         whole: i1, the same in all threads: whether no bit is set; None where that is not known.
-        is_complete: whether all threads report, with what their mask leaves out, where one of them
-            has bad elements; `whole` is known there.
     """
-    probes, order, pointer = ctx.probes, access.order, PointerAccess(access.op).pointer
-    assert probes is not None
+    ctx, order, pointer = access.checks.ctx, access.order, PointerAccess(access.op).pointer
     assert order is not None
+    # Then all threads report, with what their mask leaves out, where one of them has bad elements.
+    is_complete = whole is not None and runs_together(access.op)
     text = InlinePTX(())
     names = [text.use(word) for word in words]
     text.put("{", *_REGISTERS, f"mov.b32 bits, {names[0]};")
@@ -79,25 +72,24 @@ def report_bits(
         text.put(f"and.pred here, here, {text.use(acting)};")
     if is_complete or acting is not None:
         text.put("@!here bra REPORTED;")
-    _report(ctx, access, text, is_complete)
+    _report(access, text, is_complete)
     text.put("REPORTED:", "}")
     text.emit(ctx, convergent=is_complete)
 
 
-def _report(ctx: Lowering, access: TestedAccess, text: InlinePTX, is_complete: bool) -> None:
+def _report(access: TestedAccess, text: InlinePTX, is_complete: bool) -> None:
     """Report what was found."""
-    probes = ctx.probes
-    assert probes is not None
-    slot_address, offset = probes.place(access.site)
+    checks = access.checks
+    slot_address, offset = checks.place(access.site)
     text.put(f"add.s64 beyond, {text.use(slot_address)}, {offset};")
-    origin = probes.pointers.origin(access.op) if access.site.is_loaded else None
-    iterations, copy = probes.clock()
+    origin = checks.pointers.origin(access.op) if access.site.is_loaded else None
+    iterations, copy = checks.clock()
     text.put(f"cvt.u64.u32 time, {text.use(iterations)};", f"shl.b64 time, time, {COPY_BITS};")
     text.put(f"or.b64 time, time, {copy};")
     complete = str(int(is_complete or not access.site.shape))
     operands = ["beyond", complete, "time", "found", "place", "left_out", "address"]
     operands += [] if origin is None else [text.use(origin)]
-    template = report_text(ctx, access.site, has_origin=origin is not None)
+    template = report_text(checks.ctx, access.site, has_origin=origin is not None)
     text.put(re.sub(r"\$(\d)", lambda found: operands[int(found[1])], template))
 
 

@@ -17,15 +17,14 @@ from functools import reduce
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.probes import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
-from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
-from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
+from tkdebug.compiler.targets.nvptx.lowering.checks.access import (
     TestedAccess,
     result_words,
-    tell_bits,
     tile_is_whole,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.group_places import group_places
+from tkdebug.compiler.targets.nvptx.lowering.checks.bit_reports import report_bits
+from tkdebug.compiler.targets.nvptx.lowering.checks.places import group_places
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
 from tkdebug.compiler.targets.nvptx.lowering.types import Registers
 
 _WORD_BITS = 32
@@ -85,7 +84,6 @@ class TwoWays:
     """Writes both ways of an access.
 
     Args:
-        ctx: the kernel.
         access: what is tested.
         text: where it is written.
         owner: i1: whether this thread acts for its elements; None where all do.
@@ -107,7 +105,6 @@ class TwoWays:
 
     def __init__(
         self,
-        ctx: Lowering,
         access: TestedAccess,
         text: InlinePTX,
         owner: LLVMValue | None = None,
@@ -116,26 +113,24 @@ class TwoWays:
         may_loop: bool = True,
         by_vectors: bool = False,
     ) -> None:
-        self.whole = tile_is_whole(ctx, access)
+        self._checks, self._ctx = access.checks, access.checks.ctx
+        self.whole = tile_is_whole(access)
         # Few instructions come before the branch around the other way: they need not wait for it.
         self._is_ahead = self.whole is not None and len(access.firsts) <= _FEW_GROUPS
-        self._places = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
+        self._places = group_places(self._ctx, PointerAccess(access.op).pointer, access.firsts)
         self._bits = {} if access.order is None else access.order.positions()
-        self._ctx = ctx
         self._access = access
         self._text = text
         self._owner = owner
-        assert ctx.probes is not None
-        self._probes = ctx.probes
         self.is_looped = may_loop and self._is_loop_better()
         vector_bytes = access.group * access.site.element_bytes
-        is_known = access.group > 1 and self._probes.holds_whole_vectors(access.site, vector_bytes)
+        is_known = access.group > 1 and self._checks.holds_whole_vectors(access.site, vector_bytes)
         self.has_whole_vectors = is_known
         by_distances = by_distances and not (self.is_looped or is_known)
         # What is before a thread's first element would be very far behind it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
         is_short = by_vectors and access.site.is_recomputed and access.group > 1 and not is_known
-        self.by_vectors = is_short and self._probes.begins_at_multiple(access.site, vector_bytes)
+        self.by_vectors = is_short and self._checks.begins_at_multiple(access.site, vector_bytes)
         # Of the tensor: its size, and below which offset an element or a vector may begin.
         self.size, self.limit, self.vector_limit = "size", "lim", "vlim"
         self.element_bytes = access.site.element_bytes
@@ -146,15 +141,15 @@ class TwoWays:
 
     def _is_loop_better(self) -> bool:
         """Whether the second way may take longer to run, as it is rare, and is shorter so."""
-        access, probes = self._access, self._probes
-        is_rare = self.whole is not None and not probes.is_in_loop(access.op)
+        access, checks = self._access, self._checks
+        is_rare = self.whole is not None and not checks.is_in_loop(access.op)
         is_flagged = access.site.is_recomputed
-        return is_rare and is_flagged and probes.has_loop and len(access.firsts) in _LOOPED_GROUPS
+        return is_rare and is_flagged and checks.has_loop and len(access.firsts) in _LOOPED_GROUPS
 
     @property
     def end_of_tensor(self) -> str:
         """The address behind the tensor, as an operand."""
-        return self._text.use(self._probes.ends(self._access.site, self._access.op)[1])
+        return self._text.use(self._checks.ends(self._access.site, self._access.op)[1])
 
     def place(self, group: int | None, offset_bytes: int = 0) -> str:
         """Where so many bytes behind the first element of a group are, as an operand.
@@ -183,7 +178,7 @@ class TwoWays:
         """Write them.
 
         Args:
-            near: the access of a group as it is without probes.
+            near: the access of a group as it is without checks.
             far: that of its good elements; notes the bad ones. `o` is how far its first byte is
                 behind the tensor's, where it does not go by distances.
             before_far: comes before the first group of the second way.
@@ -199,7 +194,7 @@ class TwoWays:
         elif self.whole is not None:
             text.put(f"@{text.use(self.whole)} bra.uni NEAR;")
         text.put("mov.b32 bad, 0;")
-        first, end_of_tensor = map(text.use, self._probes.ends(access.site, access.op))
+        first, end_of_tensor = map(text.use, self._checks.ends(access.site, access.op))
         if self.by_vectors:
             # `tail`: how many bytes of the vector at `vlim` are inside.
             vector_bytes = access.group * self.element_bytes
@@ -219,7 +214,7 @@ class TwoWays:
             self._write_groups(far, first, end_of_tensor)
             text.put(*end)
         if access.site.is_recomputed:
-            address, offset = self._probes.place(access.site, shown=True)
+            address, offset = self._checks.place(access.site, shown=True)
             flag = f"[{text.use(address)}+{offset + table.COUNT}]"
             text.put("setp.ne.u32 b, bad, 0;", f"@b st.relaxed.sys.global.u32 {flag}, bad;")
         if self.whole is not None and not self._is_ahead:
@@ -248,7 +243,7 @@ class TwoWays:
         text, groups = self._text, len(self._access.firsts)
         at_byte = -(-looped.size_bytes // _POINTER_BYTES) * _POINTER_BYTES
         slot_bytes = -(-(at_byte + _POINTER_BYTES) // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
-        scratch = self._probes.scratch(groups * slot_bytes)
+        scratch = self._checks.scratch(groups * slot_bytes)
         masked_on: dict[str, int] = {}
         # Bit by bit whether groups are masked on, and behind the last one a bit that ends the loop.
         on = 1 << groups
@@ -282,7 +277,7 @@ class TwoWays:
         results = self._text.emit(self._ctx)
         words = len(self._words())
         if words:
-            tell_bits(self._ctx, self._access, results[-words:], self.whole)
+            report_bits(self._access, results[-words:], self.whole)
         return results[: len(results) - words]
 
     def _words(self) -> list[str]:

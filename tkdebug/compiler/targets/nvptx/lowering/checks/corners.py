@@ -7,24 +7,26 @@ it, by LLVM. Where numbers could have wrapped, a condition says so; what some op
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import reduce
+from math import ceil, floor
 from typing import TypeVar
 
 from tkdebug.compiler.analysis.axis_facts import unit_of
-from tkdebug.compiler.analysis.data_flow import source_of
-from tkdebug.compiler.dialects import arith, tt
-from tkdebug.compiler.dialects.interfaces import SameElements
+from tkdebug.compiler.analysis.data_flow import backward, source_of
+from tkdebug.compiler.dialects import arith, tt, ttg
+from tkdebug.compiler.dialects.interfaces import PointerAccess, SameElements
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.constants import constant_value
-from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.compiler.ir.types import PointerType, TensorType, element_of
-from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
+from tkdebug.compiler.ir.control_flow import forwarded_operands, tied_values
+from tkdebug.compiler.ir.op_view import OpView, names_of
+from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of
+from tkdebug.compiler.targets.nvptx.emitter import Emitter, LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.reaches import CarriedReach, Reach
-from tkdebug.compiler.targets.nvptx.lowering.probes.wrapping import wraps
 
+_SAME = names_of(tt.Hint, ttg.ConvertLayout)
 _VIEWS = SameElements.names
 _POINTER_VIEWS = _VIEWS | names_of(tt.Bitcast)
 _LINEAR = names_of(arith.WrappingBinary, arith.ExtSI)
@@ -36,31 +38,145 @@ _ZERO = integer("i64", 0)
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Between which numbers the elements of a tile lie, i64.
+
+    Attributes:
+        low: the least of them, or less.
+        span: how far the greatest one is from there at most, from 0 on; mostly a constant.
+        fits: whether they are known to fit the tile's type.
+    """
+
+    low: LLVMValue
+    span: LLVMValue
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedReach:
+    """The reach of a tile that a loop carries, and that an iteration moves as a whole.
+
+    Attributes:
+        low: its least element, i64.
+        span: how far the greatest one is from there, in all iterations.
+        conditions: under which that is right, i1.
+    """
+
+    low: LLVMValue
+    span: LLVMValue
+    conditions: tuple[LLVMValue, ...]
+
+
+CarriedReaches = Mapping[Value, CarriedReach]
+
+
+def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
+    """Tiles that a loop carries, that tested accesses go by, and that iterations move as a whole.
+
+    Args:
+        loop: an `scf.for`.
+
+    Yields:
+        Which of the carried values it is, and by which values an iteration moves it: each is the
+        same in all of a tile.
+    """
+    body = loop.regions[0].block
+    accesses = [op for op in loop.walk() if OpView(op).probe is not None]
+    pointers = [PointerAccess(op).pointer for op in accesses if PointerAccess.matches(op)]
+    needed = backward(pointers, _sources)
+    for index, argument in enumerate(body.arguments[1:]):
+        if argument in needed and _is_index(argument):
+            steps = _steps(argument, forwarded_operands(body.terminator)[index])
+            if steps is not None:
+                yield index, steps
+
+
+def step_bytes(ctx: Lowering, argument: Value, step: Value) -> LLVMValue:
+    """By how much a step moves what a loop carries, i64; bytes of pointers, else the number."""
+    emit, source = ctx.emit, _scalar(step)
+    assert source is not None
+    if isinstance(source, int):
+        return integer("i64", source * unit_of(argument.type))
+    wide = emit.cast("sext", ctx.values[source][0], "i64")
+    return emit.mul(wide, unit_of(argument.type))
+
+
+def _sources(value: Value) -> Iterator[Value]:
+    tied = tied_values(value)
+    if tied is not None:
+        yield from tied.sources
+    elif isinstance(value.owner, Operation):
+        yield from value.owner.operands
+
+
+def _is_index(value: Value) -> bool:
+    """Whether a value is a tile of pointers or integers."""
+    element = element_of(value.type)
+    is_integer = isinstance(element, ScalarType) and element.is_integer
+    return isinstance(value.type, TensorType) and (is_integer or isinstance(element, PointerType))
+
+
+def _steps(argument: Value, value: Value) -> tuple[Value, ...] | None:
+    """What is added to an argument to give the value of the next iteration; None if all else."""
+    steps = list[Value]()
+    while value is not argument:
+        op = value.defining_op
+        if op is None:
+            return None
+        source = source_of(value, _SAME)
+        if source is not None:
+            value = source
+        elif tt.AddPtr.matches(op) or arith.AddI.matches(op):
+            value, step = op.operands
+            if _scalar(step) is None:
+                return None
+            steps.append(step)
+        else:
+            return None
+    return tuple(steps)
+
+
+def _scalar(value: Value) -> Value | int | None:
+    """The number that a value is in all of its tile; None where it differs."""
+    while True:
+        number = constant_value(value)
+        if isinstance(number, int):
+            return int(number)
+        if not isinstance(value.type, TensorType):
+            return value
+        source = source_of(value, _VIEWS)
+        if source is None:
+            return None
+        value = source
+
+
 class UnknownReachError(Exception):
     """The values of a tile are not known to lie between two scalars."""
 
 
-def may_wrap(ctx: Lowering, value: Value) -> LLVMValue | None:
+def may_wrap(ctx: Lowering, carried: CarriedReaches, value: Value) -> LLVMValue | None:
     """i1, the same in all threads: whether some element of a tile of sums and products may wrap.
 
     Args:
         ctx: the kernel.
+        carried: the tiles that loops around it carry.
         value: the tile, of integers.
 
     Returns:
         None where elements have to be looked at.
     """
     try:
-        corners = Corners(ctx)
+        corners = Corners(ctx, carried)
         corners.fitting(value)
     except UnknownReachError:
         return None
     return ctx.emit.xor(corners.all_conditions(), 1)
 
 
-def reach_before(ctx: Lowering, value: Value) -> CarriedReach | None:
+def reach_before(ctx: Lowering, carried: CarriedReaches, value: Value) -> CarriedReach | None:
     """Where a tile of pointers or integers lies before a loop carries it; None if unknown."""
-    corners = Corners(ctx)
+    corners = Corners(ctx, carried)
     try:
         is_pointer = isinstance(element_of(value.type), PointerType)
         reach = corners.addresses(value) if is_pointer else corners.integers(value)
@@ -74,6 +190,7 @@ class Corners:
 
     Args:
         ctx: the kernel.
+        carried: the tiles that loops around carry.
         trusts_scalars: whether scalars that the kernel computes are taken as they are. Otherwise it
             is a condition that none of their 32-bit sums and products wraps.
 
@@ -82,8 +199,11 @@ class Corners:
         scalars: the values of the kernel that they are computed from.
     """
 
-    def __init__(self, ctx: Lowering, *, trusts_scalars: bool = True) -> None:
+    def __init__(
+        self, ctx: Lowering, carried: CarriedReaches, *, trusts_scalars: bool = True
+    ) -> None:
         self._ctx = ctx
+        self._carried_reaches = carried
         self._trusts_scalars = trusts_scalars
         self._ops = 0
         self._known: dict[Value, Reach] = {}
@@ -160,8 +280,7 @@ class Corners:
 
     def _carried(self, value: Value) -> Reach | None:
         """Of what a loop carries."""
-        assert self._ctx.probes is not None
-        carried = self._ctx.probes.carried.get(value)
+        carried = self._carried_reaches.get(value)
         if carried is None:
             return None
         self.conditions += carried.conditions
@@ -296,3 +415,34 @@ class Corners:
 def _is_uniform(reach: Reach) -> bool:
     """Whether all elements are known to be the same."""
     return reach.span.constant == 0
+
+
+def wraps(emit: Emitter, name: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:
+    """i1: whether it wraps.
+
+    Args:
+        emit: where it is written.
+        name: of the op: `arith.addi`, `arith.subi` or `arith.muli`, of signed numbers.
+        a: the left operand.
+        b: the right one.
+        result: what it gives.
+    """
+    if name == arith.MulI.name:
+        number = b.constant if a.constant is None else a.constant
+        if number is not None and a.type != "i64":
+            return _leaves(emit, b if a.constant is not None else a, number)
+        wide = [emit.cast("sext", x, "i64") for x in (a, b, result)]
+        return emit.icmp("ne", emit.binary("mul", *wide[:2]), wide[2])
+    other = result if name == arith.AddI.name else b
+    signs = emit.bit_and(emit.xor(a, other), emit.xor(b if other is result else a, result))
+    return emit.icmp("slt", signs, 0)
+
+
+def _leaves(emit: Emitter, value: LLVMValue, number: int) -> LLVMValue:
+    """i1: whether a value times a number does not fit the value's type."""
+    half = 1 << int(value.type.removeprefix("i")) - 1
+    if number == 0:
+        return integer("i1", 0)
+    ends = sorted((Fraction(-half, number), Fraction(half - 1, number)))
+    least, most = max(-half, ceil(ends[0])), min(half - 1, floor(ends[1]))
+    return emit.icmp("ugt", emit.add(value, -least), most - least)

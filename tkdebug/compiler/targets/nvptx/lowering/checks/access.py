@@ -17,23 +17,22 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.layouts import REGISTER
 from tkdebug.compiler.probes.sites import ProbeSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
-from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.probes.kernel_probes import Probes
-from tkdebug.compiler.targets.nvptx.lowering.probes.place_order import (
+from tkdebug.compiler.targets.nvptx.lowering.checks.kernel_checks import KernelChecks
+from tkdebug.compiler.targets.nvptx.lowering.checks.places import (
     PlaceOrder,
-)
-from tkdebug.compiler.targets.nvptx.lowering.probes.reported_bits import report_bits
-from tkdebug.compiler.targets.nvptx.lowering.probes.reports import (
-    Tally,
     acting_thread,
     counted_registers,
+    linear_places,
+)
+from tkdebug.compiler.targets.nvptx.lowering.checks.reports import (
+    Tally,
     flag,
     in_any_thread,
-    linear_places,
     report,
     tallied,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.tile_tests import Tile, tile_is_inside
+from tkdebug.compiler.targets.nvptx.lowering.checks.tile_tests import Tile, tile_is_inside
+from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.types import Good, Registers
 
 
@@ -42,6 +41,7 @@ class TestedAccess:
     """An access that is tested.
 
     Attributes:
+        checks: those of the kernel.
         site: what is tested.
         op: the access.
         pointers: of the tile's registers; only the first of each group is looked at.
@@ -52,6 +52,7 @@ class TestedAccess:
         is_searched: whether each pointer is looked up in the map of memory.
     """
 
+    checks: KernelChecks
     site: ProbeSite
     op: Operation
     pointers: Registers
@@ -77,20 +78,22 @@ _WORD_BITS = 32
 
 
 def tested_access(
-    ctx: Lowering, op: Operation, pointers: Registers, mask: Registers | None, group: int
+    checks: KernelChecks,
+    op: Operation,
+    pointers: Registers,
+    mask: Registers | None,
+    group: int,
 ) -> TestedAccess | None:
     """How access `op` of a checked kernel is tested; None where it is not."""
-    assert ctx.probes is not None
-    site = ctx.probes.tested(op)
+    site = checks.tested(op)
     if site is None:
         return None
-    order = None if site.is_recomputed else PlaceOrder.of(ctx, PointerAccess(op).pointer)
-    is_searched = site.is_loaded and not ctx.probes.pointers.are_related(op)
-    return TestedAccess(site, op, pointers, mask, group, order, is_searched)
+    order = None if site.is_recomputed else PlaceOrder.of(checks.ctx, PointerAccess(op).pointer)
+    is_searched = site.is_loaded and not checks.pointers.are_related(op)
+    return TestedAccess(checks, site, op, pointers, mask, group, order, is_searched)
 
 
 def either_way(
-    ctx: Lowering,
     access: TestedAccess,
     usual: Callable[[], Registers],
     astray: Callable[[Good], Registers],
@@ -98,21 +101,20 @@ def either_way(
     """What `usual` gives, or where elements may be bad, what `astray` does.
 
     Args:
-        ctx: the kernel.
         access: what is tested.
-        usual: writes the access as it is without probes.
+        usual: writes the access as it is without checks.
         astray: writes it for the good elements alone.
     """
-    emit = ctx.emit
+    emit = access.checks.ctx.emit
     far, near, after = (
         emit.new_block(stem) for stem in ("probe.astray", "probe.inside", "probe.after")
     )
-    whole = tile_is_whole(ctx, access)
+    whole = tile_is_whole(access)
     outside, good = None, None
     if whole is None:
         if access.is_searched:
-            good = _good_elements(ctx, access)
-        outside = _any_outside(ctx, access, good)
+            good = _good_elements(access)
+        outside = _any_outside(access, good)
         emit.branch_rarely(outside, far, near)
     else:
         emit.branch_rarely(emit.xor(whole, 1), far, near)
@@ -122,10 +124,10 @@ def either_way(
     emit.branch(after)
     emit.start(far)
     if good is None:
-        good = _good_elements(ctx, access)
+        good = _good_elements(access)
     if outside is None:
-        outside = _any_outside(ctx, access, good)
-    _tell(ctx, access, good, outside, of_tile=whole is not None)
+        outside = _any_outside(access, good)
+    _tell(access, good, outside, of_tile=whole is not None)
     ends.append((astray(good), emit.block))
     emit.branch(after)
     emit.start(after)
@@ -136,33 +138,32 @@ def either_way(
     return [phi.value for phi in phis]
 
 
-def tile_is_whole(ctx: Lowering, access: TestedAccess) -> LLVMValue | None:
+def tile_is_whole(access: TestedAccess) -> LLVMValue | None:
     """i1: whether all of the tile is the tensor's; None where only elements can tell."""
-    assert ctx.probes is not None
-    early = ctx.probes.tested_early.get(access.op)
+    checks = access.checks
+    early = checks.tested_early.get(access.op)
     if early is not None:
-        ctx.probes.note_test(access.site, "tile")
+        checks.note_test(access.site, "tile")
         return early
     test = None
     if not access.is_searched:
-        test = tile_is_inside(ctx, tile_of(ctx.probes, access.op, access.site))
+        test = tile_is_inside(checks, tile_of(checks, access.op, access.site))
     if test is None:
-        ctx.probes.note_test(access.site, "element")
+        checks.note_test(access.site, "element")
         return None
-    ctx.probes.note_test(access.site, "before-loop" if test.is_before_loop else "tile")
+    checks.note_test(access.site, "before-loop" if test.is_before_loop else "tile")
     return test.inside
 
 
-def tile_of(probes: Probes, op: Operation, site: ProbeSite) -> Tile:
+def tile_of(checks: KernelChecks, op: Operation, site: ProbeSite) -> Tile:
     """What access `op` of a site may reach, and where it has to stay."""
-    pointer, ends = PointerAccess(op).pointer, probes.ends(site, op)
-    return Tile(op, pointer, site.element_bytes, *ends, probes.elements(site))
+    pointer, ends = PointerAccess(op).pointer, checks.ends(site, op)
+    return Tile(op, pointer, site.element_bytes, *ends, checks.elements(site))
 
 
-def _any_outside(ctx: Lowering, access: TestedAccess, good: Good | None) -> LLVMValue:
+def _any_outside(access: TestedAccess, good: Good | None) -> LLVMValue:
     """i1: whether this thread has bad elements; `good` is known where memory's map tells."""
-    emit, probes = ctx.emit, ctx.probes
-    assert probes is not None
+    emit, checks = access.checks.ctx.emit, access.checks
     found = integer("i1", 0)
     if access.is_searched:
         assert good is not None
@@ -172,10 +173,10 @@ def _any_outside(ctx: Lowering, access: TestedAccess, good: Good | None) -> LLVM
                 outside = emit.bit_and(outside, access.mask[first])
             found = emit.binary("or", found, outside)
         return found
-    limit = probes.limit(access.site, access.op, access.group * access.site.element_bytes)
+    limit = checks.limit(access.site, access.op, access.group * access.site.element_bytes)
     for first in access.firsts:
         outside = emit.icmp(
-            "uge", probes.offset(access.site, access.op, access.pointers[first]), limit
+            "uge", checks.offset(access.site, access.op, access.pointers[first]), limit
         )
         if access.mask is not None:
             outside = emit.bit_and(outside, access.mask[first])
@@ -183,11 +184,10 @@ def _any_outside(ctx: Lowering, access: TestedAccess, good: Good | None) -> LLVM
     return found
 
 
-def _good_elements(ctx: Lowering, access: TestedAccess) -> Good:
-    emit, probes, site = ctx.emit, ctx.probes, access.site
-    assert probes is not None
+def _good_elements(access: TestedAccess) -> Good:
+    emit, checks, site = access.checks.ctx.emit, access.checks, access.site
     if access.is_searched:
-        found = [probes.pointers.may_access(access.pointers[first]) for first in access.firsts]
+        found = [checks.pointers.may_access(access.pointers[first]) for first in access.firsts]
         if access.mask is not None:
             masks = [access.mask[first] for first in access.firsts]
             found = [emit.bit_and(*pair) for pair in zip(found, masks, strict=True)]
@@ -195,9 +195,9 @@ def _good_elements(ctx: Lowering, access: TestedAccess) -> Good:
         group = integer("i32", access.group)
         return [emit.select(one, group, integer("i32", 0)) for one in found]
     good = []
-    limit = probes.limit(site, access.op, site.element_bytes)
+    limit = checks.limit(site, access.op, site.element_bytes)
     for first in access.firsts:
-        offset = probes.offset(site, access.op, access.pointers[first])
+        offset = checks.offset(site, access.op, access.pointers[first])
         inside = emit.icmp("ult", offset, limit)
         if access.mask is not None:
             inside = emit.bit_and(inside, access.mask[first])
@@ -221,27 +221,18 @@ def result_words(access: TestedAccess) -> int:
     return 0 if access.order is None else -(-len(access.order.registers) // _WORD_BITS)
 
 
-def tell_bits(
-    ctx: Lowering, access: TestedAccess, words: Registers, whole: LLVMValue | None
-) -> None:
-    """Report the elements whose bits are set, as `report_bits` has it."""
-    is_complete = whole is not None and _runs_together(access.op)
-    report_bits(ctx, access, words, whole, is_complete)
-
-
-def _tell(
-    ctx: Lowering, access: TestedAccess, good: Good, outside: LLVMValue, *, of_tile: bool
-) -> None:
+def _tell(access: TestedAccess, good: Good, outside: LLVMValue, *, of_tile: bool) -> None:
     """Flag or report the bad elements; `of_tile`: all threads of the block are here."""
     if access.site.is_recomputed:
-        flag(ctx, access.site, outside)
+        flag(access.checks, access.site, outside)
         return
-    emit, pointer = ctx.emit, PointerAccess(access.op).pointer
-    is_complete = of_tile and _runs_together(access.op)
+    ctx, pointer = access.checks.ctx, PointerAccess(access.op).pointer
+    emit = ctx.emit
+    is_complete = of_tile and runs_together(access.op)
     if is_complete:
         # Those that have no bad element tell what their mask leaves out.
         outside = _in_any_thread(ctx, outside)
-    tally = _tally(ctx, access, good)
+    tally = _tally(access, good)
     found = tally.count
     if is_complete:
         found = emit.binary("or", found, tally.masked)
@@ -249,23 +240,21 @@ def _tell(
     acting = acting_thread(ctx, pointer)
     if acting is not None:
         reports = emit.bit_and(reports, acting)
-    _report(ctx, access, tally, reports, is_complete)
+    _report(access, tally, reports, is_complete)
 
 
-def _report(
-    ctx: Lowering, access: TestedAccess, tally: Tally, reports: LLVMValue, is_complete: bool
-) -> None:
-    assert ctx.probes is not None
-    site = access.site
-    origin = ctx.probes.pointers.origin(access.op) if site.is_loaded else None
-    report(ctx, site, tally, reports, is_complete or not site.shape, origin)
+def _report(access: TestedAccess, tally: Tally, reports: LLVMValue, is_complete: bool) -> None:
+    checks, site = access.checks, access.site
+    origin = checks.pointers.origin(access.op) if site.is_loaded else None
+    report(checks, site, tally, reports, is_complete or not site.shape, origin)
 
 
-def _tally(ctx: Lowering, access: TestedAccess, good: Good) -> Tally:
+def _tally(access: TestedAccess, good: Good) -> Tally:
     """What this thread counts; registers that are copies of others do not."""
-    emit, pointer = ctx.emit, PointerAccess(access.op).pointer
+    ctx, pointer = access.checks.ctx, PointerAccess(access.op).pointer
+    emit = ctx.emit
     counted, linear = counted_registers(ctx, pointer), linear_places(ctx, pointer)
-    step = _step_between(ctx, access)
+    step = _step_between(access)
     zero, whole = integer("i32", 0), integer("i32", access.group)
     masked, bad, places, payloads = zero, {}, {}, {}
     for first, count in zip(access.firsts, good, strict=True):
@@ -283,18 +272,18 @@ def _tally(ctx: Lowering, access: TestedAccess, good: Good) -> Tally:
     return Tally(tally.count, tally.least, tally.payload, masked)
 
 
-def _step_between(ctx: Lowering, access: TestedAccess) -> int:
+def _step_between(access: TestedAccess) -> int:
     """How far apart the first two registers' elements are in the tile, in row-major places."""
     if access.group == 1:
         return 1
-    layout, step = ctx.layout(PointerAccess(access.op).pointer), 0
+    layout, step = access.checks.ctx.layout(PointerAccess(access.op).pointer), 0
     moved = layout.unpack_out(layout.packed_bases(REGISTER)[0])
     for name, size in layout.outs:
         step = step * size + moved[name]
     return step
 
 
-def _runs_together(op: Operation) -> bool:
+def runs_together(op: Operation) -> bool:
     """Whether all threads of a block are at an access in the same iteration.
 
     A `while` may go on by what another program wrote, which threads see at different times.

@@ -12,71 +12,25 @@ Instructions: bmsk".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
-from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
-from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
-from tkdebug.compiler.targets.nvptx.lowering.memory.modifiers import Modifiers
-from tkdebug.compiler.targets.nvptx.lowering.probes.access import (
+from tkdebug.compiler.targets.nvptx.lowering.checks.access import (
     TestedAccess,
     result_words,
 )
-from tkdebug.compiler.targets.nvptx.lowering.probes.two_ways import (
+from tkdebug.compiler.targets.nvptx.lowering.checks.two_ways import (
     NOT_UNROLLED,
     REGISTERS,
     LoopedWay,
     TwoWays,
 )
-from tkdebug.compiler.targets.nvptx.lowering.types import Registers
+from tkdebug.compiler.targets.nvptx.lowering.inline_ptx import InlinePTX
+from tkdebug.compiler.targets.nvptx.lowering.types import Modifiers, Registers, Vector
 
 _WORD_BITS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
-    """The words of one instruction.
-
-    Attributes:
-        suffix: as the instruction has it: `.v4.b32`.
-        bits: of a word.
-        words: how many there are.
-        element_bits: of an element; a word has one or several.
-    """
-
-    suffix: str
-    bits: int
-    words: int
-    element_bits: int
-
-    @property
-    def register(self) -> str:
-        """LLVM type of a word's register."""
-        return f"i{max(16, self.bits)}"
-
-    @property
-    def elements(self) -> int:
-        """Of the vector."""
-        return self.words * self.bits // self.element_bits
-
-    @property
-    def bytes(self) -> int:
-        """Its size."""
-        return self.words * self.bits // 8
-
-    @property
-    def element_bytes(self) -> int:
-        """Of an element."""
-        return self.element_bits // 8
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether a word has several elements."""
-        return self.bits > self.element_bits
-
-
 def guarded_load(
-    ctx: Lowering,
     access: TestedAccess,
     modifiers: Modifiers,
     vector: Vector,
@@ -88,17 +42,17 @@ def guarded_load(
     each: it lies at a multiple of its size, so that all of it is memory of one allocation.
 
     Args:
-        ctx: the kernel.
         access: the load.
         modifiers: of the instruction.
         vector: what each instruction loads.
         fills: for each the words of what is not loaded.
     """
+    emit = access.checks.ctx.emit
     words = [value for fill in fills for value in fill]
     text = InlinePTX([*[vector.register] * len(words), *["i32"] * result_words(access)])
     names = [f"${index}" for index in range(len(words))]
     sources = [
-        text.use(ctx.emit.cast("zext", value, vector.register))
+        text.use(emit.cast("zext", value, vector.register))
         if value.constant is None
         else str(value.constant)
         for value in words
@@ -111,7 +65,6 @@ def guarded_load(
     by_distances = _may_go_by_distances(access, vector)
     may_loop = vector.is_packed and is_filled_alike
     ways = TwoWays(
-        ctx,
         access,
         text,
         by_distances=by_distances,
@@ -189,7 +142,7 @@ def guarded_load(
         looped = LoopedWay(vector.suffix, vector.bytes, (), body, targets)
     ways.write(near, far, before_far, looped=looped)
     text.put("}")
-    return [ctx.emit.cast("trunc", got, f"i{vector.bits}") for got in ways.emit()]
+    return [emit.cast("trunc", got, f"i{vector.bits}") for got in ways.emit()]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -237,7 +190,6 @@ def _merged(name: str, fill: str, part: str, vector: Vector) -> tuple[str, ...]:
 
 
 def guarded_store(
-    ctx: Lowering,
     access: TestedAccess,
     modifiers: Modifiers,
     vector: Vector,
@@ -250,7 +202,6 @@ def guarded_store(
     unless this goes by distances.
 
     Args:
-        ctx: the kernel.
         access: the store.
         modifiers: of the instruction.
         vector: what each instruction stores.
@@ -258,14 +209,14 @@ def guarded_store(
         owner: i1: whether this thread stores its elements; None where all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
-    ways = TwoWays(ctx, access, text, owner, by_distances=_may_go_by_distances(access, vector))
+    ways = TwoWays(access, text, owner, by_distances=_may_go_by_distances(access, vector))
+    emit = access.checks.ctx.emit
     is_gathered = vector.elements > 1 and not (
         ways.by_distances or ways.is_looped or ways.has_whole_vectors
     )
     acting = "" if owner is None else text.use(owner)
     names = [
-        [text.use(ctx.emit.cast("zext", word, vector.register)) for word in words]
-        for words in packed
+        [text.use(emit.cast("zext", word, vector.register)) for word in words] for words in packed
     ]
     policy = modifiers.last_operand(text.use)
     parts = [f"w{word}" for word in range(vector.words)]
@@ -383,7 +334,6 @@ def _may_go_by_distances(access: TestedAccess, vector: Vector) -> bool:
 
 
 def guarded_copy(
-    ctx: Lowering,
     access: TestedAccess,
     instruction: str,
     addresses: Sequence[LLVMValue],
@@ -393,7 +343,6 @@ def guarded_copy(
     """cp.async of a tile; what is not read is filled with zeros.
 
     Args:
-        ctx: the kernel.
         access: the copy.
         instruction: `cp.async` with its modifiers.
         addresses: in shared memory, i32, one for each group of the access.
@@ -401,7 +350,7 @@ def guarded_copy(
         owner: i1: whether this thread copies its elements; None where all do.
     """
     text = InlinePTX(["i32"] * result_words(access))
-    ways = TwoWays(ctx, access, text, owner, by_vectors=True)
+    ways = TwoWays(access, text, owner, by_vectors=True)
     masks, guard = access.mask, "" if owner is None else f"@{text.use(owner)} "
 
     def near(group: int) -> None:

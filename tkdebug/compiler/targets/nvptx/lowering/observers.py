@@ -1,0 +1,106 @@
+"""What looks on while a kernel is lowered, and adds code of its own: checks, readings of the clock.
+
+Responsible for the interface alone. The driver makes the observers that a kernel asks for; a bare
+kernel has none, and its compile imports none. The lowering calls them in their order, and knows
+nothing else of them. They keep the kernel (`Lowering`) themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
+from tkdebug.compiler.targets.nvptx.lowering.types import Good, Modifiers, Registers, Vector
+
+
+class AccessGuard(Protocol):
+    """The test of an access, around which its lowering writes it.
+
+    An access that `is_short` is written by `load`, `store` or `copy`, as one piece of PTX; any
+    other one by `either_way`.
+    """
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the access can be written as one piece of PTX."""
+        ...
+
+    def either_way(
+        self, usual: Callable[[], Registers], narrowed: Callable[[Good], Registers]
+    ) -> Registers:
+        """Write an access twice: `usual` where all is good, elsewhere `narrowed` to what is."""
+        ...
+
+    def load(self, modifiers: Modifiers, vector: Vector, fills: Sequence[Registers]) -> Registers:
+        """Write ld.global of a tile; `fills` are the words of what is not loaded."""
+        ...
+
+    def store(
+        self,
+        modifiers: Modifiers,
+        vector: Vector,
+        packed: Sequence[Registers],
+        owner: LLVMValue | None,
+    ) -> None:
+        """Write st.global of a tile whose words are `packed`, in threads where `owner` holds."""
+        ...
+
+    def copy(
+        self,
+        instruction: str,
+        addresses: Sequence[LLVMValue],
+        size_bytes: int,
+        owner: LLVMValue | None,
+    ) -> None:
+        """Write cp.async of a tile to `addresses` in shared memory, `size_bytes` each."""
+        ...
+
+
+class LoweringObserver:
+    """Looks on at one kernel; subclasses override what they need."""
+
+    def before(self, op: Operation) -> None:
+        """`op` is lowered next. What is written here belongs to the op before it."""
+
+    def after(self, op: Operation) -> None:
+        """`op` was lowered: the registers of its results are there."""
+
+    def guard(
+        self, op: Operation, pointers: Registers, mask: Registers | None, group: int
+    ) -> AccessGuard | None:
+        """Return the test of an access; None where it has none.
+
+        Args:
+            op: the access.
+            pointers: of the tile's registers; those of a group follow each other in memory.
+            mask: i1 of each register; None where all is accessed.
+            group: registers of one instruction.
+        """
+        return None
+
+    def fails(self, op: Operation, condition: Value, failures: Registers) -> bool:
+        """Report that an assertion or assumption fails; whether it does.
+
+        Args:
+            op: what is asserted.
+            condition: in whose layout the failures lie.
+            failures: i1 of each register.
+        """
+        return False
+
+    def loop_begins(self, loop: Operation) -> None:
+        """A loop is lowered next; what is written here runs before it."""
+
+    def loop_head(self, loop: Operation, before: str) -> None:
+        """Each round of a loop begins here, the first after block `before`; phis may be made."""
+
+    def loop_round_ends(self, loop: Operation) -> None:
+        """A round of a loop ends here, before control goes back to its head."""
+
+    def body_ends(self) -> None:
+        """All ops of the kernel were lowered but its terminator."""
+
+    def ends(self) -> None:
+        """The kernel ends here."""
