@@ -39,7 +39,7 @@ from kernels_native import (  # noqa: E402
 )
 from sections import machine, replace_section  # noqa: E402
 
-from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
+from tkdebug.compiler.sites.checks import CheckOptions  # noqa: E402
 from tkdebug.compiler.targets import target_of  # noqa: E402
 from tkdebug.compiler.targets.nvptx.architectures import ptx_versions  # noqa: E402
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage  # noqa: E402
@@ -227,7 +227,7 @@ def measure(case: Case, compiler: Compiler, rounds: int) -> dict[str, dict[str, 
     bare = specialization(case, compiler.target.name)
     builds = {
         "bare": bare,
-        "checked": replace(bare, probes=ProbeOptions(aligned_ends=frozenset(case.tensors))),
+        "checked": replace(bare, checks=CheckOptions(aligned_ends=frozenset(case.tensors))),
     }
     kept: dict[str, list[dict[str, float]]] = {name: [] for name in builds}
     for _ in range(rounds):

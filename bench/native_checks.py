@@ -32,11 +32,11 @@ import triton  # noqa: E402
 from kernels_native import embedding_kernel, gather_kernel  # noqa: E402
 from sections import check_gpu, replace_section  # noqa: E402
 
-from tkdebug.compiler.probes.sites import ProbeOptions  # noqa: E402
-from tkdebug.compiler.probes.table import HEADER_BYTES, reports, table_bytes  # noqa: E402
+from tkdebug.compiler.sites.checks import CheckOptions  # noqa: E402
+from tkdebug.compiler.sites.table import HEADER_BYTES, reports, table_bytes  # noqa: E402
 from tkdebug.knobs import KNOBS  # noqa: E402
+from tkdebug.runtime.checked.passed_arguments import PassedArguments  # noqa: E402
 from tkdebug.runtime.cuda.platform import CudaPlatform  # noqa: E402
-from tkdebug.runtime.probes.passed_arguments import PassedArguments  # noqa: E402
 
 ROUND_MS = 20
 # Of each build, as many as fit the seconds; and how much longer the checked one may take.
@@ -167,22 +167,22 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     from tkdebug.runtime.cuda import device as devices
     from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit
     from tkdebug.runtime.cuda.module import load_kernel
-    from tkdebug.runtime.cuda.packing import PROBES, kernel_slots
+    from tkdebug.runtime.cuda.packing import CHECKS, kernel_slots
 
     source = kernel.src
     arguments = passed_tensors(source.fn.params, passed[4:])
-    first_launches = ProbeOptions(aligned_ends=arguments.aligned_ends)
+    first_launches = CheckOptions(aligned_ends=arguments.aligned_ends)
 
-    def compiled(probes: ProbeOptions | None) -> Any:
+    def compiled(checks: CheckOptions | None) -> Any:
         module = compile_tile_ir(source).module
-        options = replace(native_options(source), probes=probes)
+        options = replace(native_options(source), checks=checks)
         with KNOBS.scope(always_compile=True):
             lowered = lower_to_llvm(module, options, target_for(source.options))
             return generate_code(lowered).binary()
 
     ratio = compile_ratio(partial(compiled, None), partial(compiled, first_launches))
     binary = compiled(replace(first_launches, is_lasting=True))
-    plan = binary.probes
+    plan = binary.checks
     assert plan is not None
     loaded = load_kernel(
         devices.device(0), binary.cubin, binary.entry, binary.threads, binary.shared_bytes
@@ -199,7 +199,7 @@ def checked_build(kernel: Any, passed: tuple[Any, ...]) -> Checked:
     def recover(status: int, is_last: bool) -> None:
         raise RuntimeError(f"launch: status {status}")
 
-    submit = make_submit(kernel.name, slots, [*names, PROBES], shape, recover)
+    submit = make_submit(kernel.name, slots, [*names, CHECKS], shape, recover)
     grid, values = passed[:3], passed[4:]
     return Checked(
         lambda stream: submit(*grid, stream, *values, hidden),
@@ -280,7 +280,7 @@ def loop_ms(launch: Callable[[int], Any], policy: str) -> float:
     The first launch waits for the checked build, and the bare one is compiled behind it: both are
     there before the time begins.
     """
-    from tkdebug.runtime.probes.checked_launches import CHECKED
+    from tkdebug.runtime.checked.checked_launches import CHECKED
 
     native_worker.add_kernel.kernels.clear()
     with KNOBS.scope(check_launches=policy):

@@ -148,7 +148,7 @@ def _ignore(*arguments: object) -> None:
 
 @contextmanager
 def _kept(folder: Path) -> Iterator[None]:
-    with _noted(folder), patch.object(IN_FLIGHT, "watched", True):
+    with _noted(folder), patch.object(IN_FLIGHT, "is_on", True):
         yield
 
 

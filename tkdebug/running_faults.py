@@ -1,6 +1,6 @@
 """The layout of the memory in which another process sees what checked kernels find as they run.
 
-A launch has a table of slots in the device's memory (`compiler.probes.table`), and a shown table in
+A launch has a table of slots in the device's memory (`compiler.sites.table`), and a shown table in
 host memory that the device writes to. When an example changes, the kernel copies its slot to the
 shown table. A header before the slots names the launch and its build. The recording process reads
 shown tables five times a second; no thread of the script takes part.
@@ -56,7 +56,7 @@ class SiteText(NamedTuple):
     state: FaultState | None = None
 
 
-class CheckedKernel(NamedTuple):
+class ShownKernel(NamedTuple):
     """A checked build, as its tables name it.
 
     Attributes:
@@ -100,7 +100,7 @@ class Seen(NamedTuple):
 
 
 class Shown:
-    """The shown tables and checked builds of this process, handed to all who watch."""
+    """The shown tables and checked builds of this process, handed to all who follow."""
 
     def __init__(self) -> None:
         self.renew_locks()
@@ -109,34 +109,34 @@ class Shown:
     def renew_locks(self) -> None:
         """A forked child has launched nothing, and its recorder is one of its own."""
         self._lock = threading.RLock()
-        self._known: list[SharedTables | CheckedKernel] = []
-        self._watchers: list[Callable[[SharedTables | CheckedKernel], None]] = []
+        self._known: list[SharedTables | ShownKernel] = []
+        self._followers: list[Callable[[SharedTables | ShownKernel], None]] = []
 
     @property
-    def is_watched(self) -> bool:
-        """Whether there is a watcher."""
-        return bool(self._watchers)
+    def is_followed(self) -> bool:
+        """Whether anybody follows."""
+        return bool(self._followers)
 
-    def put(self, one: SharedTables | CheckedKernel) -> None:
-        """Hand it to all watchers, and to those that come later."""
+    def put(self, one: SharedTables | ShownKernel) -> None:
+        """Hand it to all followers, and to those that come later."""
         with self._lock:
             self._known.append(one)
-            watchers = tuple(self._watchers)
-        for watcher in watchers:
-            watcher(one)
+            followers = tuple(self._followers)
+        for follower in followers:
+            follower(one)
 
-    def watch(self, watcher: Callable[[SharedTables | CheckedKernel], None]) -> None:
-        """Call `watcher` with all that was put, and with each that will be."""
+    def follow(self, follower: Callable[[SharedTables | ShownKernel], None]) -> None:
+        """Call `follower` with all that was put, and with each that will be."""
         with self._lock:
-            self._watchers.append(watcher)
+            self._followers.append(follower)
             known = tuple(self._known)
         for one in known:
-            watcher(one)
+            follower(one)
 
-    def unwatch(self, watcher: Callable[[SharedTables | CheckedKernel], None]) -> None:
-        """Call it no more; nothing happens if it does not watch."""
+    def unfollow(self, follower: Callable[[SharedTables | ShownKernel], None]) -> None:
+        """Call it no more; nothing happens if it does not follow."""
         with self._lock:
-            self._watchers = [one for one in self._watchers if one != watcher]
+            self._followers = [one for one in self._followers if one != follower]
 
 
 SHOWN = Shown()

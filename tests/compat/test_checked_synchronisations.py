@@ -6,7 +6,7 @@ from tkdebug.compat.around_torch.checked_synchronisations import (
     collect_at_synchronisations,
     conclude_checked_launches,
 )
-from tkdebug.runtime.probes.checked_launches import CHECKED
+from tkdebug.runtime.checked.checked_launches import CHECKED
 
 
 def test_synchronisations_report_checked_launches(monkeypatch):

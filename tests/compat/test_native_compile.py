@@ -19,11 +19,12 @@ from tkdebug.compat.triton_api.launch_hooks import HookChain
 from tkdebug.errors import CompileError
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.checked.checked_kernel import CheckedKernel
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.jit.function import jit
 from tkdebug.runtime.launch import launch_writer
 from tkdebug.runtime.launch.launches_in_flight import InFlight
-from tkdebug.runtime.probes.watched_kernel import WatchedKernel
+from tkdebug.runtime.launch.timed_launches import NextAction
 
 
 @jit
@@ -86,7 +87,7 @@ def test_launch_by_position_takes_addresses(kernel):
 
 def test_launch_by_position_that_is_packed_is_kept_with_its_caller(kernel, monkeypatch):
     flights, noted = InFlight(), []
-    flights.watched = True
+    flights.is_on = True
     monkeypatch.setattr(launch_writer, "IN_FLIGHT", flights)
     hook = Hook(enter=lambda of, record: None)
     HOOKS.add(hook)
@@ -104,17 +105,17 @@ def test_launch_by_position_that_is_packed_is_kept_with_its_caller(kernel, monke
 
 
 def test_launch_by_position_is_made_by_what_is_looked_at(kernel):
-    class Looked(WatchedKernel):
+    class Looked(CheckedKernel):
         def __init__(self):
-            self.watched, self.seen = ((lambda name: is_new, None, False),), []
+            self.next_action, self.seen = lambda: action, []
 
         def launch_seen(self, *launched):
             self.seen.append(launched)
 
-    is_new, looked, x = True, Looked(), torch.ones(8)
-    kernel.run_through({(): looked})
+    action, looked, x = NextAction.LOOK, Looked(), torch.ones(8)
+    kernel.checked_by = looked
     launch(kernel, x, x, 64, None, 64)
-    is_new = False
+    action = NextAction.SUBMIT
     launch(kernel, x, x, 64, None, 64)
     passed = (x.data_ptr(), x.data_ptr(), 64, None)
     assert looked.seen == [((2, 1, 1), 7, (x, x, 64, None, 64), passed)]

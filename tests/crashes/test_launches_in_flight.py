@@ -33,7 +33,7 @@ def kernel(name="one_program", function=GRID.function):
     pointer = tl.pointer_type(tl.float32)
     source = SimpleNamespace(fn=one_program, specs=[pointer, pointer, tl.int64, tl.int32])
     binary = SimpleNamespace(
-        entry=name, ptx_ops={}, tensor_maps={}, made_maps=(), workspace_bytes=0, probes=None
+        entry=name, ptx_ops={}, tensor_maps={}, made_maps=(), workspace_bytes=0, checks=None
     )
     return SimpleNamespace(
         name=name, function=function, module=GRID.module, binary=binary, src=source
@@ -86,7 +86,7 @@ def test_arguments_behind_a_tensor_map_are_found(far):
     source = SimpleNamespace(fn=described, specs=[tl.int32, type_, tl.int64])
     maps = {1: TensorMap("f16", (8, 32), 64, "zero")}
     binary = SimpleNamespace(
-        entry="k", ptx_ops={}, tensor_maps=maps, made_maps=(), workspace_bytes=0, probes=None
+        entry="k", ptx_ops={}, tensor_maps=maps, made_maps=(), workspace_bytes=0, checks=None
     )
     made = SimpleNamespace(**{**vars(KERNEL), "src": source, "binary": binary})
     # A tensor map is aligned to 64 bytes; behind it stand shape and strides, twice.

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tkdebug.compiler.probes.table import Report
+from tkdebug.compiler.sites.table import Report
 from tkdebug.errors import Frame
 from tkdebug.instrument.recording_process import running
 from tkdebug.instrument.recording_process.client import RecordingProcess
@@ -17,8 +17,8 @@ from tkdebug.instrument.session_file.queued_events import LaunchStarted
 from tkdebug.running_faults import (
     HEADER_BYTES,
     SLOT_BYTES,
-    CheckedKernel,
     SharedTables,
+    ShownKernel,
     SiteText,
     erase_header,
     write_header,
@@ -26,7 +26,7 @@ from tkdebug.running_faults import (
 
 STRIDE = HEADER_BYTES + 4 * SLOT_BYTES
 FRAME = Frame("kernel.py", 12, "k")
-KERNEL = CheckedKernel(
+KERNEL = ShownKernel(
     3,
     "k",
     (SiteText("oob-load", (FRAME,), "x", "open"), SiteText("oob-store", (FRAME,), None, "open")),

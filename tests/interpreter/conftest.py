@@ -7,7 +7,7 @@ import pytest
 
 from tkdebug.knobs import KNOB_TABLE, KNOBS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "checked"))
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from tkdebug import knobs
 from tkdebug.checks import NATIVE_CHECKS
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.runtime.probes import checked_launches
-from tkdebug.runtime.probes.checked_launches import CHECKED
+from tkdebug.runtime.checked import checked_launches
+from tkdebug.runtime.checked.checked_launches import CHECKED
 
 pytestmark = pytest.mark.gpu
 LAUNCHES, FAULTS = 1000, 1 << 20

@@ -363,7 +363,7 @@ def test_kernels_without_maps_of_the_launch_are_there_for_what_does_not_fit():
 def test_crashes_find_the_kernel_that_ran(monkeypatch):
     kernel, ran = made_natively(), made_natively("at")
     flights = InFlight()
-    flights.watched = True
+    flights.is_on = True
     monkeypatch.setattr(native_kernel, "IN_FLIGHT", flights)
     kernel.function, kernel.submit = 1, lambda *given: ran
     values = (*[torch.zeros(4)] * 3, 96, 64, 80, 64, 64, 32, "")

@@ -5,12 +5,12 @@ import weakref
 import pytest
 import torch
 
-from tkdebug.compiler.probes.bounds import elements_behind
-from tkdebug.interpreter.probes.checked_launch import PassedTensor
+from tkdebug.compiler.sites.table import elements_behind
+from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper, reinterpret
-from tkdebug.runtime.probes.launch_kinds import MOST_KINDS, QUIET, LaunchKinds
-from tkdebug.runtime.probes.passed_arguments import PassedArguments, kind_of
+from tkdebug.runtime.checked.launch_kinds import MOST_KINDS, QUIET, LaunchKinds
+from tkdebug.runtime.checked.passed_arguments import PassedArguments, kind_of
 
 EVERYTHING = (0, (1 << 63) - 1, (1 << 31) - 1)
 

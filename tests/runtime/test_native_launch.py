@@ -40,8 +40,8 @@ class FakeKernel:
     def __init__(self, key, values):
         self.key = key
         self.values = values
-        self.watched = ()
-        self.is_watched = False
+        self.guarded = ()
+        self.next_action = None
         self.used_globals = ()
         self.launches = []
         self.hooked_launches = []
@@ -335,7 +335,7 @@ def test_changed_global_is_reported(native, x):
     compiled = kernel[(1,)](x, x, 16)
     namespace = {"SIZE": 4}
     compiled.used_globals = (UsedGlobal("SIZE", 4, namespace),)
-    compiled.watched = ((namespace.get, "SIZE", 4),)
+    compiled.guarded = ((namespace.get, "SIZE", 4),)
     kernel[(1,)](x, x, 16)
     namespace["SIZE"] = 5
     with pytest.raises(GlobalChangedError, match="`SIZE` has changed"):

@@ -128,7 +128,7 @@ def test_tensor_maps_stand_where_addresses_would(monkeypatch):
     specs = [dtypes.int32, half, (half, dtypes.int32)]
     map_ = TensorMap("f16", (8, 32), 64, "zero")
     binary = SimpleNamespace(
-        tensor_maps={1: map_, 10: map_}, made_maps=(), workspace_bytes=0, probes=None
+        tensor_maps={1: map_, 10: map_}, made_maps=(), workspace_bytes=0, checks=None
     )
     slots = kernel_slots(["n", "desc", "pair"], specs, binary)
     assert [(slot.name, slot.code, slot.expression) for slot in slots if slot.tensor_map] == [
@@ -155,7 +155,7 @@ def test_what_has_no_tensor_map_is_launched_by_pointers(monkeypatch):
     monkeypatch.setattr(tensor_maps, "encode", lambda *given: bytes(range(128)))
     specs = [pointer_type(dtypes.float16), dtypes.int32, dtypes.uint32]
     made = MadeMap(TensorMap("f16", (8, 32), 64, "zero"), 0, ("8", "{1}"), ("{1}", "1"), (1, 2))
-    binary = SimpleNamespace(tensor_maps={}, made_maps=(made,), workspace_bytes=0, probes=None)
+    binary = SimpleNamespace(tensor_maps={}, made_maps=(made,), workspace_bytes=0, checks=None)
     slots = kernel_slots(["x", "n", "u"], specs, binary)
     assert slots[3].expression == "v0, (8, v1, ), (v1, 1, ), (v1, wrapped(v2, 32), )"
     fake, others = FakeDriver(4, size=128), []
@@ -172,7 +172,7 @@ def test_what_has_no_tensor_map_is_launched_by_pointers(monkeypatch):
 
 
 def test_launches_get_a_workspace_for_all_their_programs():
-    binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=384, probes=None)
+    binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=384, checks=None)
     slots = kernel_slots(["n"], [dtypes.int64], binary)
     assert [slot.name for slot in slots] == ["n", "workspace"]
     fake, asked, alive = FakeDriver(2), [], weakref.WeakSet()
@@ -358,8 +358,8 @@ def test_a_failed_launch_is_tried_once_more():
 def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
     x = pointer_type(dtypes.float32)
     plan = {"bounds": ("x", "pair.0"), "takes_table": True, "watches": (), "timeline": None}
-    probes = SimpleNamespace(**plan)
-    binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=16, probes=probes)
+    checks = SimpleNamespace(**plan)
+    binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=16, checks=checks)
     slots = kernel_slots(("x", "pair"), (x, (x, dtypes.int32)), binary)
     assert [slot.name for slot in slots[3:]] == [
         "workspace", "probe table", "shown table",
@@ -369,7 +369,7 @@ def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
     fake = FakeDriver(len(slots))
     memory = SimpleNamespace(data_ptr=lambda: 7)
     submit = make_submit(
-        "k", slots, ["v0", "v1", "probes"], LaunchShape(0x30, 128, 0, workspace_bytes=16), never,
+        "k", slots, ["v0", "v1", "checks"], LaunchShape(0x30, 128, 0, workspace_bytes=16), never,
         fake, new_workspace=lambda size, stream: memory,
     )  # fmt: skip
     tensor = torch.zeros(4)

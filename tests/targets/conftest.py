@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.interpreter.probes import closer_look
+from tkdebug.interpreter.closer_looks import closer_look
 from tkdebug.knobs import KNOBS
 
 

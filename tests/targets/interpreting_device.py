@@ -1,4 +1,4 @@
-"""A device that runs checked builds: their GPU IR is interpreted, and fills the table by probes."""
+"""A device that runs checked builds: their GPU IR is interpreted, and fills the table by checks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from check_recorder import CheckRecorder, SymptomObserver
 from schedule_backend import PRINTER
 from simulated_checks import CheckedPrinter, MappedMemory
 
 from tkdebug import knobs
 from tkdebug.interpreter.launch import run_module
-from tkdebug.interpreter.probes.recorder import ProbeRecorder
-from tkdebug.interpreter.probes.symptoms import ProbeObserver
 from tkdebug.runtime.device.platform import LaunchableKernel
 
 
@@ -43,7 +42,7 @@ class InterpretingDevice(CheckedPrinter):
         return Untimed()
 
     def load(self, kernel: Any) -> LaunchableKernel:
-        plan = kernel.binary.probes
+        plan = kernel.binary.checks
 
         def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
             self.is_checked.append(plan is not None)
@@ -55,8 +54,8 @@ class InterpretingDevice(CheckedPrinter):
             counters, hidden = torch.zeros(len(plan.watches), dtype=torch.int64), ()
             if plan.watches:
                 hidden = (counters, self.memory.records[bounds[-1]].memory)
-            recorder = ProbeRecorder(plan, kernel.name, (x, y, z))
-            looking = [ProbeObserver(kernel.gpu_module, recorder)]
+            recorder = CheckRecorder(plan, kernel.name, (x, y, z))
+            looking = [SymptomObserver(kernel.gpu_module, recorder)]
             with knobs.scope(checks=("none",)):
                 other = run_module(
                     kernel.gpu_module,

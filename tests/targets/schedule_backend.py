@@ -22,9 +22,9 @@ from tkdebug.compiler.layouts.shared_banks import SharedBanks
 from tkdebug.compiler.passes.dead_code import EliminateDeadCode
 from tkdebug.compiler.passes.gpu.assign_layouts import AssignLayouts
 from tkdebug.compiler.passes.gpu.coalesce_accesses import CoalesceAccesses
-from tkdebug.compiler.passes.insert_probes import add_probes
+from tkdebug.compiler.passes.insert_checks import add_checks
 from tkdebug.compiler.passes.pipeline import run_pipeline
-from tkdebug.compiler.probes.sites import ProbePlan
+from tkdebug.compiler.sites.checks import CheckPlan
 from tkdebug.compiler.targets.backend import NativeOptions, NativeStage, Observers
 from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts
 from tkdebug.compiler.targets.target import Target
@@ -33,7 +33,7 @@ from tkdebug.events import Fault
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.resources import Occupancy
 from tkdebug.runtime.device.crash_dumps import CrashDumps, CrashReport, DumpSettings
-from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory
+from tkdebug.runtime.device.platform import CheckMemory, GPUTarget, LaunchableKernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 WARP_SIZE = 16
@@ -61,7 +61,7 @@ class Lowered:
     module: Module
     schedule: str
     num_warps: int
-    probes: ProbePlan | None = None
+    checks: CheckPlan | None = None
 
     @property
     def code_key(self) -> str:
@@ -78,7 +78,7 @@ class Binary:
     registers: int = 1
     spill_bytes: int = 0
     workspace_bytes: int = 0
-    probes: ProbePlan | None = None
+    checks: CheckPlan | None = None
 
     @property
     def image(self) -> bytes:
@@ -94,11 +94,11 @@ class Generated:
     schedule: str
     num_warps: int
     is_cached: bool = False
-    probes: ProbePlan | None = None
+    checks: CheckPlan | None = None
 
     def binary(self) -> Binary:
         threads = self.num_warps * WARP_SIZE
-        return Binary(self.module.name, self.schedule, threads, probes=self.probes)
+        return Binary(self.module.name, self.schedule, threads, checks=self.checks)
 
     def texts(self) -> Mapping[str, str]:
         return {"schedule": self.schedule}
@@ -176,21 +176,21 @@ class ScheduleBackend:
         function.num_warps = options.num_warps
         function.threads_per_warp = target.threads_per_warp
         function.target = target.name
-        probes = None
-        if options.probes is not None:
-            _, probes = add_probes(module, options.probes, on_run=observers.on_run)
+        checks = None
+        if options.checks is not None:
+            _, checks = add_checks(module, options.checks, on_run=observers.on_run)
         passes = self.pipeline(target, options)
         run_pipeline(module, passes, snapshot=observers.snapshot, on_run=observers.on_run)
         if observers.on_resources is not None:
             observers.on_resources(options.num_warps * target.threads_per_warp, 0)
         text = "".join(f"{line(op)}\n" for op in module.function.walk())
         edited = None if observers.on_stage is None else observers.on_stage("schedule", text)
-        return Lowered(module, text if edited is None else edited, options.num_warps, probes)
+        return Lowered(module, text if edited is None else edited, options.num_warps, checks)
 
     def generate(
         self, lowered: Lowered, on_stage: object = None, on_image: object = None
     ) -> Generated:
-        return Generated(lowered.module, lowered.schedule, lowered.num_warps, probes=lowered.probes)
+        return Generated(lowered.module, lowered.schedule, lowered.num_warps, checks=lowered.checks)
 
     def occupancy(
         self, target: Target, threads: int, registers: int, shared_bytes: int
@@ -294,7 +294,7 @@ class PrinterPlatform:
 
         return LaunchableKernel(1, 1, 1, 0, PRINTER.threads_per_block, submit)
 
-    def probe_memory(self, device: int) -> ProbeMemory | None:
+    def check_memory(self, device: int) -> CheckMemory | None:
         return None
 
     def span_timer(self, device: int) -> Any:

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from schedule_backend import PRINTER, PrinterPlatform, ScheduleBackend
 
-from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import TkError
 from tkdebug.knobs import KNOBS
+from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.device.platform import Allocations, LaunchableKernel, platform
-from tkdebug.runtime.probes.checked_launches import CHECKED
 
 # (plan, address of the table's launch, bounds) -> the table.
-Finds = Callable[[ProbePlan, tuple[int, ...]], bytes]
+Finds = Callable[[CheckPlan, tuple[int, ...]], bytes]
 
 
 @dataclass(eq=False)
@@ -156,21 +156,21 @@ def in_use(device: PrinterPlatform, **options: Any) -> Iterator[PrinterPlatform]
 class CheckedPrinter(PrinterPlatform):
     """Remembers launches, and which of them were checked: `is_checked`, one for each launch.
 
-    `builds` are the probes of what was loaded, None of bare kernels.
+    `builds` are the checks of what was loaded, None of bare kernels.
     """
 
     memory: SimulatedMemory = field(default_factory=SimulatedMemory)
     finds: Finds | None = None
     is_checked: list[bool] = field(default_factory=list)
     bounds: list[tuple[int, ...]] = field(default_factory=list)
-    builds: list[ProbeOptions | None] = field(default_factory=list)
+    builds: list[CheckOptions | None] = field(default_factory=list)
 
-    def probe_memory(self, device: int) -> SimulatedMemory:
+    def check_memory(self, device: int) -> SimulatedMemory:
         return self.memory
 
     def load(self, kernel: Any) -> LaunchableKernel:
-        plan = kernel.binary.probes
-        self.builds.append(kernel.src.probes)
+        plan = kernel.binary.checks
+        self.builds.append(kernel.src.checks)
 
         def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
             if plan is not None:

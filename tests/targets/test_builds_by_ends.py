@@ -11,14 +11,14 @@ from simulated_checks import CheckedPrinter, in_use
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
-from tkdebug.compiler.probes.sites import BOUNDS_KINDS
+from tkdebug.compiler.sites.checks import BOUNDS_KINDS
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import AccessTests
+from tkdebug.runtime.checked import checked_launches
+from tkdebug.runtime.checked.builds import Build
+from tkdebug.runtime.checked.checked_launch import CheckedLaunch
+from tkdebug.runtime.checked.passed_arguments import PassedArguments
 from tkdebug.runtime.compile.specialization import Specialization
-from tkdebug.runtime.probes import checked_launches
-from tkdebug.runtime.probes.builds import Build
-from tkdebug.runtime.probes.checked_launch import CheckedLaunch
-from tkdebug.runtime.probes.passed_arguments import PassedArguments
 
 ALIGNED, ODD = 64, 65
 
@@ -31,7 +31,7 @@ def printer():
 
 def known_ends(printer):
     """Of each checked build that was loaded, the tensors whose ends it knows."""
-    return [set(probes.aligned_ends) for probes in printer.builds if probes is not None]
+    return [set(checks.aligned_ends) for checks in printer.builds if checks is not None]
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_threads_get_kernels_that_fit_their_tensors(printer, copy):
     submit = CheckedLaunch.launch
 
     def launch(self, values, passed):
-        fitting.append(self._arguments.has_aligned_ends(self._kernel.src.probes.aligned_ends))
+        fitting.append(self._arguments.has_aligned_ends(self._kernel.src.checks.aligned_ends))
         submit(self, values, passed)
 
     def work(size):
@@ -135,12 +135,12 @@ def test_threads_get_kernels_that_fit_their_tensors(printer, copy):
 
 def test_kernel_that_another_thread_replaced_is_not_taken_for_fitting(printer, copy):
     copy(ALIGNED, ALIGNED)
-    (watched,) = copy.kernel.kernels.values()
-    stale = watched._checked
+    (checked,) = copy.kernel.kernels.values()
+    stale = checked._checked.kernel()
     copy(ODD, ODD)
     x = torch.zeros(ODD, dtype=torch.int32)
     passed = PassedArguments(("x", "out"), (x, x))
-    assert watched._fitting_kernel(stale, passed).src.probes.aligned_ends == frozenset()
+    assert checked._checked.fitting(stale, passed).src.checks.aligned_ends == frozenset()
 
 
 def test_launches_are_bare_where_the_build_for_any_fails(printer, copy, monkeypatch, capsys):

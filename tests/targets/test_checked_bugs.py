@@ -13,7 +13,7 @@ import tkdebug
 from tkdebug import knobs
 from tkdebug.checks import NATIVE_CHECKS
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.runtime.probes.checked_launches import CHECKED
+from tkdebug.runtime.checked.checked_launches import CHECKED
 
 
 @pytest.fixture

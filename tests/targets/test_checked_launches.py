@@ -15,32 +15,32 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
 from tkdebug.compat.inductor.compiles import INDUCTOR_COMPILES, Wanted
-from tkdebug.compiler.probes.symptoms import packed_symptoms
-from tkdebug.compiler.probes.table import Report, table_bytes
+from tkdebug.compiler.sites.symptoms import packed_symptoms
+from tkdebug.compiler.sites.table import Report, table_bytes
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.interpreter.probes import closer_look
+from tkdebug.interpreter.closer_looks import closer_look
 from tkdebug.running_faults import SHOWN
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench
+from tkdebug.runtime.checked import (
+    builds,
+    check_options,
+    checked_launches,
+    held_launch,
+)
+from tkdebug.runtime.checked.checked_kernel import CheckedKernel
+from tkdebug.runtime.checked.checked_kernels import MOST_CHECKED_BUILDS
+from tkdebug.runtime.checked.checked_launches import CHECKED
+from tkdebug.runtime.checked.closer_looks import MOST_LOOKS_AT_THREADS
+from tkdebug.runtime.checked.launch_kinds import QUIET
 from tkdebug.runtime.launch import launch_writer, native_kernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.probes import (
-    checked_launches,
-    held_arguments,
-    native_checks,
-    watched_kernel,
-)
-from tkdebug.runtime.probes.checked_launches import CHECKED
-from tkdebug.runtime.probes.closer_looks import MOST_LOOKS_AT_THREADS
-from tkdebug.runtime.probes.launch_kinds import QUIET
-from tkdebug.runtime.probes.watched_kernel import WatchedKernel
-from tkdebug.runtime.probes.watched_kernels import MOST_CHECKED_BUILDS
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def packer():
 
 def test_launches_that_are_not_checked_are_packed(printer, packer, x, monkeypatch):
     flights = InFlight()
-    flights.watched = True
+    flights.is_on = True
     for module in (launch_writer, native_kernel):
         monkeypatch.setattr(module, "IN_FLIGHT", flights)
     scale = make_kernel()
@@ -281,10 +281,10 @@ def bad_store_of(plan):
 
 @pytest.mark.parametrize("ends", ["by failing", "never"])
 def test_what_the_host_saw_of_a_launch_that_does_not_end_is_reported(printer, reported, x, ends):
-    SHOWN.watch(watcher := [].append)
+    SHOWN.follow(watcher := [].append)
     printer.memory.holds = True
     make_kernel()[(2,)](x, x, 128, BLOCK=64)
-    SHOWN.unwatch(watcher)
+    SHOWN.unfollow(watcher)
     (table,) = printer.memory.tables.values()
     launch, number, sites = table.header
     (plan,) = CHECKED._plans.values()
@@ -358,7 +358,7 @@ def test_configurations_that_are_tried_take_no_place_of_the_chosen_one(printer, 
 def test_checked_kernel_reads_as_the_bare_one(printer, x):
     scale = make_kernel()
     kernel = scale[(2,)](x, x, 64, BLOCK=64)
-    assert kernel.__class__ is WatchedKernel
+    assert kernel.__class__ is CheckedKernel
     with knobs.scope(check_launches="none"):
         bare = make_kernel()[(2,)](x, x, 64, BLOCK=64)
     assert kernel.metadata._replace(hash="") == bare.metadata._replace(hash="")
@@ -383,7 +383,7 @@ def test_grid_of_nothing_and_grid_functions(printer, x):
 
 
 def test_kernel_that_shows_nothing_new_becomes_the_bare_one(printer, x, monkeypatch):
-    from tkdebug.runtime.probes import launch_kinds
+    from tkdebug.runtime.checked import launch_kinds
 
     monkeypatch.setattr(launch_kinds, "LONGEST_REST", QUIET)
     scale = make_kernel()
@@ -397,9 +397,9 @@ def test_kernel_that_shows_nothing_new_becomes_the_bare_one(printer, x, monkeypa
 def test_launches_at_rest_are_not_looked_at(printer, x, monkeypatch):
     looked = []
     scale = make_kernel()
-    original = WatchedKernel.launch_seen
+    original = CheckedKernel.launch_seen
     monkeypatch.setattr(
-        WatchedKernel, "launch_seen", lambda *args: (looked.append(1), original(*args))
+        CheckedKernel, "launch_seen", lambda *args: (looked.append(1), original(*args))
     )
     for _ in range(3 * QUIET):
         scale[(2,)](x, x, 64, BLOCK=64)
@@ -418,9 +418,9 @@ def test_build_that_fails_leaves_launches_bare(printer, x, monkeypatch, capsys):
     def refuse(self, module, rewriter):
         raise RuntimeError("no room")
 
-    from tkdebug.compiler.passes.insert_probes import InsertProbes
+    from tkdebug.compiler.passes.insert_checks import InsertChecks
 
-    monkeypatch.setattr(InsertProbes, "run", refuse)
+    monkeypatch.setattr(InsertChecks, "run", refuse)
     faults = []
     hook = Hook(fault=faults.append)
     HOOKS.add(hook)
@@ -468,7 +468,7 @@ def test_static_print_prints_once(printer, policy, capsys, monkeypatch):
         tl.store(x_ptr + tl.arange(0, BLOCK), values)
 
     # The bare build is begun at once, as where the checked one takes long.
-    monkeypatch.setattr(watched_kernel, "_ON_DISK_S", 0.0)
+    monkeypatch.setattr(builds, "_ON_DISK_S", 0.0)
     with knobs.scope(check_launches=policy):
         for size in (64, 65, 64):
             speak[(1,)](torch.zeros(size), BLOCK=64)
@@ -615,7 +615,7 @@ def test_stored_nan_of_arguments_that_are_gone_is_no_fault(
     x, y, out = torch.zeros(100), torch.zeros(100), torch.zeros(100)
     printer.finds = stored_nan(1)
     printer.memory.holds = True
-    monkeypatch.setattr(held_arguments, "SAVED_BYTES", 0)
+    monkeypatch.setattr(held_launch, "SAVED_BYTES", 0)
     make_ratio()[(2,)](x, y, x if change == "in place" else out, 100, BLOCK=64)
     if change == "freed":
         del y
@@ -763,7 +763,7 @@ def test_threads_are_looked_at_in_the_first_launches_of_a_build(printer, reporte
 
 
 def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):
-    native_checks._tell_once.cache_clear()
+    check_options._tell_once.cache_clear()
     with knobs.scope(checks=("unwritten-output", "nan")):
         for _ in range(2):
             make_kernel()[(2,)](x, x, 64, BLOCK=64)

@@ -12,24 +12,23 @@ from simulated_checks import CheckedPrinter
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
-from tkdebug.compiler.probes.bounds import PLACES
-from tkdebug.compiler.probes.live_memory import GONE, LIVE, UNKNOWN, AddressRange
-from tkdebug.compiler.probes.table import Report, table_bytes
+from tkdebug.compiler.sites.live_memory import GONE, LIVE, UNKNOWN, AddressRange
+from tkdebug.compiler.sites.table import PLACES, Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.memory import address_registry
 from tkdebug.interpreter.memory.address_registry import AddressRegistry, watch_addresses
+from tkdebug.runtime.checked import passed_arguments
+from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.device.platform import Allocations, platform
-from tkdebug.runtime.probes import memory_maps
-from tkdebug.runtime.probes.checked_launches import CHECKED
 
 
 @pytest.fixture
 def printer(monkeypatch):
     addresses = AddressRegistry()
     monkeypatch.setattr(address_registry, "ADDRESSES", addresses)
-    monkeypatch.setattr(memory_maps, "ADDRESSES", addresses)
+    monkeypatch.setattr(passed_arguments, "ADDRESSES", addresses)
     register_backend(ScheduleBackend())
     device = CheckedPrinter()
     CHECKED.renew_locks()

@@ -12,11 +12,11 @@ from schedule_backend import ScheduleBackend
 from tkdebug.cli import main
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
-from tkdebug.interpreter.probes import closer_look
+from tkdebug.interpreter.closer_looks import closer_look
+from tkdebug.runtime.checked import check_options, closer_looks, held_launch
+from tkdebug.runtime.checked.checked_launches import CHECKED
+from tkdebug.runtime.checked.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.device.platform import platform
-from tkdebug.runtime.probes import closer_looks, held_arguments, native_checks
-from tkdebug.runtime.probes.checked_launches import CHECKED
-from tkdebug.runtime.probes.closer_looks import MOST_LOOKS_AT_THREADS
 
 _UNWRITTEN = """
 import torch, triton, triton.language as tl
@@ -132,7 +132,7 @@ def test_kernel_that_cannot_be_logged_is_checked_for_the_rest(device, tmp_path, 
 def test_all_are_the_checks_of_native_kernels_and_the_others_are_named_once(
     device, tmp_path, capsys
 ):
-    native_checks._tell_once.cache_clear()
+    check_options._tell_once.cache_clear()
     assert run(_RATIO + _RACE, tmp_path, "--check", "all") == 3
     told = capsys.readouterr().err
     assert told.count("native kernels are not checked for unwritten-output; use") == 1
@@ -198,7 +198,7 @@ def test_launches_are_interpreted_for_what_no_device_sees(device, tmp_path, caps
 
 
 def test_launches_are_not_interpreted_unless_that_is_asked_for(device, tmp_path, monkeypatch):
-    monkeypatch.setattr(held_arguments.HeldArguments, "copies", None)
+    monkeypatch.setattr(held_launch.HeldArguments, "copies", None)
     assert run(_COPIES, tmp_path) == 0
 
 

@@ -17,8 +17,8 @@ from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import AccessTests
 from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.linemap.resources import Occupancy
-from tkdebug.runtime.probes import checked_launches
-from tkdebug.runtime.probes.builds import Build
+from tkdebug.runtime.checked import checked_launches
+from tkdebug.runtime.checked.builds import Build
 
 BARE, SOON, LASTING = "bare", "there soon", "for many launches"
 
@@ -32,8 +32,8 @@ def printer():
 def loaded(printer):
     """Which builds were loaded."""
     return [
-        BARE if probes is None else LASTING if probes.is_lasting else SOON
-        for probes in printer.builds
+        BARE if checks is None else LASTING if checks.is_lasting else SOON
+        for checks in printer.builds
     ]
 
 

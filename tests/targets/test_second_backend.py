@@ -189,7 +189,7 @@ def test_packed_launch_that_fails_has_its_error(packing, printer, x, monkeypatch
 
 def test_packed_launches_in_flight_are_known(packing, x, monkeypatch):
     flights = InFlight()
-    flights.watched = True
+    flights.is_on = True
     monkeypatch.setattr("tkdebug.runtime.launch.launch_writer.IN_FLIGHT", flights)
     kernel = make_kernel()[(2,)](x, x, 100, BLOCK=64)
     (flight,) = flights.latest
@@ -202,7 +202,7 @@ def test_packed_launches_in_flight_are_known(packing, x, monkeypatch):
 
 def test_packed_launches_in_flight_hold_on_to_no_descriptor(packing, x, monkeypatch):
     flights = InFlight()
-    flights.watched = True
+    flights.is_on = True
     monkeypatch.setattr("tkdebug.runtime.launch.launch_writer.IN_FLIGHT", flights)
 
     @tkdebug.jit

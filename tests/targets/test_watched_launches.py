@@ -13,7 +13,7 @@ from simulated_checks import CheckedPrinter, MappedMemory, in_use
 import tkdebug
 import tkdebug.language as tl
 from tkdebug import knobs
-from tkdebug.compiler.probes.table import table_bytes
+from tkdebug.compiler.sites.table import table_bytes
 from tkdebug.interpreter.launch import run_module
 from tkdebug.runtime.device.platform import LaunchableKernel
 from tkdebug.runtime.launch.timed_launches import timed_launches
@@ -38,7 +38,7 @@ class InterpretingPrinter(CheckedPrinter):
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def load(self, kernel: Any) -> LaunchableKernel:
-        plan = kernel.binary.probes
+        plan = kernel.binary.checks
 
         def submit(x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
             self.is_checked.append(plan is not None)

@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE))
 from triton_differences import DIFFERENCES, Difference  # noqa: E402
 
 EXAMPLES = ("examples/*.py", "examples/debugging/*.py")
-TESTS = ("tests/ops", "tests/frontend", "tests/interpreter", "tests/runtime", "tests/probes")
+TESTS = ("tests/ops", "tests/frontend", "tests/interpreter", "tests/runtime", "tests/checked")
 _SHOWN = 3
 
 

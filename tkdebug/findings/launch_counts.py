@@ -135,7 +135,7 @@ class AccessTests:
 
 
 def access_tests(tests: Iterable[str]) -> AccessTests:
-    """Of one kernel, from how its sites are tested (`compiler.probes.sites.TESTS`)."""
+    """Of one kernel, from how its sites are tested (`compiler.sites.checks.TESTS`)."""
     found = list(tests)
     names = ("proven", "before-loop", "tile", "element")
     return AccessTests(*(found.count(name) for name in names))

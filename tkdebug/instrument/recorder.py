@@ -38,7 +38,7 @@ from tkdebug.instrument.session_file.queued_events import (
 from tkdebug.instrument.session_file.stored_times import StoredTime
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S
 from tkdebug.launch_packing import PackableKernel
-from tkdebug.running_faults import SHOWN, CheckedKernel, SharedTables
+from tkdebug.running_faults import SHOWN, SharedTables, ShownKernel
 from tkdebug.scopes import SCOPES, Metrics, Scope
 from tkdebug.terminal_text import tell
 
@@ -88,7 +88,7 @@ class Recorder:
         self._output = output
         self._sink: EventSink | None = None
         self._packer: LaunchPacker | None = None
-        self._watched: Callable[[SharedTables | CheckedKernel], None] | None = None
+        self._follower: Callable[[SharedTables | ShownKernel], None] | None = None
         self._tees: tuple[OutputTee, ...] = ()
         self._owner = 0
         self._hook = Hook(
@@ -167,8 +167,8 @@ class Recorder:
         self._tees = ()
         HOOKS.remove(self._hook)
         HOOKS.pack_natively(self._hook, None)
-        if self._watched is not None:
-            SHOWN.unwatch(self._watched)
+        if self._follower is not None:
+            SHOWN.unfollow(self._follower)
         SCOPES.unwatch(self)
         self._stop_times(is_gpu_stuck)
         # A forked child that comes here, or one that joined, does not end the run.
@@ -229,8 +229,8 @@ class Recorder:
                 process.ring, process.send, self._odd, self, self._gpu.flags, self._time_of
             )
             HOOKS.pack_natively(self._hook, self._packer)
-            SHOWN.watch(process.show_checked)
-            self._watched = process.show_checked
+            SHOWN.follow(process.show_checked)
+            self._follower = process.show_checked
         self._gpu.start(make_buffers, process, HOOKS.profiler_has_cupti)
 
     def _unpack(self) -> None:

@@ -134,7 +134,7 @@ class LineTable:
         resources: what it needs; None when not known.
         notes: of the assembler.
         local_functions: functions that ptxas put into its code, with their callers.
-        tests: of a checked build, how each access is tested (`compiler.probes.sites.TESTS`).
+        tests: of a checked build, how each access is tested (`compiler.sites.checks.TESTS`).
         has_sass: whether `instructions` have their text; without nvdisasm padding is counted too.
     """
 

@@ -16,8 +16,8 @@ from tkdebug.watches.in_force import WATCHES
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend import TileModule
     from tkdebug.compiler.ir import Module
-    from tkdebug.compiler.probes.sites import ProbeOptions
-    from tkdebug.compiler.probes.watch_sites import WatchSite
+    from tkdebug.compiler.sites.checks import CheckOptions
+    from tkdebug.compiler.sites.watches import WatchSite
     from tkdebug.interpreter.watching.launch_watcher import LaunchWatcher
     from tkdebug.interpreter.watching.records import Seen, WatchedLaunch
     from tkdebug.runtime.compile.specialization import Specialization
@@ -38,9 +38,9 @@ def _forget_kernels() -> None:
         function.kernels.clear()
 
 
-def watching(function: Any) -> ProbeOptions | None:
+def watching(function: Any) -> CheckOptions | None:
     """How a jit function is compiled for what is looked at; None where that is nothing of it."""
-    from tkdebug.compiler.probes.sites import ProbeOptions
+    from tkdebug.compiler.sites.checks import CheckOptions
     from tkdebug.runtime.jit.dependencies import files_of
     from tkdebug.watches.places import real_file
 
@@ -52,7 +52,7 @@ def watching(function: Any) -> ProbeOptions | None:
     if not watches and not KNOBS.instrumentations:
         return None
     size_bytes = int(KNOBS.watch_buffer_bytes)
-    return ProbeOptions(frozenset(), watches, size_bytes, KNOBS.instrumentations)
+    return CheckOptions(frozenset(), watches, size_bytes, KNOBS.instrumentations)
 
 
 def is_looked_at() -> bool:
@@ -62,7 +62,7 @@ def is_looked_at() -> bool:
 
 def note_compiled(module: TileModule) -> None:
     """A kernel was compiled for watches: say which of its values it does not have."""
-    from tkdebug.compiler.probes.watch_sites import watch_sites
+    from tkdebug.compiler.sites.watches import watch_sites
 
     found = [site.watch for site in watch_sites(module.function)]
     WATCHES.compiled(found, module.unwatched)
@@ -82,10 +82,10 @@ def launched(sites: Sequence[WatchSite], grid: tuple[int, int, int]) -> None:
 
 
 def launch_watcher(
-    module: Module, probes: ProbeOptions, kernel: str, launch_id: int, grid: tuple[int, int, int]
+    module: Module, checks: CheckOptions, kernel: str, launch_id: int, grid: tuple[int, int, int]
 ) -> LaunchWatcher | None:
     """Who looks at the values of an interpreted launch; None where none is watched."""
-    from tkdebug.compiler.probes.watch_sites import watch_sites
+    from tkdebug.compiler.sites.watches import watch_sites
     from tkdebug.interpreter.watching.launch_watcher import LaunchWatcher
     from tkdebug.interpreter.watching.records import WatchedLaunch
 
@@ -93,7 +93,7 @@ def launch_watcher(
     if not sites:
         return None
     launched(sites, grid)
-    return LaunchWatcher(module, WatchedLaunch(kernel, launch_id, grid), probes.watch_bytes)
+    return LaunchWatcher(module, WatchedLaunch(kernel, launch_id, grid), checks.watch_bytes)
 
 
 def hand_out(seen: Seen, launch: WatchedLaunch, kernel: Callable[[], Kernel]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 def conclude_checked_launches() -> None:
     """Wait for what checked launches have found, and report it; nothing where there were none."""
-    module = sys.modules.get("tkdebug.runtime.probes.checked_launches")
+    module = sys.modules.get("tkdebug.runtime.checked.checked_launches")
     if module is not None:
         module.CHECKED.conclude()
 
@@ -29,7 +29,7 @@ def collect_at_synchronisations() -> Callable[[], None]:
 
 
 def _collecting(original: Callable[..., Any]) -> Callable[..., Any]:
-    from tkdebug.runtime.probes.checked_launches import CHECKED
+    from tkdebug.runtime.checked.checked_launches import CHECKED
 
     @functools.wraps(original)
     def synchronize(*args: Any, **kwargs: Any) -> Any:

@@ -221,7 +221,7 @@ class ArmedCoreDumps:
         """
         from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
-        IN_FLIGHT.watched = True
+        IN_FLIGHT.is_on = True
         self._undo.callback(setattr, IN_FLIGHT, "watched", False)
         dumps = platform_in_force().crash_dumps
         # Signals are the main thread's.
@@ -313,7 +313,7 @@ def watch_from_environment() -> None:
     watch = CrashWatch(pattern, kind == "owned")
     from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
 
-    IN_FLIGHT.watched = True
+    IN_FLIGHT.is_on = True
     after_torch(watch.watch_torch)
     # After the recorder's, so that it runs before it.
     atexit.register(watch.conclude)

@@ -74,7 +74,7 @@ class UndumpedHangs:
 def _report_unfinished() -> None:
     """Report what checked launches have found so far."""
     # It comes with the interpreter, which needs torch, as what is run here may not.
-    from tkdebug.runtime.probes.checked_launches import CHECKED
+    from tkdebug.runtime.checked.checked_launches import CHECKED
 
     CHECKED.report_unfinished()
 

@@ -23,7 +23,6 @@ from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
 if TYPE_CHECKING:
     from tkdebug.runtime.compile.specialization import Specialization
-    from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
     from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 Key = tuple[str, int]
@@ -107,16 +106,14 @@ def _finish(
     if KNOBS.check_launches == "none" or not (wanted.is_users or KNOBS.check_launches == "all"):
         return compilation.finish()
     # Only where launches are checked.
-    from tkdebug.runtime.probes.watched_kernel import WatchedKernel
-    from tkdebug.runtime.probes.watched_kernels import WatchedKernels
+    from tkdebug.runtime.checked.checked_kernel import CheckedKernel
+    from tkdebug.runtime.checked.checked_kernels import CheckedKernels
 
-    kernels: dict[Any, CompiledKernel] = {}
-    made = WatchedKernels(kernels).make((), src, device, compilation, None)
-    if not isinstance(made, WatchedKernel):
-        return made  # type: ignore[return-value]  # a native one
-    kernels[()] = made
+    made = CheckedKernels({}).make((), src, device, compilation, None)
+    if not isinstance(made, CheckedKernel):
+        return made
     kernel = made.bare
-    kernel.run_through(kernels)
+    kernel.checked_by = made
     return kernel
 
 

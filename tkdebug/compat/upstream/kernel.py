@@ -123,7 +123,7 @@ class UpstreamKernel:
         done = run()
         number = next_launch_id()
         note(number, *grid, stream, start_ns, *values)
-        if IN_FLIGHT.watched:
+        if IN_FLIGHT.is_on:
             place = IN_FLIGHT.place_from(sys._getframe(1)) or NOWHERE  # noqa: SLF001
             IN_FLIGHT.keep((IN_FLIGHT.ordinal(), number, self, *grid, stream, packer, *place))
         return done
@@ -146,7 +146,7 @@ class UpstreamKernel:
             raise
         finally:
             record.duration_ns = perf_counter_ns() - started_ns
-            if IN_FLIGHT.watched:
+            if IN_FLIGHT.is_on:
                 IN_FLIGHT.add(self, record, ())  # type: ignore[arg-type]
             HOOKS.exit(hooks, self, record)
 

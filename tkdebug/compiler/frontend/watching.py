@@ -19,8 +19,8 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dtypes import describe_type, dtype
 from tkdebug.compiler.ir import Operation, SourceLocation, Value
 from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
-from tkdebug.compiler.probes.site_text import site_text
-from tkdebug.compiler.probes.watch_sites import WatchSite, watch_ops
+from tkdebug.compiler.sites.texts import site_text
+from tkdebug.compiler.sites.watches import WatchSite, watch_ops
 from tkdebug.compiler.tensor import tensor
 from tkdebug.errors import instead_of, shown_path
 from tkdebug.watches.conditions import fields_of

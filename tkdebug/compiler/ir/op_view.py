@@ -355,10 +355,10 @@ class OpView(metaclass=_WithoutDict):
     # the scratch space in shared memory begins, in bytes.
     layout = AttributeDef["LinearLayout | None"]("layout", (LinearLayout,), None)
     scratch_offset = AttributeDef["int | None"]("scratch_offset", (int,), None)
-    # Number of the probe's site that the op is of, in kernels that are checked as they run.
-    probe = AttributeDef["int | None"]("probe", (int,), None)
-    # And of that for the values that it stores.
-    value_probe = AttributeDef["int | None"]("value_probe", (int,), None)
+    # Number of the site that the op is, in kernels that are checked as they run.
+    site = AttributeDef["int | None"]("site", (int,), None)
+    # And of the site for the values that it stores.
+    value_site = AttributeDef["int | None"]("value_site", (int,), None)
 
     op: Operation
     _classes: ClassVar[dict[str, type[OpView]]] = {}

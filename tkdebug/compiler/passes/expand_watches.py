@@ -20,19 +20,20 @@ from tkdebug.compiler.ir.types import shape_of
 from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import CompileOptions, Emitter
 from tkdebug.compiler.passes.tile_summaries import Code, TileSummary
-from tkdebug.compiler.probes.access_logs import clock_of, is_logged
-from tkdebug.compiler.probes.watch_sites import (
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.sites.watches import (
     BINS,
     HEADER_WORDS,
     SUMMARY_WORDS,
     Space,
     WatchSite,
     Word,
+    clock_of,
+    is_logged,
     spaces,
     watch_ops,
     watch_sites,
 )
-from tkdebug.compiler.rewriting.rewriter import Rewriter
 from tkdebug.compiler.tensor import tensor
 from tkdebug.errors import UnsupportedError, shown_path
 from tkdebug.watches.conditions import (

@@ -16,11 +16,18 @@ from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, st
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.passes.expand_watches import waits_for_memory
-from tkdebug.compiler.probes.access_logs import ADDRESS_BITS, AFTER, BEFORE, HASH_BITS, LOGGED
-from tkdebug.compiler.probes.site_text import site_text
-from tkdebug.compiler.probes.watch_sites import WatchSite, watch_sites
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.sites.texts import site_text
+from tkdebug.compiler.sites.watches import (
+    ADDRESS_BITS,
+    AFTER,
+    BEFORE,
+    HASH_BITS,
+    LOGGED,
+    WatchSite,
+    watch_sites,
+)
 
 
 class LogAccesses:

@@ -13,7 +13,7 @@ from typing import Any
 from tkdebug.compiler import dtypes as dt
 from tkdebug.compiler.ops import conversion, operators, table
 from tkdebug.compiler.ops.emitter import Emitter
-from tkdebug.compiler.probes.watch_sites import BINS, FIRST_EXPONENT
+from tkdebug.compiler.sites.watches import BINS, FIRST_EXPONENT
 from tkdebug.compiler.tensor import tensor
 
 # Of fp64.

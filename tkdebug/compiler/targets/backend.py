@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir.core import Operation
     from tkdebug.compiler.passes.pass_run import Pass, PassRun, RunCallback
     from tkdebug.compiler.passes.pipeline import SnapshotCallback
-    from tkdebug.compiler.probes.sites import ProbeOptions, ProbePlan
+    from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
     from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.compiler.targets.target import Target
     from tkdebug.linemap.line_table import LineTable
@@ -47,7 +47,7 @@ class NativeOptions:
         fp_fusion: whether products and sums become FMA.
         flush_subnormals: whether approximations of fp32 flush subnormal numbers to zero.
         host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
-        probes: what the kernel checks as it runs; None for nothing.
+        checks: what the kernel checks as it runs; None for nothing.
         print_elements: elements of a tile that are printed one by one; None for all.
     """
 
@@ -58,7 +58,7 @@ class NativeOptions:
     fp_fusion: bool = True
     flush_subnormals: bool = True
     host_tma_descriptors: bool = True
-    probes: ProbeOptions | None = None
+    checks: CheckOptions | None = None
     print_elements: int | None = None
 
 
@@ -153,7 +153,7 @@ class Binary(Protocol):
         ...
 
     @property
-    def probes(self) -> ProbePlan | None:
+    def checks(self) -> CheckPlan | None:
         """What reports of a checked kernel are read by; None of a bare one."""
         ...
 

@@ -43,7 +43,7 @@ from tkdebug.instrument.session_file.store import (
     process_rank,
     remedy,
 )
-from tkdebug.running_faults import CheckedKernel, SharedTables
+from tkdebug.running_faults import SharedTables, ShownKernel
 from tkdebug.terminal_text import tell
 
 START_S = 20.0
@@ -188,9 +188,9 @@ class RecordingProcess:
         """Let the process read memory, by its descriptor."""
         self._show(descriptor, "memory")
 
-    def show_checked(self, one: SharedTables | CheckedKernel) -> None:
+    def show_checked(self, one: SharedTables | ShownKernel) -> None:
         """Let the process see what checked kernels find while they run."""
-        if isinstance(one, CheckedKernel):
+        if isinstance(one, ShownKernel):
             self.send("checked", one)
         else:
             self._show(one.descriptor, "tables", one.stride_bytes)

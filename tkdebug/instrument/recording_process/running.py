@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from tkdebug.instrument.session_file.queued_events import SeenFault, SeenFaults
-from tkdebug.running_faults import CheckedKernel, seen
+from tkdebug.running_faults import ShownKernel, seen
 
 # The interval between two looks, and the most faults that are stored at a time.
 LOOK_S = 0.2
@@ -23,7 +23,7 @@ class RunningFaults:
 
     def __init__(self) -> None:
         self._tables: list[tuple[memoryview, int]] = []
-        self._kernels: dict[int, CheckedKernel] = {}
+        self._kernels: dict[int, ShownKernel] = {}
         self._last: tuple[SeenFault, ...] = ()
         self._due_s = 0.0
 
@@ -36,7 +36,7 @@ class RunningFaults:
         """
         self._tables.append((memory, stride_bytes))
 
-    def add_kernel(self, kernel: CheckedKernel) -> None:
+    def add_kernel(self, kernel: ShownKernel) -> None:
         """Take the names of a checked build's sites."""
         self._kernels[kernel.number] = kernel
 

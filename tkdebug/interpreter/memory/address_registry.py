@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.probes.live_memory import AddressRange
+from tkdebug.compiler.sites.live_memory import AddressRange
 from tkdebug.forks import renew_after_forks
 from tkdebug.interpreter.memory.buffers import Buffer
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.probes.watch_sites import (
+from tkdebug.compiler.sites.watches import (
     WatchSite,
     spaces,
     watch_sites,

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.probes.access_logs import is_logged
-from tkdebug.compiler.probes.sites import ProbePlan
-from tkdebug.compiler.probes.watch_sites import (
+from tkdebug.compiler.sites.checks import CheckPlan
+from tkdebug.compiler.sites.watches import (
     BINS,
     HEADER_WORDS,
     SUMMARY_WORDS,
@@ -18,6 +17,7 @@ from tkdebug.compiler.probes.watch_sites import (
     Space,
     WatchSite,
     Word,
+    is_logged,
     spaces,
 )
 from tkdebug.interpreter.state import ELEMENT_DTYPES
@@ -85,7 +85,7 @@ class Seen:
 
 
 def seen_natively(
-    plan: ProbePlan,
+    plan: CheckPlan,
     launch: WatchedLaunch,
     counters: Sequence[int],
     records: Callable[[int, int], bytes],

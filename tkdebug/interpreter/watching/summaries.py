@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.passes.tile_summaries import EXPONENT_BIAS, FRACTION_BITS, scale_of
-from tkdebug.compiler.probes.watch_sites import BINS, FIRST_EXPONENT
+from tkdebug.compiler.sites.watches import BINS, FIRST_EXPONENT
 from tkdebug.interpreter.numerics import fp8
 from tkdebug.watches.records import packed_bytes
 

@@ -90,8 +90,8 @@ def compile_tile_ir(src: Specialization, recorder: SnapshotRecorder | None = Non
     if recorder is not None:
         recorder.take(module, front_end_ns)
     _run_passes(src, module, recorder)
-    if src.probes is not None and src.probes.instrumentations:
-        names = src.probes.instrumentations
+    if src.checks is not None and src.checks.instrumentations:
+        names = src.checks.instrumentations
         record_operands(module, names, architecture(src), src.options.num_warps)
     used_globals = tuple(front_end.used_globals.values())
     return TileStage(module, used_globals, front_end.breakpoints)
@@ -126,7 +126,7 @@ def compile_bare(src: Specialization) -> Module:
     """The Tile IR after its passes of a kernel that was compiled with watches, without them."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return compile_tile_ir(replace(src, probes=None)).module
+        return compile_tile_ir(replace(src, checks=None)).module
 
 
 def _compile_source(src: Specialization, recorder: VariableRecorder | None = None) -> TileModule:
@@ -135,7 +135,7 @@ def _compile_source(src: Specialization, recorder: VariableRecorder | None = Non
     _refuse_unspecialized_constants(src)
     # mypy takes a FunctionType attribute of a Protocol for a bound method.
     kernel = cast("JitCallable", src.fn)
-    watches = () if src.probes is None else src.probes.watches
+    watches = () if src.checks is None else src.checks.watches
     module = compile_to_tile_ir(kernel, src.arguments, _language_options(src), recorder, watches)
     if watches and recorder is None:
         note_compiled(module)
@@ -283,11 +283,11 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
 
 def _instrumentation(src: Specialization) -> dict[str, object]:
     """What a kernel has beside its options."""
-    if src.probes is None:
+    if src.checks is None:
         return {}
     names = {
-        "checked": bool(src.probes.kinds),
-        "watched": bool(src.probes.watches or src.probes.instrumentations),
-        "timeline": src.probes.timeline is not None,
+        "checked": bool(src.checks.kinds),
+        "watched": bool(src.checks.watches or src.checks.instrumentations),
+        "timeline": src.checks.timeline is not None,
     }
     return {name: True for name, is_so in names.items() if is_so}

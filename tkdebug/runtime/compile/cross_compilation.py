@@ -60,8 +60,8 @@ def cross_compile(
         return seen.get(key)
     seen[key] = None
     from tkdebug.compiler.targets.registered_backends import target_of, targets, unsupported_gpu
+    from tkdebug.runtime.checked.check_options import check_options
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
-    from tkdebug.runtime.probes.check_options import check_options
 
     if unsupported_gpu(target) is not None:
         tell_unsupported(target)
@@ -73,14 +73,14 @@ def cross_compile(
             f"TKDEBUG_CROSS_COMPILE: got {target!r}, expected one of {', '.join(targets())}"
         ) from None
     options = src.options if src.options.arch else replace(src.options, arch=target)
-    wanted = replace(src, alignment=key[1], options=options, probes=None)
+    wanted = replace(src, alignment=key[1], options=options, checks=None)
     try:
         compilation = NativeCompilation(wanted, 0)
         compilation.finish()
         seen[key] = compilation
-        probes = check_options(src.fn.__name__) if KNOBS.check_launches == "all" else None
-        if probes is not None:
-            NativeCompilation(replace(wanted, probes=probes), 0).finish()
+        checks = check_options(src.fn.__name__) if KNOBS.check_launches == "all" else None
+        if checks is not None:
+            NativeCompilation(replace(wanted, checks=checks), 0).finish()
     except TkError as error:
         tell(f"{src.fn.__name__} for {target}: {error}")
     except Exception as error:

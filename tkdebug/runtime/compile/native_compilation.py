@@ -319,7 +319,7 @@ def native_options(src: Specialization) -> NativeOptions:
         options.enable_fp_fusion,
         options.enable_reflect_ftz,
         src.host_tma_descriptors,
-        src.probes,
+        src.checks,
         int(KNOBS.print_elements),
     )
 

@@ -14,7 +14,7 @@ from tkdebug.runtime.arguments.specialize import ALIGNMENT, constant_key, upstre
 from tkdebug.runtime.compile.options import LaunchOptions
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.probes.sites import ProbeOptions
+    from tkdebug.compiler.sites.checks import CheckOptions
     from tkdebug.runtime.jit.function import JITFunction
 
 
@@ -29,7 +29,7 @@ class Specialization:
         alignment: for native kernels `alignment_key` of the arguments; None for
             interpreted ones, which do not differ by it.
         host_tma_descriptors: whether launches may make tensor maps of what the kernel describes.
-        probes: what its launches are checked for; None in builds without checks.
+        checks: what its launches are checked for; None in builds without checks.
     """
 
     fn: JITFunction
@@ -37,7 +37,7 @@ class Specialization:
     options: LaunchOptions
     alignment: tuple[Hashable, ...] | None = None
     host_tma_descriptors: bool = True
-    probes: ProbeOptions | None = None
+    checks: CheckOptions | None = None
 
     @cached_property
     def arguments(self) -> dict[str, ArgSpec]:
@@ -81,13 +81,13 @@ class Specialization:
             parts = (*parts, self.alignment)
         if not self.host_tma_descriptors:
             parts = (*parts, "no launch maps")
-        if self.probes is not None:
-            watches = [watch.text for watch in self.probes.watches]
-            parts = (*parts, "probes", sorted(self.probes.kinds))
-            parts += ("watches", *watches, self.probes.watch_bytes) if watches else ()
-            parts += self.probes.instrumentations
-            parts += () if self.probes.timeline is None else ("timeline", self.probes.timeline)
-            parts += ("lasting",) if self.probes.is_lasting else ()
+        if self.checks is not None:
+            watches = [watch.text for watch in self.checks.watches]
+            parts = (*parts, "checks", sorted(self.checks.kinds))
+            parts += ("watches", *watches, self.checks.watch_bytes) if watches else ()
+            parts += self.checks.instrumentations
+            parts += () if self.checks.timeline is None else ("timeline", self.checks.timeline)
+            parts += ("lasting",) if self.checks.is_lasting else ()
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def describe(self) -> str:

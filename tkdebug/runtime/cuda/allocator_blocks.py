@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from tkdebug.compiler.probes.live_memory import GONE, LIVE, AddressRange
+from tkdebug.compiler.sites.live_memory import GONE, LIVE, AddressRange
 from tkdebug.runtime.device.platform import Allocations
 
 _POOL_OF_ALL = (0, 0)

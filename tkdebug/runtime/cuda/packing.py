@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.compiler import dtypes
 from tkdebug.compiler.dtypes import dtype, tensor_descriptor_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
-from tkdebug.compiler.probes.bounds import PLACES
+from tkdebug.compiler.sites.table import PLACES
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.cuda.tensor_maps import ALIGNMENT_BYTES, SIZE_BYTES
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
-    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.compiler.sites.checks import CheckPlan
     from tkdebug.compiler.targets.nvptx.binary import Binary
 
 SLOT_BYTES = 8
@@ -49,7 +49,7 @@ _TENSOR_MAP = f"{SIZE_BYTES}s"
 _BASE_ADDRESS = ".base.data_ptr()"
 # As the generated launch names them.
 WORKSPACE = "workspace"
-PROBES = "probes"
+CHECKS = "checks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ def kernel_slots(
     ]
     if binary is None:
         return slots
-    if binary.probes is not None and binary.probes.watches:
+    if binary.checks is not None and binary.checks.watches:
         # The last of the parameters that the kernel's IR has.
-        slots += _watch_slots(binary.probes)
+        slots += _watch_slots(binary.checks)
     for place, map_ in binary.tensor_maps.items():
         descriptor = slots[place].expression.removesuffix(_BASE_ADDRESS)
         slots[place] = replace(
@@ -122,8 +122,8 @@ def kernel_slots(
     slots += [_made_slot(slots, made) for made in binary.made_maps]
     if binary.workspace_bytes:
         slots.append(Slot(WORKSPACE, _ADDRESS, f"{WORKSPACE}.data_ptr()"))
-    if binary.probes is not None and binary.probes.takes_table:
-        slots += _probe_slots(binary.probes)
+    if binary.checks is not None and binary.checks.takes_table:
+        slots += _check_slots(binary.checks)
     return slots
 
 
@@ -140,22 +140,22 @@ def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
     return Slot(f"tensor map of {base.name}", _TENSOR_MAP, expression, made_map=made)
 
 
-def _probe_slots(plan: ProbePlan) -> Iterator[Slot]:
+def _check_slots(plan: CheckPlan) -> Iterator[Slot]:
     """Of a checked kernel: its table, what the host sees of it, what it takes of each tensor."""
-    yield Slot("probe table", _ADDRESS, f"{PROBES}[0]")
+    yield Slot("check table", _ADDRESS, f"{CHECKS}[0]")
     if plan.timeline is None:
-        yield Slot("shown table", _ADDRESS, f"{PROBES}[1]")
+        yield Slot("shown table", _ADDRESS, f"{CHECKS}[1]")
     for place, name in enumerate(plan.bounds):
         first = 2 + PLACES * place
-        yield Slot(f"begin of {name}", _ADDRESS, f"{PROBES}[{first}]")
-        yield Slot(f"end of {name}", _ADDRESS, f"{PROBES}[{first + 1}]")
-        yield Slot(f"elements of {name}", _ELEMENTS, f"{PROBES}[{first + 2}]")
+        yield Slot(f"begin of {name}", _ADDRESS, f"{CHECKS}[{first}]")
+        yield Slot(f"end of {name}", _ADDRESS, f"{CHECKS}[{first + 1}]")
+        yield Slot(f"elements of {name}", _ELEMENTS, f"{CHECKS}[{first + 2}]")
 
 
-def _watch_slots(plan: ProbePlan) -> Iterator[Slot]:
+def _watch_slots(plan: CheckPlan) -> Iterator[Slot]:
     """Of a kernel with watched values: its counters, and where their records lie."""
     for name, place in zip(("counters", "records"), plan.watch_places, strict=True):
-        yield Slot(f"watch {name}", _ADDRESS, f"{PROBES}[{place}]")
+        yield Slot(f"watch {name}", _ADDRESS, f"{CHECKS}[{place}]")
 
 
 def _signed_text(slot: Slot) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tkdebug.runtime.cuda.no_gpu import no_gpu
 from tkdebug.runtime.device.driver import has_real_gpu
-from tkdebug.runtime.device.platform import GPUTarget, LaunchableKernel, ProbeMemory, SpanTimer
+from tkdebug.runtime.device.platform import CheckMemory, GPUTarget, LaunchableKernel, SpanTimer
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.machine_parts import MachineParts
@@ -188,12 +188,12 @@ class CudaPlatform:
 
         return span_timer(cuda_device(device))
 
-    def probe_memory(self, device: int) -> ProbeMemory | None:
+    def check_memory(self, device: int) -> CheckMemory | None:
         """Tables in the GPU's memory, copied to pinned memory of the host."""
+        from tkdebug.runtime.cuda.check_memory import check_memory
         from tkdebug.runtime.cuda.device import device as cuda_device
-        from tkdebug.runtime.cuda.probe_memory import probe_memory
 
-        return probe_memory(cuda_device(device)) if has_real_gpu() else None
+        return check_memory(cuda_device(device)) if has_real_gpu() else None
 
     def prestart(self) -> None:
         """Load what the first launch will need."""
@@ -203,10 +203,10 @@ class CudaPlatform:
 
 def _taken(kernel: NativeKernel) -> list[str]:
     """The arguments of `submit`, as `kernel_slots` names them."""
-    from tkdebug.runtime.cuda.packing import PROBES
+    from tkdebug.runtime.cuda.packing import CHECKS
 
     passed = [f"v{p.num}" for p in kernel.src.fn.params if not p.is_constexpr]
-    return passed if kernel.binary.probes is None else [*passed, PROBES]
+    return passed if kernel.binary.checks is None else [*passed, CHECKS]
 
 
 def _recovery(kernel: NativeKernel) -> Callable[[int, bool], None]:

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.probes.live_memory import AddressRange
+    from tkdebug.compiler.sites.live_memory import AddressRange
     from tkdebug.compiler.targets.machine_parts import MachineParts
     from tkdebug.runtime.device.crash_dumps import CrashDumps
     from tkdebug.runtime.launch.native_kernel import NativeKernel
@@ -74,7 +74,7 @@ class SpanTimer(Protocol):
         ...
 
 
-class ProbeTable(Protocol):
+class CheckTable(Protocol):
     """Memory of a device that one checked launch writes what it found into."""
 
     @property
@@ -106,7 +106,7 @@ class Allocations:
     gone: Sequence[AddressRange] = ()
 
 
-class ProbeRecords(Protocol):
+class CheckRecords(Protocol):
     """Memory of the host that kernels write records into."""
 
     @property
@@ -119,12 +119,12 @@ class ProbeRecords(Protocol):
         ...
 
 
-class ProbeMemory(Protocol):
+class CheckMemory(Protocol):
     """The tables of a device's checked launches; nothing waits unless it says so."""
 
     def begin(
         self, slots_bytes: int, stream: int, behind: bytes = b"", counters_bytes: int = 0
-    ) -> ProbeTable | None:
+    ) -> CheckTable | None:
         """A table of zeros, for what is launched next on `stream`; None while none is free.
 
         Args:
@@ -138,11 +138,11 @@ class ProbeMemory(Protocol):
         """
         ...
 
-    def end(self, table: ProbeTable, stream: int) -> None:
+    def end(self, table: CheckTable, stream: int) -> None:
         """Mark the end of the launch that was made on `stream`; `read` asks for it."""
         ...
 
-    def read(self, table: ProbeTable, wait: bool = False) -> bytes | None:
+    def read(self, table: CheckTable, wait: bool = False) -> bytes | None:
         """The table as its launch left it, None before that has ended; it is given back with that.
 
         Raises:
@@ -150,30 +150,30 @@ class ProbeMemory(Protocol):
         """
         ...
 
-    def show(self, table: ProbeTable, launch: int, number: int, sites: int) -> None:
+    def show(self, table: CheckTable, launch: int, number: int, sites: int) -> None:
         """Name the launch of a table to the process that reads it while the launch runs.
 
         Args:
             table: of the launch, which is about to be made.
             launch: its id.
-            number: of the checked build (`running_faults.CheckedKernel`).
+            number: of the checked build (`running_faults.ShownKernel`).
             sites: how many slots it has.
         """
         ...
 
-    def hide(self, table: ProbeTable) -> None:
+    def hide(self, table: CheckTable) -> None:
         """Withdraw what `show` said."""
         ...
 
-    def seen(self, table: ProbeTable) -> bytes:
+    def seen(self, table: CheckTable) -> bytes:
         """What the host sees now of what the launch has found; asks nothing of the device."""
         ...
 
-    def drop(self, table: ProbeTable) -> None:
+    def drop(self, table: CheckTable) -> None:
         """Give up a table that was not ended, or that cannot be read."""
         ...
 
-    def begin_records(self, size_bytes: int) -> ProbeRecords | None:
+    def begin_records(self, size_bytes: int) -> CheckRecords | None:
         """Memory for records of one launch; None while as much is in use as there may be.
 
         Raises:
@@ -181,7 +181,7 @@ class ProbeMemory(Protocol):
         """
         ...
 
-    def end_records(self, records: ProbeRecords) -> None:
+    def end_records(self, records: CheckRecords) -> None:
         """Give back what was read."""
         ...
 
@@ -290,7 +290,7 @@ class Platform(Protocol):
         """What times launches on `device`."""
         ...
 
-    def probe_memory(self, device: int) -> ProbeMemory | None:
+    def check_memory(self, device: int) -> CheckMemory | None:
         """Memory for checked launches on `device`; None where launches cannot be checked."""
         ...
 

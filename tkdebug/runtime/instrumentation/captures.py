@@ -11,10 +11,10 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.print_summaries import printed_type
-from tkdebug.compiler.probes.site_text import site_text
-from tkdebug.compiler.probes.watch_sites import WatchSite, watch_sites
 from tkdebug.compiler.rewriting.op_builder import OpBuilder
 from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.sites.texts import site_text
+from tkdebug.compiler.sites.watches import WatchSite, watch_sites
 from tkdebug.plugins import Plugin, loaded
 from tkdebug.runtime.instrumentation.layouts import gpu_ops
 from tkdebug.runtime.instrumentation.plugin import Instrumentation

@@ -44,15 +44,15 @@ def gpu_ops(
     accesses: dict[int, int] = {}
     for op in copy.walk():
         # Passes carry the number along, as that of a check's site.
-        OpView(op).probe = len(accesses) if PointerAccess.matches(op) else None
+        OpView(op).site = len(accesses) if PointerAccess.matches(op) else None
         if PointerAccess.matches(op):
             accesses[len(accesses)] = op.id
-    function.probe_sites = ()
+    function.check_sites = ()
     options = NativeOptions(num_warps=num_warps)
     run_pipeline(copy, backend_of(known).pipeline(known, options))
     found: dict[int, Operation] = {}
     for op in copy.walk():
-        number = OpView(op).probe
+        number = OpView(op).site
         # The first of the copies that pipelining makes.
         found.setdefault(op.id if number is None else accesses[number], op)
     return found

@@ -40,8 +40,8 @@ from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.watched_values import forget_with_watches, is_looked_at, watching
 
 if TYPE_CHECKING:
+    from tkdebug.runtime.checked.checked_kernels import CheckedKernels
     from tkdebug.runtime.launch.native_launch import NativePath
-    from tkdebug.runtime.probes.watched_kernels import WatchedKernels
 
 Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
@@ -163,7 +163,7 @@ class JITFunction(FunctionSource, KernelInterface):
             kernel = self._compile(key, values, options, kwargs, warmup)
             if kernel is None:
                 return None
-        for get, name, value in kernel.watched:
+        for get, name, value in kernel.guarded:
             if get(name) is not value and self.forget_if_stale(kernel, key):
                 kernel = self._compile(key, values, options, kwargs, warmup)
                 break
@@ -264,14 +264,14 @@ class JITFunction(FunctionSource, KernelInterface):
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
             if KNOBS.checks:
-                from tkdebug.runtime.probes.native_checks import tell_of_others
+                from tkdebug.runtime.checked.check_options import tell_of_others
 
                 tell_of_others()
             is_watched = KNOBS.timelines or (is_looked_at() and watching(self))
             if KNOBS.check_launches == "none" and not is_watched:
                 return (begun or NativeCompilation(src, device)).finish()
             launched = None if is_warmup else values
-            return self._watched_kernels.make(key, src, device, begun, launched)
+            return self._checked_kernels.make(key, src, device, begun, launched)
 
         return self._compiles.kernel(key, src, is_warmup, self._asked_about(compile, values))
 
@@ -295,8 +295,8 @@ class JITFunction(FunctionSource, KernelInterface):
             spec_of(self.__name__, parameter, value)
             for parameter, value in zip(self.params, values, strict=True)
         )
-        probes = watching(self) if alignment is None and is_looked_at() else None
-        return Specialization(self, specs, parsed, alignment, probes=probes)
+        checks = watching(self) if alignment is None and is_looked_at() else None
+        return Specialization(self, specs, parsed, alignment, checks=checks)
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Say why arguments do not fit the kernel's signature.
@@ -321,11 +321,11 @@ class JITFunction(FunctionSource, KernelInterface):
         return False
 
     @cached_property
-    def _watched_kernels(self) -> WatchedKernels:
+    def _checked_kernels(self) -> CheckedKernels:
         # Only where launches are checked.
-        from tkdebug.runtime.probes.watched_kernels import WatchedKernels
+        from tkdebug.runtime.checked.checked_kernels import CheckedKernels
 
-        return WatchedKernels(self.kernels)
+        return CheckedKernels(self.kernels)
 
     @property
     def device_caches(self) -> DeviceCaches:

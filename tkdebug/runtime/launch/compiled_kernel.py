@@ -25,9 +25,10 @@ from tkdebug.runtime.launch.grid import Grid, grid_dimensions
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.runtime.compile.specialization import Specialization
+    from tkdebug.runtime.launch.timed_launches import NextAction
 
-# A function, what it is called with, and what it gives while nothing has changed.
-Watched = tuple[tuple[Callable[[Any], object], Any, object], ...]
+# Guarded globals: a function, what it is called with, and what it gives while nothing has changed.
+Guarded = tuple[tuple[Callable[[Any], object], Any, object], ...]
 
 
 class KernelMetadata(NamedTuple):
@@ -100,12 +101,11 @@ class CompiledKernel:
         n_spills: registers kept in memory, per thread.
         n_max_threads: threads a block of it may have.
         used_globals: module-level values it was compiled with.
-        watched: for each of them how to look it up: (function, name, value).
-        is_watched: whether launches may be made in the place of this kernel, to look at them.
+        guarded: for each of them how to look it up: (function, name, value).
+        next_action: gives what is done at the next launch; None where that is always to submit it.
     """
 
     mode: ClassVar[Mode]
-    is_watched: ClassVar[bool] = False
     asm: Mapping[str, Any]
     n_regs: int
     n_spills: int
@@ -116,9 +116,10 @@ class CompiledKernel:
         self.name = src.fn.repr(src)
         self.hash = src.hash
         self.used_globals = used_globals
-        self.watched: Watched = tuple(
+        self.guarded: Guarded = tuple(
             (used.namespace.get, used.name, used.value) for used in used_globals
         )
+        self.next_action: Callable[[], NextAction] | None = None
         # What upstream fills with the loaded function and its binary.
         self.function: object = None
         self.kernel: object = None
@@ -128,7 +129,7 @@ class CompiledKernel:
             "num_stages": options.num_stages,
             "num_ctas": options.num_ctas,
             **({"maxnreg": options.maxnreg} if options.maxnreg is not None else {}),
-            **({"checked": True} if src.probes is not None else {}),
+            **({"checked": True} if src.checks is not None else {}),
         }
 
     @cached_property

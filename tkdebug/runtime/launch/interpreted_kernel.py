@@ -163,8 +163,8 @@ class InterpretedKernel(CompiledKernel):
         profile = self._profile(grid, values)
         launch_id = 0 if record is None else record.id
         watcher = None
-        if self.src.probes is not None and is_reported:
-            watcher = launch_watcher(self.module, self.src.probes, self.name, launch_id, grid)
+        if self.src.checks is not None and is_reported:
+            watcher = launch_watcher(self.module, self.src.checks, self.name, launch_id, grid)
         run_module(
             self.module,
             given,
@@ -232,5 +232,5 @@ class InterpretedKernel(CompiledKernel):
         from tkdebug.runtime.compile.compilation import compile_bare
 
         src = self.src
-        bare = None if src.probes is None else partial(compile_bare, src)
+        bare = None if src.checks is None else partial(compile_bare, src)
         return Advisor(self.name, self.hash, self.module, bare)

@@ -32,6 +32,7 @@ from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import GRID_LIMITS
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
+from tkdebug.runtime.launch.timed_launches import NextAction
 from tkdebug.scopes import SCOPES
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def write_launch(path: NativePath, fn: JITFunction, first_values: Sequence[Any])
         # A kernel with *args takes whatever is given by position.
         "surplus": (),
         "WARMUP": WARMUP,
+        "LOOK": NextAction.LOOK,
         **{f"default_{p.num}": p.default if p.has_default else MISSING for p in fn.params},
         **_submit_scope(),
     }
@@ -163,14 +165,15 @@ def @launch(@grid, {_declare(params)}**@options):
         @kernel = @path.compile(
             @key, @dev, ({names}), @surplus, @options, @grid)
         if @kernel is None: return None
-    for @get, @name, @value in @kernel.watched:
+    for @get, @name, @value in @kernel.guarded:
         if @get(@name) is not @value:
             @kernel = @path.renew(
                 @kernel, @key, @dev, ({names}), @options, @grid)
             if @kernel is None: return None
-            if @kernel.is_watched and @grid is not @WARMUP:
-                return @path.launch_seen(@kernel, @grid, @stream(@dev), ({names}), ({passed}))
             break
+    @next_action = @kernel.next_action
+    if @next_action is not None and @grid is not @WARMUP and @next_action() is @LOOK:
+        return @path.launch_seen(@kernel, @grid, @stream(@dev), ({names}), ({passed}))
     if @grid.__class__ is not tuple:
         if @grid is @WARMUP: return @kernel
         if callable(@grid): @grid = @grid({{{by_name}}})
@@ -221,7 +224,9 @@ def write_run(kernel: NativeKernel) -> Callable[..., None]:
 def @run(@x, @y, @z, @on, @function, @packed, @metadata, @enter, @exit, {names}):
     if @x <= 0 or @y <= 0 or @z <= 0: return
 {prepare}\
-    if @kernel.is_looked_at and @kernel.looks_at((@x, @y, @z), @on, ({names}), ({passed})): return
+    if @kernel.checked_by is not None and @kernel.checked_by.takes(
+            (@x, @y, @z), @on, ({names}), ({passed})):
+        return
 {_SUBMIT.format(names=names, passed=passed)}"""
     scope = {
         "Tensor": torch.Tensor,
@@ -258,7 +263,7 @@ _SUBMIT = """\
             raise
         @id = @next_launch_id()
         @note(@id, @x, @y, @z, @on, @start_ns, {names})
-        if @in_flight.watched:
+        if @in_flight.is_on:
             @frame = @caller(1)
             @code = @frame.f_code
             @at = @frame.f_lasti

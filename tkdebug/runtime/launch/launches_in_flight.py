@@ -101,13 +101,13 @@ class InFlight:
     """The latest launches, oldest first.
 
     Attributes:
-        watched: whether launches are to be added.
+        is_on: whether launches are to be added.
         keep: adds one that has no record, with an `ordinal()`.
         is_scripts: whether code, by its id, is known to be the script's.
     """
 
     def __init__(self) -> None:
-        self.watched = False
+        self.is_on = False
         self.ordinal = itertools.count(1).__next__
         # Flights, or what makes one: most are never looked at.
         self._flights: deque[Flight | PackedFlight] = deque(maxlen=KEPT_LAUNCHES)

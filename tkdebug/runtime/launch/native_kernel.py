@@ -8,7 +8,7 @@ hooks is `submit` alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter_ns, time_ns
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets.backend import Binary
     from tkdebug.launch_packing import NoteParts
+    from tkdebug.runtime.checked.checked_kernel import CheckedKernel
+    from tkdebug.runtime.checked.checked_launch import CheckedLaunch
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.device.platform import SpanTimer
     from tkdebug.runtime.launch.allocation import Buffer
-    from tkdebug.runtime.probes.checked_launch import CheckedLaunch
 
 _BYTES_PER_REGISTER = 4
 Recompile = Callable[["Specialization", int], "NativeKernel"]
@@ -89,7 +90,8 @@ class NativeKernel(CompiledKernel):
         )._replace(global_scratch_size=binary.workspace_bytes)
         self.asm = self._artifacts()
         self.submit: Callable[..., NativeKernel | None] = self._load_and_submit
-        self._instead: Mapping[object, CompiledKernel] | None = None
+        # The kernel that looks at launches that `run` makes; None for none.
+        self.checked_by: CheckedKernel | None = None
 
     def _artifacts(self) -> Artifacts:
         binary = self.binary
@@ -255,7 +257,7 @@ class NativeKernel(CompiledKernel):
             raise
         finally:
             record.duration_ns = perf_counter_ns() - started_ns
-            if IN_FLIGHT.watched:
+            if IN_FLIGHT.is_on:
                 IN_FLIGHT.add(ran or self, record, passed)
             HOOKS.exit(hooks, self, record)
 
@@ -283,7 +285,7 @@ class NativeKernel(CompiledKernel):
             raise
         number = next_launch_id()
         note(number, *grid, stream, start_ns, *values)
-        if IN_FLIGHT.watched:
+        if IN_FLIGHT.is_on:
             place = IN_FLIGHT.place_from(sys._getframe(1)) or NOWHERE  # noqa: SLF001
             launched = (IN_FLIGHT.ordinal(), number, ran or self, *grid, stream)
             IN_FLIGHT.keep((*launched, packer, *place, *plain(passed)))
@@ -310,24 +312,6 @@ class NativeKernel(CompiledKernel):
         from tkdebug.runtime.launch.launch_writer import write_run
 
         return write_run(self)
-
-    def looks_at(
-        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
-    ) -> bool:
-        """Let the kernel that launches are looked at by make a launch; whether it did."""
-        instead: Any = None if self._instead is None else self._instead[()]
-        if instead is None or not instead.is_watched:
-            return False
-        return bool(instead.takes(grid, stream, values, passed))
-
-    def run_through(self, kernels: Mapping[object, CompiledKernel]) -> None:
-        """Have `run` launch what is at the key () of `kernels`, while that is looked at."""
-        self._instead = kernels
-
-    @property
-    def is_looked_at(self) -> bool:
-        """Whether `run` launches another than this."""
-        return self._instead is not None and self._instead[()] is not self
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:

@@ -26,9 +26,9 @@ from tkdebug.runtime.launch.grid import grid_dimensions
 from tkdebug.runtime.launch.launch_writer import MISSING, PREFIX, WARMUP, write_launch
 
 if TYPE_CHECKING:
+    from tkdebug.runtime.checked.checked_kernel import CheckedKernel
     from tkdebug.runtime.jit.function import JITFunction
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
-    from tkdebug.runtime.probes.watched_kernel import WatchedKernel
 
 Key = tuple[Hashable, ...]
 DOUBLED = f"{PREFIX}doubled"
@@ -134,7 +134,7 @@ class NativePath:
 
     def launch_seen(
         self,
-        kernel: WatchedKernel,
+        kernel: CheckedKernel,
         grid: Any,
         stream: int,
         values: tuple[Any, ...],

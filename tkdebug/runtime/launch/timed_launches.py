@@ -1,20 +1,37 @@
-"""Launches that the script times, which therefore run as they are: unchecked."""
+"""What is done at a kernel's next launch: timed launches run as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import Enum, auto
 
-# Asked at each launch of a kernel that is still checked, so not behind a function.
-TIMED: ContextVar[bool] = ContextVar("tkdebug_timed", default=False)
+
+class NextAction(Enum):
+    """What is done at the next launch of a kernel that has checks."""
+
+    # Launch its bare code.
+    SUBMIT = auto()
+    # Let the kernel look at the launch, and check it where that is the launch's turn.
+    LOOK = auto()
+
+
+# The action of a kernel of which every launch is looked at. The generated launch function calls
+# `UNLESS_TIMED.get` at each launch: a Python function would take longer.
+UNLESS_TIMED: ContextVar[NextAction] = ContextVar("tkdebug_next_action", default=NextAction.LOOK)
 
 
 @contextmanager
 def timed_launches() -> Iterator[None]:
     """Launches of this thread inside the `with` block are timed."""
-    token = TIMED.set(True)
+    token = UNLESS_TIMED.set(NextAction.SUBMIT)
     try:
         yield
     finally:
-        TIMED.reset(token)
+        UNLESS_TIMED.reset(token)
+
+
+def are_timed() -> bool:
+    """Whether launches that are made here and now are timed."""
+    return UNLESS_TIMED.get() is NextAction.SUBMIT

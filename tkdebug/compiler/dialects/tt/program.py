@@ -161,18 +161,18 @@ class Func(StatementRegions):
     shared_bytes = attribute_def("shared_bytes", int, 0)
     fp_fusion = attribute_def("fp_fusion", bool, True)
     flush_subnormals = attribute_def("flush_subnormals", bool, True)
-    # Of kernels that are checked as they run (`compiler.probes`).
-    probe_sites = attribute_def("probe_sites", tuple[str, ...], ())
-    probe_bounds = attribute_def("probe_bounds", tuple[str, ...], ())
+    # Of kernels that are checked as they run (`compiler.sites`).
+    check_sites = attribute_def("check_sites", tuple[str, ...], ())
+    check_bounds = attribute_def("check_bounds", tuple[str, ...], ())
     # Which of these end at multiples of 16 bytes.
-    probe_aligned_ends = attribute_def("probe_aligned_ends", tuple[str, ...], ())
-    # How each of them is tested, once it is lowered (`compiler.probes.sites.TESTS`).
-    probe_tests = attribute_def("probe_tests", tuple[str, ...], ())
-    # Of kernels some of whose values are watched (`compiler.probes.watch_sites`).
+    check_aligned_ends = attribute_def("check_aligned_ends", tuple[str, ...], ())
+    # How each of them is tested, once it is lowered (`compiler.sites.checks.TESTS`).
+    check_tests = attribute_def("check_tests", tuple[str, ...], ())
+    # Of kernels some of whose values are watched (`compiler.sites.watches`).
     watch_sites = attribute_def("watch_sites", tuple[str, ...], ())
-    probe_symptoms = attribute_def("probe_symptoms", tuple[str, ...], ())
+    check_symptoms = attribute_def("check_symptoms", tuple[str, ...], ())
     # The infinities that are constants of it: "inf", "-inf".
-    probe_written_infs = attribute_def("probe_written_infs", tuple[str, ...], ())
+    check_written_infs = attribute_def("check_written_infs", tuple[str, ...], ())
     # Of kernels with timelines: how many marks a warp has room for, then the programs.
     timeline = attribute_def("timeline", tuple[int, ...], ())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tkdebug.compiler.analysis.tensor_maps import MadeMap, TensorMap
-    from tkdebug.compiler.probes.sites import ProbePlan, ProbeSite
+    from tkdebug.compiler.sites.checks import CheckPlan, CheckSite
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Binary:
         workspace_bytes: global memory that each program needs for tensor maps it makes itself; the
             launch allocates it, and passes its address in a parameter behind all others.
         ptx_ops: line (1-based) of the PTX -> id of the GPU IR op it is of.
-        probes: what reports of a checked kernel are read by; None of a bare one. Behind all other
+        checks: what reports of a checked kernel are read by; None of a bare one. Behind all other
             parameters, a checked kernel takes the address of the table that it reports to, and of
-            each of `probe_bounds` the first and the end byte address, and how many elements there
+            each of `check_bounds` the first and the end byte address, and how many elements there
             are from its pointer on.
     """
 
@@ -49,17 +49,17 @@ class Binary:
     made_maps: tuple[MadeMap, ...] = ()
     workspace_bytes: int = 0
     ptx_ops: Mapping[int, int] = field(default_factory=dict)
-    probes: ProbePlan | None = None
+    checks: CheckPlan | None = None
 
     @property
-    def probe_sites(self) -> tuple[ProbeSite, ...]:
+    def check_sites(self) -> tuple[CheckSite, ...]:
         """The sites of a checked kernel, by number."""
-        return () if self.probes is None else self.probes.sites
+        return () if self.checks is None else self.checks.sites
 
     @property
-    def probe_bounds(self) -> tuple[str, ...]:
+    def check_bounds(self) -> tuple[str, ...]:
         """The parameters whose tensors' bounds are passed, in that order."""
-        return () if self.probes is None else self.probes.bounds
+        return () if self.checks is None else self.checks.bounds
 
     @property
     def image(self) -> bytes:

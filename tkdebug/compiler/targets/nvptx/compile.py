@@ -32,8 +32,8 @@ from tkdebug.errors import Frame
 from tkdebug.linemap.op_place import OpPlace
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.probes.clock_sites import TimelineOptions
-    from tkdebug.compiler.probes.sites import ProbePlan
+    from tkdebug.compiler.sites.checks import CheckPlan
+    from tkdebug.compiler.sites.clocks import TimelineOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CompiledModule:
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
         passes: what the GPU passes did.
-        probes: what reports are read by; None of a bare kernel.
+        checks: what reports are read by; None of a bare kernel.
     """
 
     symbol: str
@@ -60,7 +60,7 @@ class CompiledModule:
     shared_bytes: int
     num_warps: int
     passes: tuple[PassRun, ...]
-    probes: ProbePlan | None = None
+    checks: CheckPlan | None = None
 
     @property
     def is_cached(self) -> bool:
@@ -84,7 +84,7 @@ class CompiledModule:
             made_maps=tuple(made for _, made in made_maps(function)),
             workspace_bytes=workspace_bytes(function),
             ptx_ops={row.line: row.op_id for row in code.ptx_lines if row.op_id is not None},
-            probes=self.probes,
+            checks=self.checks,
         )
 
     def texts(self) -> Mapping[str, str]:
@@ -122,8 +122,8 @@ class LoweredModule:
         shared_bytes: dynamic shared memory of a block.
         num_warps: warps of a block.
         passes: what the GPU passes did.
-        probes: what reports are read by; None of a bare kernel.
-        is_lasting: whether all launches are made by it (`ProbeOptions`).
+        checks: what reports are read by; None of a bare kernel.
+        is_lasting: whether all launches are made by it (`CheckOptions`).
     """
 
     symbol: str
@@ -134,13 +134,13 @@ class LoweredModule:
     shared_bytes: int
     num_warps: int
     passes: tuple[PassRun, ...]
-    probes: ProbePlan | None = None
+    checks: CheckPlan | None = None
     is_lasting: bool = False
 
     @property
     def is_checked(self) -> bool:
         """Whether it tests something as it runs."""
-        return self.probes is not None and bool(self.probes.sites)
+        return self.checks is not None and bool(self.checks.sites)
 
     @property
     def code_key(self) -> Hashable:
@@ -211,22 +211,22 @@ def lower_to_llvm(
     """
     function = tt.Func(module.function)
     note_options(module, options, target)
-    probed: tuple[PassRun, ...] = ()
-    probes: ProbePlan | None = None
-    timeline = None if options.probes is None else options.probes.timeline
+    inserted: tuple[PassRun, ...] = ()
+    checks: CheckPlan | None = None
+    timeline = None if options.checks is None else options.checks.timeline
     if timeline is not None:
         function.timeline = (timeline.marks, *timeline.programs)
-    elif options.probes is not None:
+    elif options.checks is not None:
         # Not in the first compile of a bare kernel.
-        from tkdebug.compiler.passes.insert_probes import add_probes
+        from tkdebug.compiler.passes.insert_checks import add_checks
 
-        probed, probes = add_probes(module, options.probes, snapshot, on_run)
+        inserted, checks = add_checks(module, options.checks, snapshot, on_run)
     if options.print_elements is not None:
         summarise = (SummarisePrints(options.print_elements),)
-        probed = (*probed, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
-    reports_asserts = options.probes is not None and "assert" in options.probes.kinds
+        inserted = (*inserted, *run_pipeline(module, summarise, snapshot=snapshot, on_run=on_run))
+    reports_asserts = options.checks is not None and "assert" in options.checks.kinds
     # What is copied asynchronously passes through no register, where marks are looked for.
-    reads_marks = options.probes is not None and options.probes.reads_marks
+    reads_marks = options.checks is not None and options.checks.reads_marks
     if reads_marks:
         function.mappable = ()
     pipeline = gpu_pipeline(
@@ -237,14 +237,14 @@ def lower_to_llvm(
     )
     passes = run_pipeline(module, with_plugins(pipeline, "gpu"), snapshot=snapshot, on_run=on_run)
     if timeline is not None:
-        probes = _timeline_plan(module, timeline, options.num_warps)
+        checks = _timeline_plan(module, timeline, options.num_warps)
     shared = function.shared_bytes
     if on_resources is not None:
         on_resources(options.num_warps * target.threads_per_warp, shared)
     symbol = re.sub(r"\W", "_", module.name)
     llvm_ir = _edited(on_stage, "llvm-ir", lower_module(module, target, symbol))
-    if probes is not None:
-        probes = replace(probes, tests=function.probe_tests)
+    if checks is not None:
+        checks = replace(checks, tests=function.check_tests)
     return LoweredModule(
         symbol,
         module,
@@ -253,18 +253,18 @@ def lower_to_llvm(
         options.max_registers,
         shared,
         options.num_warps,
-        (*probed, *passes),
-        probes,
-        options.probes is not None and options.probes.is_lasting,
+        (*inserted, *passes),
+        checks,
+        options.checks is not None and options.checks.is_lasting,
     )
 
 
-def _timeline_plan(module: Module, timeline: TimelineOptions, num_warps: int) -> ProbePlan:
-    from tkdebug.compiler.probes.clock_sites import TimelinePlan, described_sites
-    from tkdebug.compiler.probes.sites import ProbePlan
+def _timeline_plan(module: Module, timeline: TimelineOptions, num_warps: int) -> CheckPlan:
+    from tkdebug.compiler.sites.checks import CheckPlan
+    from tkdebug.compiler.sites.clocks import TimelinePlan, described_sites
 
     plan = TimelinePlan(timeline, num_warps, described_sites(module.function))
-    return ProbePlan((), (), module, timeline=plan)
+    return CheckPlan((), (), module, timeline=plan)
 
 
 def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None) -> CompiledModule:
@@ -299,7 +299,7 @@ def generate_code(lowered: LoweredModule, on_stage: StageCallback | None = None)
         lowered.shared_bytes,
         lowered.num_warps,
         lowered.passes,
-        lowered.probes,
+        lowered.checks,
     )
 
 

@@ -12,7 +12,7 @@ import ctypes
 
 import torch
 
-from tkdebug.compiler.probes.marks import MARKS as BITS
+from tkdebug.compiler.sites.live_memory import MARKS as BITS
 from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
 
 _C_TYPES = {2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}

@@ -65,7 +65,7 @@ def unread_code(
             AssemblerNote(note.code, note.message, _frames_of(ops, note.op_id))
             for note in code.warnings
         ),
-        tests=() if compiled.probes is None else compiled.probes.tests,
+        tests=() if compiled.checks is None else compiled.checks.tests,
     )
     entry = compiled.module.function.location.frames
     return UnreadCode(table, code.cubin, {row.line: row.op_id for row in code.ptx_lines}, entry)

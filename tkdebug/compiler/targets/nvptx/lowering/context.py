@@ -128,7 +128,7 @@ class Lowering:
 
     @staticmethod
     def register_count(value: Value) -> int:
-        """How many registers a thread holds of a value; 1 for scalars."""
+        """Count the registers that a thread holds of a value; 1 for scalars."""
         if not isinstance(value.type, TensorType):
             return 1
         return Lowering.layout(value).in_size(REGISTER)
@@ -191,14 +191,14 @@ class Lowering:
             return self.shuffle("idx", warp, 0)
 
     def warp_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
-        """What the warp contributes to each output of `layout`, i32, in uniform registers."""
+        """The part of each output of `layout` that the warp gives, i32, in uniform registers."""
         key = LinearLayout(tuple(i for i in layout.ins if i[0] == WARP), layout.outs)
         warp = self.uniform_warp if any(key.packed_bases(WARP)) else integer("i32", 0)
         with self.emit.in_entry():
             return self._linear_map(key, {WARP: warp})
 
     def thread_part(self, layout: LinearLayout) -> Mapping[str, LLVMValue]:
-        """What lane and warp contribute to each output of `layout`, i32."""
+        """The part of each output of `layout` that lane and warp give, i32."""
         key = LinearLayout(tuple(i for i in layout.ins if i[0] in (LANE, WARP)), layout.outs)
         known = self._thread_parts.get(key)
         if known is None:

@@ -77,8 +77,8 @@ def _observers_parameters(function: tt.Func) -> list[str]:
     """List the hidden parameters of what looks on at a kernel."""
     if function.timeline:
         return [TABLE]
-    if function.probe_sites:
-        return [TABLE, TABLE, *BOUNDS * len(function.probe_bounds)]
+    if function.check_sites:
+        return [TABLE, TABLE, *BOUNDS * len(function.check_bounds)]
     return []
 
 

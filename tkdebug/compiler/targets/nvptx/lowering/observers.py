@@ -1,4 +1,4 @@
-"""What looks on while a kernel is lowered, and adds code of its own: checks, readings of the clock.
+"""Observers of a lowering, which may add code of their own: checks, readings of the clock.
 
 Responsible for the interface alone. The driver makes the observers that a kernel asks for; a bare
 kernel has none, and its compile imports none. The lowering calls them in their order, and knows

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
-from tkdebug.compiler.probes.clock_sites import HEADER_WORDS, WORD_BYTES, clock_sites, warp_bytes
+from tkdebug.compiler.sites.clocks import HEADER_WORDS, WORD_BYTES, clock_sites, warp_bytes
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
 from tkdebug.compiler.targets.nvptx.lowering.observers import LoweringObserver

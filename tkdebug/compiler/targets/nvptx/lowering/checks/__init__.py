@@ -1,1 +1,1 @@
-"""What checked kernels test as they run: bounds, what they load, and symptoms of faults."""
+"""Lowering of tests: of bounds, of what kernels load, and of symptoms of faults."""

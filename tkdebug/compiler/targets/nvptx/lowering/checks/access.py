@@ -1,4 +1,4 @@
-"""What checked kernels add to an access: its test, and what is done where elements are bad.
+"""Tests of accesses, and what is done if elements are bad.
 
 Where a few scalars show that a whole tile lies inside, no element is tested (`corners`).
 Otherwise an access is tested a vector at a time, before it or, where it comes after such scalars,
@@ -15,7 +15,7 @@ from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.layouts import REGISTER
-from tkdebug.compiler.probes.sites import ProbeSite
+from tkdebug.compiler.sites.checks import CheckSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.checks.kernel_checks import KernelChecks
 from tkdebug.compiler.targets.nvptx.lowering.checks.places import (
@@ -53,7 +53,7 @@ class TestedAccess:
     """
 
     checks: KernelChecks
-    site: ProbeSite
+    site: CheckSite
     op: Operation
     pointers: Registers
     mask: Registers | None
@@ -84,7 +84,7 @@ def tested_access(
     mask: Registers | None,
     group: int,
 ) -> TestedAccess | None:
-    """How access `op` of a checked kernel is tested; None where it is not."""
+    """Return how access `op` of a checked kernel is tested; None if it is not."""
     site = checks.tested(op)
     if site is None:
         return None
@@ -96,14 +96,14 @@ def tested_access(
 def either_way(
     access: TestedAccess,
     usual: Callable[[], Registers],
-    astray: Callable[[Good], Registers],
+    narrowed: Callable[[Good], Registers],
 ) -> Registers:
-    """What `usual` gives, or where elements may be bad, what `astray` does.
+    """Write an access both ways: `usual`, and where elements may be bad, `narrowed`.
 
     Args:
         access: what is tested.
         usual: writes the access as it is without checks.
-        astray: writes it for the good elements alone.
+        narrowed: writes it for the good elements alone.
     """
     emit = access.checks.ctx.emit
     far, near, after = (
@@ -128,7 +128,7 @@ def either_way(
     if outside is None:
         outside = _any_outside(access, good)
     _tell(access, good, outside, of_tile=whole is not None)
-    ends.append((astray(good), emit.block))
+    ends.append((narrowed(good), emit.block))
     emit.branch(after)
     emit.start(after)
     phis = [emit.phi(value.type) for value in ends[0][0]]
@@ -155,8 +155,8 @@ def tile_is_whole(access: TestedAccess) -> LLVMValue | None:
     return test.inside
 
 
-def tile_of(checks: KernelChecks, op: Operation, site: ProbeSite) -> Tile:
-    """What access `op` of a site may reach, and where it has to stay."""
+def tile_of(checks: KernelChecks, op: Operation, site: CheckSite) -> Tile:
+    """Return the tile that access `op` of a site reaches, and where it has to stay."""
     pointer, ends = PointerAccess(op).pointer, checks.ends(site, op)
     return Tile(op, pointer, site.element_bytes, *ends, checks.elements(site))
 
@@ -217,7 +217,7 @@ def _good_elements(access: TestedAccess) -> Good:
 
 
 def result_words(access: TestedAccess) -> int:
-    """How many words have a bit for each element that is reported."""
+    """Count the words that have a bit for each element that is reported."""
     return 0 if access.order is None else -(-len(access.order.registers) // _WORD_BITS)
 
 
@@ -250,7 +250,7 @@ def _report(access: TestedAccess, tally: Tally, reports: LLVMValue, is_complete:
 
 
 def _tally(access: TestedAccess, good: Good) -> Tally:
-    """What this thread counts; registers that are copies of others do not."""
+    """Count the bad elements of this thread; registers that are copies of others do not count."""
     ctx, pointer = access.checks.ctx, PointerAccess(access.op).pointer
     emit = ctx.emit
     counted, linear = counted_registers(ctx, pointer), linear_places(ctx, pointer)
@@ -273,7 +273,7 @@ def _tally(access: TestedAccess, good: Good) -> Tally:
 
 
 def _step_between(access: TestedAccess) -> int:
-    """How far apart the first two registers' elements are in the tile, in row-major places."""
+    """Return the distance of the first two registers' elements in the tile, in row-major places."""
     if access.group == 1:
         return 1
     layout, step = access.checks.ctx.layout(PointerAccess(access.op).pointer), 0

@@ -145,7 +145,7 @@ def _choose_address(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> Non
 
 
 def _places(ctx: Lowering, access: TestedAccess, text: InlinePTX) -> list[tuple[str, int]]:
-    """Of each group a pointer, and how far behind that its first element is."""
+    """Return for each group a pointer, and how far after that its first element is."""
     found = group_places(ctx, PointerAccess(access.op).pointer, access.firsts)
     return [(text.use(access.pointers[place.register]), place.offset_bytes) for place in found]
 

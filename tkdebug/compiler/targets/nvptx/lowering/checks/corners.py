@@ -82,7 +82,7 @@ def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
         same in all of a tile.
     """
     body = loop.regions[0].block
-    accesses = [op for op in loop.walk() if OpView(op).probe is not None]
+    accesses = [op for op in loop.walk() if OpView(op).site is not None]
     pointers = [PointerAccess(op).pointer for op in accesses if PointerAccess.matches(op)]
     needed = backward(pointers, _sources)
     for index, argument in enumerate(body.arguments[1:]):
@@ -93,7 +93,7 @@ def carried_offsets(loop: Operation) -> Iterator[tuple[int, tuple[Value, ...]]]:
 
 
 def step_bytes(ctx: Lowering, argument: Value, step: Value) -> LLVMValue:
-    """By how much a step moves what a loop carries, i64; bytes of pointers, else the number."""
+    """Write how far a step moves what a loop carries, i64: bytes of pointers, else the number."""
     emit, source = ctx.emit, _scalar(step)
     assert source is not None
     if isinstance(source, int):
@@ -118,7 +118,7 @@ def _is_index(value: Value) -> bool:
 
 
 def _steps(argument: Value, value: Value) -> tuple[Value, ...] | None:
-    """What is added to an argument to give the value of the next iteration; None if all else."""
+    """Return what an iteration adds to an argument; None if it does anything else to it."""
     steps = list[Value]()
     while value is not argument:
         op = value.defining_op
@@ -175,7 +175,7 @@ def may_wrap(ctx: Lowering, carried: CarriedReaches, value: Value) -> LLVMValue 
 
 
 def reach_before(ctx: Lowering, carried: CarriedReaches, value: Value) -> CarriedReach | None:
-    """Where a tile of pointers or integers lies before a loop carries it; None if unknown."""
+    """Return the reach of a tile before a loop carries it; None if it is unknown."""
     corners = Corners(ctx, carried)
     try:
         is_pointer = isinstance(element_of(value.type), PointerType)
@@ -212,7 +212,7 @@ class Corners:
         self.scalars: list[Value] = []
 
     def tried(self, find: Callable[[], _T]) -> _T | None:
-        """What `find` gives; None where it does not know, and nothing of it stays."""
+        """Return the result of `find`; None if it does not know, and then nothing of it stays."""
         before = self._ops, dict(self._known), set(self._fitting), len(self.conditions)
         self._ops = 0
         try:
@@ -229,7 +229,7 @@ class Corners:
         return reduce(self._ctx.emit.bit_and, conditions) if conditions else integer("i1", 1)
 
     def addresses(self, pointer: Value) -> Reach:
-        """Of a tile of pointers: the first bytes of its elements."""
+        """Return the reach of a tile of pointers: of the first bytes of its elements."""
         carried = self._carried(pointer)
         if carried is not None:
             return carried
@@ -279,7 +279,7 @@ class Corners:
             self._require_no_wrap(operand)
 
     def _carried(self, value: Value) -> Reach | None:
-        """Of what a loop carries."""
+        """Return the reach of a tile that a loop carries; None of any other."""
         carried = self._carried_reaches.get(value)
         if carried is None:
             return None
@@ -296,7 +296,7 @@ class Corners:
         return op
 
     def fitting(self, value: Value) -> Reach:
-        """Of integers, on condition that none has wrapped."""
+        """Return the reach of integers, on condition that none has wrapped."""
         reach = self.integers(value)
         if not (reach.fits or value in self._fitting) and element_of(value.type).bits <= _INT32:
             self._bounded(reach, element_of(value.type).bits)
@@ -320,7 +320,7 @@ class Corners:
             raise UnknownReachError
 
     def integers(self, value: Value) -> Reach:
-        """Of a tile of integers, or of one, as if none wrapped."""
+        """Return the reach of a tile of integers, or of one, as if none wrapped."""
         known = self._known.get(value)
         if known is None:
             known = self._known[value] = self._find_integers(value)
@@ -361,7 +361,7 @@ class Corners:
         return Reach(low, emit.add(a.span, b.span), False)
 
     def _product(self, op: Operation) -> Reach:
-        """Of a range and what is the same in the whole tile."""
+        """Return the reach of a range times what is the same in the whole tile."""
         a, b = (self.fitting(value) for value in op.operands)
         for value, reach in zip(op.operands, (a, b), strict=True):
             if element_of(value.type).bits > _INT32:
@@ -384,7 +384,7 @@ class Corners:
         return found
 
     def _remainder(self, op: Operation) -> Reach:
-        """What is not negative, modulo what is positive and the same in the whole tile."""
+        """Return the reach of what is not negative, modulo a positive number of the whole tile."""
         a, b = (self.fitting(value) for value in op.operands)
         if not _is_uniform(b):
             raise UnknownReachError

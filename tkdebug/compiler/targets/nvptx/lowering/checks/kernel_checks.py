@@ -1,4 +1,4 @@
-"""What the checks of one kernel have in common: bounds, slots, and when a program is where.
+"""Bounds, slots and clock that all checks of one kernel share.
 
 `access` writes what checked accesses do with them, `reports` what reaches the table.
 """
@@ -14,16 +14,16 @@ from tkdebug.compiler.analysis.pointer_origins import loaded_root
 from tkdebug.compiler.dialects import scf, tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.compiler.probes import table
-from tkdebug.compiler.probes.bounds import END_BYTES, PLACES
-from tkdebug.compiler.probes.live_memory import ENTRY_BYTES, GONE, LIVE, LOWEST, MEMORY
-from tkdebug.compiler.probes.sites import (
+from tkdebug.compiler.sites import table
+from tkdebug.compiler.sites.checks import (
     BOUNDS_KINDS,
     TESTS,
-    ProbeSite,
-    probe_bounds,
-    probe_sites,
+    CheckSite,
+    check_bounds,
+    check_sites,
 )
+from tkdebug.compiler.sites.live_memory import ENTRY_BYTES, GONE, LIVE, LOWEST, MEMORY
+from tkdebug.compiler.sites.table import END_BYTES, PLACES
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.checks.corners import CarriedReach
 from tkdebug.compiler.targets.nvptx.lowering.context import Lowering
@@ -78,7 +78,7 @@ class LoadedPointers:
     Where all pointers of a tile are offsets from one that was loaded, that one is looked up once,
     when it is there, and the tile has to stay in the allocation that it leads to, by the tests that
     tiles of parameters have. Otherwise each of them is looked up. The map says what is live, gone
-    or unknown (`compiler.probes.live_memory`).
+    or unknown (`compiler.sites.live_memory`).
 
     Args:
         function: the `tt.func`.
@@ -91,13 +91,13 @@ class LoadedPointers:
     ) -> None:
         self._ctx = ctx
         self._memory = memory
-        sites = probe_sites(function)
+        sites = check_sites(function)
         self._bases: set[Value] = set()
         self._found: dict[Value, Interval] = {}
         if not any(site.is_loaded for site in sites):
             return
         for op in function.walk():
-            number = OpView(op).probe
+            number = OpView(op).site
             if number is not None and sites[number].is_loaded:
                 base = loaded_root(op)
                 if base is not None:
@@ -129,7 +129,7 @@ class LoadedPointers:
         return first, emit.select(is_nowhere, found.first, end)
 
     def origin(self, op: Operation) -> LLVMValue:
-        """What the pointers of an access are offsets from, i64; 0 where they are unrelated."""
+        """Return what the pointers of an access are offsets from, i64; 0 if they are unrelated."""
         if not self.are_related(op):
             return integer("i64", 0)
         root = loaded_root(op)
@@ -162,8 +162,8 @@ class Bounds:
     size: LLVMValue
 
 
-def _untested(site: ProbeSite) -> str:
-    """Of an access that lowering writes no test for: bulk copies cannot leave their tensor."""
+def _untested(site: CheckSite) -> str:
+    """Return how an access counts that has no test: bulk copies cannot leave their tensor."""
     return TESTS[0] if site.kind in BOUNDS_KINDS else ""
 
 
@@ -183,13 +183,13 @@ class KernelChecks:
     def __init__(self, function: Operation, ctx: Lowering, parameters: Sequence[LLVMValue]) -> None:
         self.ctx = ctx
         self._function = function
-        self._sites = probe_sites(function)
+        self._sites = check_sites(function)
         self._table, self._shown, *passed = parameters
         self._addresses: dict[bool, LLVMValue] = {}
         of_each = zip(*(passed[part::PLACES] for part in range(PLACES)), strict=True)
         self._ends: dict[str, tuple[LLVMValue, LLVMValue]] = {}
         self._elements: dict[str, LLVMValue] = {}
-        for name, (first, end, elements) in zip(probe_bounds(function), of_each, strict=True):
+        for name, (first, end, elements) in zip(check_bounds(function), of_each, strict=True):
             self._ends[name], self._elements[name] = (first, end), elements
         self._bounds: dict[str, Bounds] = {}
         self._limits: dict[tuple[str, int], LLVMValue] = {}
@@ -203,41 +203,41 @@ class KernelChecks:
         # Tiles that loops around carry.
         self.carried: dict[Value, CarriedReach] = {}
 
-    def site_of(self, op: Operation) -> ProbeSite | None:
+    def site_of(self, op: Operation) -> CheckSite | None:
         """The site that an op is; None of any other op."""
-        number = OpView(op).probe
+        number = OpView(op).site
         return None if number is None else self._sites[number]
 
-    def value_site_of(self, op: Operation) -> ProbeSite | None:
+    def value_site_of(self, op: Operation) -> CheckSite | None:
         """The site of the values that an op stores; None of any other op."""
-        number = OpView(op).value_probe
+        number = OpView(op).value_site
         return None if number is None else self._sites[number]
 
-    def tested(self, op: Operation) -> ProbeSite | None:
+    def tested(self, op: Operation) -> CheckSite | None:
         """The site of an access that is to be tested; None of any other op."""
         site = self.site_of(op)
         return None if site is None or site.bound is None else site
 
-    def offset(self, site: ProbeSite, op: Operation, pointer: LLVMValue) -> LLVMValue:
-        """How far behind the tensor's first byte a pointer is, i64; before it: very far."""
+    def offset(self, site: CheckSite, op: Operation, pointer: LLVMValue) -> LLVMValue:
+        """Write how far after the tensor's first byte a pointer is, i64; before it: very far."""
         emit, first = self.ctx.emit, self.bounds(site, op).first
         return emit.binary("sub", emit.cast("ptrtoint", pointer, "i64"), first)
 
-    def ends(self, site: ProbeSite, op: Operation) -> tuple[LLVMValue, LLVMValue]:
+    def ends(self, site: CheckSite, op: Operation) -> tuple[LLVMValue, LLVMValue]:
         """Addresses of the first byte of the tensor that access `op` must stay in, and its end."""
         if site.tensor is None:
             return self.pointers.ends(op)
         return self._ends[site.tensor]
 
-    def elements(self, site: ProbeSite) -> LLVMValue | None:
-        """How many elements the tensor of a site has from the kernel's pointer on, i32.
+    def elements(self, site: CheckSite) -> LLVMValue | None:
+        """Return the number of elements of a site's tensor from the kernel's pointer on, i32.
 
         At most 2**31 - 1; None where the tensor is none of the kernel's arguments.
         """
         return None if site.tensor is None else self._elements[site.tensor]
 
-    def bounds(self, site: ProbeSite, op: Operation) -> Bounds:
-        """Of the tensor that access `op` of a site must stay in."""
+    def bounds(self, site: CheckSite, op: Operation) -> Bounds:
+        """Return the bounds of the tensor that access `op` of a site must stay in."""
         if site.tensor is None:
             first, end = self.pointers.ends(op)
             return Bounds(first, self.ctx.emit.binary("sub", end, first))
@@ -248,7 +248,7 @@ class KernelChecks:
             self._bounds[site.tensor] = Bounds(first, size)
         return self._bounds[site.tensor]
 
-    def limit(self, site: ProbeSite, op: Operation, size_bytes: int) -> LLVMValue:
+    def limit(self, site: CheckSite, op: Operation, size_bytes: int) -> LLVMValue:
         """Below which offset so many bytes may begin; 0 where the tensor has fewer."""
         if site.tensor is None:
             return self._limit(self.bounds(site, op).size, size_bytes)
@@ -264,12 +264,12 @@ class KernelChecks:
         places = emit.binary("sub", size, integer("i64", size_bytes - 1))
         return emit.select(emit.icmp("sgt", places, 0), places, integer("i64", 0))
 
-    def slot(self, site: ProbeSite) -> LLVMValue:
-        """Where a site reports to."""
+    def slot(self, site: CheckSite) -> LLVMValue:
+        """Return the address of a site's slot."""
         return self.ctx.emit.gep(self._table, "i8", site.number * table.SLOT_BYTES)
 
-    def place(self, site: ProbeSite, *, shown: bool = False) -> tuple[LLVMValue, int]:
-        """An address, i64, and how far behind it the site's slot is: PTX adds constants itself.
+    def place(self, site: CheckSite, *, shown: bool = False) -> tuple[LLVMValue, int]:
+        """Return an address, i64, and how far after it a site's slot is: PTX adds constants itself.
 
         Args:
             site: whose.
@@ -295,15 +295,15 @@ class KernelChecks:
             block = parent.block
         return False
 
-    def begins_at_multiple(self, site: ProbeSite, size_bytes: int) -> bool:
+    def begins_at_multiple(self, site: CheckSite, size_bytes: int) -> bool:
         """Whether a site's tensor is known to begin at a multiple of so many bytes."""
         function = tt.Func(self._function)
         divisors = dict(zip(function.arg_names, function.arg_divisibility or (), strict=False))
         return site.tensor is not None and divisors.get(site.tensor, 1) % size_bytes == 0
 
-    def holds_whole_vectors(self, site: ProbeSite, size_bytes: int) -> bool:
+    def holds_whole_vectors(self, site: CheckSite, size_bytes: int) -> bool:
         """Whether vectors of so many bytes are known to lie in a site's tensor or outside it."""
-        has_end = site.tensor in tt.Func(self._function).probe_aligned_ends
+        has_end = site.tensor in tt.Func(self._function).check_aligned_ends
         return has_end and END_BYTES % size_bytes == 0 and self.begins_at_multiple(site, size_bytes)
 
     def scratch(self, size_bytes: int) -> str:
@@ -318,14 +318,14 @@ class KernelChecks:
             with self.ctx.emit.in_entry():
                 self.ctx.emit.asm(memory, "", "void", ())
 
-    def note_test(self, site: ProbeSite, test: str) -> None:
+    def note_test(self, site: CheckSite, test: str) -> None:
         """A copy of a site is tested so; of several copies, the costliest test counts."""
         known = self._tests.get(site.number, TESTS[0])
         self._tests[site.number] = max(known, test, key=TESTS.index)
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """How each site is tested; what a tensor map accesses stays in its tensor."""
+        """Tests of the sites, in their order; what a tensor map accesses stays in its tensor."""
         return tuple(
             self._tests.get(site.number, "" if site.tensor is None else _untested(site))
             for site in self._sites
@@ -340,7 +340,7 @@ class KernelChecks:
         return emit.binary("or", emit.shl(clock, COPY_BITS), integer("i64", copy))
 
     def clock(self) -> tuple[LLVMValue, int]:
-        """What `time` is made of: iterations, i32, and the number of this copy in the text."""
+        """Return the parts of `time`: iterations, i32, and the number of this copy in the text."""
         self._copies += 1
         assert self._copies < 1 << COPY_BITS
         return self.ctx.emit.load("i32", self._clock_place(), 4), self._copies
@@ -354,7 +354,7 @@ class KernelChecks:
         emit.store(emit.add(emit.load("i32", clock, 4), 1), clock, 4)
 
     def _clock_place(self) -> LLVMValue:
-        """Where the count of iterations is, which LLVM keeps in a register."""
+        """Return the place of the count of iterations, which LLVM keeps in a register."""
         if self._clock is None:
             emit = self.ctx.emit
             with emit.in_entry():

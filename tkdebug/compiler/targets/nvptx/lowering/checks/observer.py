@@ -18,7 +18,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded_operands
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import ScalarType, TensorType, element_of
-from tkdebug.compiler.probes.marks import MARKS
+from tkdebug.compiler.sites.live_memory import MARKS
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, Phi, integer
 from tkdebug.compiler.targets.nvptx.lowering.checks.access import (
     TestedAccess,
@@ -146,7 +146,7 @@ class CheckObserver(LoweringObserver):
     def body_ends(self) -> None:
         """Note how the sites are tested."""
         self._checks.finish()
-        self._function.probe_tests = self._checks.tests
+        self._function.check_tests = self._checks.tests
 
     def ends(self) -> None:
         """Report symptoms."""

@@ -1,4 +1,4 @@
-"""Where the elements of a tile are: in the tile, and in memory.
+"""Places of a tile's elements: in the tile, and in memory.
 
 A thread's elements are bits in the order of their places in the tile: the number of bits that are
 set is a count of elements, and the first of them the least element. Groups of an access are seen
@@ -35,7 +35,7 @@ class PlaceOrder:
 
     @staticmethod
     def of(ctx: Lowering, pointer: Value) -> PlaceOrder | None:
-        """Of a tile of pointers; None where threads have their elements in different orders."""
+        """Return the order of a tile of pointers; None if it differs between threads."""
         if not isinstance(pointer.type, TensorType):
             return PlaceOrder((0,), ())
         layout = ctx.layout(pointer)
@@ -93,7 +93,7 @@ class GroupPlace:
 
     Attributes:
         register: whose pointer it is seen from.
-        offset_bytes: how far behind that it is.
+        offset_bytes: how far after that it is.
     """
 
     register: int
@@ -101,7 +101,7 @@ class GroupPlace:
 
 
 def group_places(ctx: Lowering, pointer: Value, firsts: range) -> list[GroupPlace]:
-    """That of each group, by its first register.
+    """Return the place of each group, by its first register.
 
     Args:
         ctx: the kernel.

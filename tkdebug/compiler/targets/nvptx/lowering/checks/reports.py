@@ -1,4 +1,4 @@
-"""How bad elements reach the table: by a flag, or by a report that says which they are."""
+"""Reports of bad elements to the table: a flag, or a report that says which they are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.compiler.probes import table
-from tkdebug.compiler.probes.sites import ProbeSite
+from tkdebug.compiler.sites import table
+from tkdebug.compiler.sites.checks import CheckSite
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue, integer
 from tkdebug.compiler.targets.nvptx.lowering.checks.kernel_checks import KernelChecks
 from tkdebug.compiler.targets.nvptx.lowering.checks.places import (
@@ -206,7 +206,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a thread has to say of its elements of a tile, i32 each.
+    """The count of a thread's bad elements of a tile, and its least, i32 each.
 
     Attributes:
         count: bad ones.
@@ -222,12 +222,12 @@ class Tally:
 
     @staticmethod
     def empty() -> Tally:
-        """Of no elements."""
+        """Return the tally of no elements."""
         zero = integer("i32", 0)
         return Tally(zero, integer("i32", _NONE), integer("i64", 0), zero)
 
 
-def flag(checks: KernelChecks, site: ProbeSite, is_bad: LLVMValue) -> None:
+def flag(checks: KernelChecks, site: CheckSite, is_bad: LLVMValue) -> None:
     """Say of a site that this program has bad elements there, where this thread has any."""
     address, offset = checks.place(site, shown=True)
     emit = checks.ctx.emit
@@ -237,7 +237,7 @@ def flag(checks: KernelChecks, site: ProbeSite, is_bad: LLVMValue) -> None:
 
 def report(
     checks: KernelChecks,
-    site: ProbeSite,
+    site: CheckSite,
     tally: Tally,
     reports: LLVMValue,
     is_complete: bool,
@@ -278,7 +278,7 @@ def in_any_thread(ctx: Lowering, predicate: str) -> str:
     return f"vote.sync.any.pred {predicate}, {predicate}, -1;"
 
 
-def report_text(ctx: Lowering, site: ProbeSite, *, has_origin: bool) -> str:
+def report_text(ctx: Lowering, site: CheckSite, *, has_origin: bool) -> str:
     """The PTX of a report, with operands as `routine` has them."""
     text = at_site(REPORT if ctx.target.has(REDUX) else REPORT_WITHOUT_REDUX, site.number)
     return with_origin(text) if has_origin else text
@@ -290,7 +290,7 @@ def report_elements(
     value: Value,
     bad: Registers,
     *,
-    site: ProbeSite | None = None,
+    site: CheckSite | None = None,
     at: Registers | None = None,
 ) -> bool:
     """Report the elements of a tile, or the scalar, that are bad; whether `op` is a site.

@@ -1,8 +1,8 @@
-"""What checked kernels note of NaNs that are stored, of undefined integers, and of hints.
+"""Symptoms that checked kernels note: NaNs that are stored, undefined integers, broken hints.
 
 Each test sets bits of one word of the thread, which LLVM keeps in a register; at its end a kernel
 that has set any reports them. Nothing branches before, so loops stay as they are. A test may be
-true where there is no fault, as the launch is looked at again (`compiler.probes.symptoms`), but
+true where there is no fault, as the launch is looked at again (`compiler.sites.symptoms`), but
 never misses one of its kind, but for what `_hint` says.
 """
 
@@ -22,9 +22,9 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.ir.types import PointerType, ScalarType, TensorType, element_of, shape_of
 from tkdebug.compiler.layouts import LANE, REGISTER, LinearLayout, f2
-from tkdebug.compiler.probes import table
-from tkdebug.compiler.probes.sites import ProbeSite, probe_sites
-from tkdebug.compiler.probes.symptoms import (
+from tkdebug.compiler.sites import table
+from tkdebug.compiler.sites.checks import CheckSite, check_sites
+from tkdebug.compiler.sites.symptoms import (
     HINT,
     INDEX,
     SEEN_SOME,
@@ -219,7 +219,7 @@ class Symptoms:
     def __init__(
         self,
         checks: KernelChecks,
-        site: ProbeSite,
+        site: CheckSite,
         kinds: Sequence[str],
         infinities: Collection[float],
     ) -> None:
@@ -455,7 +455,7 @@ class Symptoms:
 
 
 def _elements_per_lane(layout: LinearLayout, name: str) -> int:
-    """Elements in a row that a lane has where the next lane has those behind them; 0 elsewhere."""
+    """Count a lane's elements in a row if the next lane has those after them; else 0."""
     if layout.out_dims != (name,):
         return 0
     elements = 1
@@ -506,8 +506,8 @@ def _mask_and_group(ctx: Lowering, op: Operation) -> tuple[Registers | None, int
 
 def symptoms_of(function: Operation, checks: KernelChecks) -> Symptoms | None:
     """The symptoms that a checked kernel looks for; None of one that looks for none."""
-    site = next((site for site in probe_sites(function) if site.kind == SYMPTOMS), None)
+    site = next((site for site in check_sites(function) if site.kind == SYMPTOMS), None)
     if site is None:
         return None
-    kinds = tt.Func(function).probe_symptoms
+    kinds = tt.Func(function).check_symptoms
     return Symptoms(checks, site, kinds, unwritten_infinities(function))

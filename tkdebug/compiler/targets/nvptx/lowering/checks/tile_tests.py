@@ -234,7 +234,7 @@ def tile_is_inside(checks: KernelChecks, tile: Tile) -> TileTest | None:
     begin = emit.binary("sub", reach.low, tile.first)
     # How many bytes the tile spans is the same in all iterations of a loop that moves it, and so
     # are the places where it may begin: a loop has one comparison. As unsigned numbers: what lies
-    # before the tensor lies very far behind it.
+    # before the tensor is very far after it.
     places = emit.binary("sub", size, last)
     places = emit.select(emit.icmp("ult", last, size), places, integer("i64", 0))
     # All conditions first: the accesses of a tensor have them in common.

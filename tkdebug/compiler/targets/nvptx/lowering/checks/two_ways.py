@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tkdebug.compiler.dialects.interfaces import PointerAccess
-from tkdebug.compiler.probes import table
+from tkdebug.compiler.sites import table
 from tkdebug.compiler.targets.nvptx.emitter import LLVMValue
 from tkdebug.compiler.targets.nvptx.lowering.checks.access import (
     TestedAccess,
@@ -70,7 +70,7 @@ class LoopedWay:
         kept: the words of each group, as one operand of an instruction; none where the loop makes
             them.
         body: the instructions for a group.
-        results: where the words of each group go behind the loop; none where they do not.
+        results: where the words of each group go after the loop; none where they do not.
     """
 
     suffix: str
@@ -127,7 +127,7 @@ class TwoWays:
         is_known = access.group > 1 and self._checks.holds_whole_vectors(access.site, vector_bytes)
         self.has_whole_vectors = is_known
         by_distances = by_distances and not (self.is_looped or is_known)
-        # What is before a thread's first element would be very far behind it.
+        # What is before a thread's first element would be very far after it.
         self.by_distances = by_distances and all(place.offset_bytes >= 0 for place in self._places)
         is_short = by_vectors and access.site.is_recomputed and access.group > 1 and not is_known
         self.by_vectors = is_short and self._checks.begins_at_multiple(access.site, vector_bytes)
@@ -152,7 +152,7 @@ class TwoWays:
         return self._text.use(self._checks.ends(self._access.site, self._access.op)[1])
 
     def place(self, group: int | None, offset_bytes: int = 0) -> str:
-        """Where so many bytes behind the first element of a group are, as an operand.
+        """Return the place so many bytes after the first element of a group, as an operand.
 
         Here and below, None is the group that a loop is at.
         """
@@ -245,7 +245,7 @@ class TwoWays:
         slot_bytes = -(-(at_byte + _POINTER_BYTES) // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
         scratch = self._checks.scratch(groups * slot_bytes)
         masked_on: dict[str, int] = {}
-        # Bit by bit whether groups are masked on, and behind the last one a bit that ends the loop.
+        # Bit by bit whether groups are masked on, and after the last one a bit that ends the loop.
         on = 1 << groups
         for group in range(groups):
             slot = group * slot_bytes
@@ -366,7 +366,7 @@ class TwoWays:
         return f"setp.lt.and.u64 q|b, {offset}, {limit}, {self._text.use(mask)};"
 
     def guard(self, group: int, *, is_masked: bool = True) -> str:
-        """What an instruction of the usual way goes by; `is_masked`: by the group's mask, too."""
+        """Return the predicate of an instruction of the usual way; `is_masked`: with the mask."""
         mask, owner = self._mask(group) if is_masked else None, self._owner
         whole = self.whole if self._is_ahead else None
         known = [one for one in (whole, owner, mask) if one is not None]

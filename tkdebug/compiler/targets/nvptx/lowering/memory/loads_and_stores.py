@@ -53,8 +53,8 @@ def lower_load(
     else:
         assert fills is not None
         modifiers = modifiers_of(ctx, op)
-        astray = partial(load_good, ctx, modifiers, pointers, fills, words)
-        loaded = guard.either_way(load, astray)
+        narrowed = partial(load_good, ctx, modifiers, pointers, fills, words)
+        loaded = guard.either_way(load, narrowed)
     type_, bits = ctx.element_type(op.result), memory_bits(pointee)
     return ([x for got in words.groups(loaded) for x in unpack(ctx, got, words, type_, bits)],)
 
@@ -198,8 +198,8 @@ def lower_store(
         owner = _store_owner(ctx, op)
         guard.store(modifiers_of(ctx, op), words.vector, packed, owner)
     else:
-        astray = partial(_store_good, ctx, op, pointers, values, packed, words)
-        guard.either_way(store, astray)
+        narrowed = partial(_store_good, ctx, op, pointers, values, packed, words)
+        guard.either_way(store, narrowed)
     return ()
 
 

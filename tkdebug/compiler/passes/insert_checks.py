@@ -1,0 +1,265 @@
+"""`InsertChecks`: numbers the accesses and other ops that a checked kernel tests as it runs.
+
+It comes before all GPU passes, so that one source access is one site: these copy, peel and mask
+accesses, and each copy keeps its number. Where a block of a descriptor begins is put through a hint
+that no pass goes by. Nothing else of the kernel changes, and the tests themselves are written by
+lowering, so that no pass has to look through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tkdebug.checks import RACE
+from tkdebug.compiler.analysis.axis_facts import unit_of
+from tkdebug.compiler.analysis.launch_slice import decided_values, is_decided
+from tkdebug.compiler.analysis.pointer_origins import Origin, pointer_origin
+from tkdebug.compiler.analysis.written_infs import written_infs
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import (
+    MaskedAccess,
+    MemoryAccess,
+    PointerAccess,
+    Writing,
+    stored,
+)
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.core import Module, Operation, Value
+from tkdebug.compiler.ir.op_view import OpView, names_of
+from tkdebug.compiler.ir.types import ScalarType, element_of, shape_of
+from tkdebug.compiler.passes.pass_run import PassRun, RunCallback
+from tkdebug.compiler.passes.pipeline import SnapshotCallback, run_pipeline
+from tkdebug.compiler.rewriting.rewriter import Rewriter
+from tkdebug.compiler.rewriting.saved_module import copy_module
+from tkdebug.compiler.sites.checks import (
+    BOUNDS_KINDS,
+    UNWRITTEN,
+    CheckOptions,
+    CheckPlan,
+    CheckSite,
+    check_bounds,
+    check_sites,
+)
+from tkdebug.compiler.sites.live_memory import MARKS
+from tkdebug.compiler.sites.symptoms import HINT, SYMPTOM_KINDS, SYMPTOMS
+from tkdebug.compiler.sites.texts import site_text
+from tkdebug.compiler.sites.watches import watch_sites
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+_PARTIAL = names_of(arith.Shift, arith.IntegerDivision)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertChecks:
+    """Numbers the sites of a kernel, and lists them in it.
+
+    Args:
+        options: what is looked for.
+    """
+
+    options: CheckOptions
+    name: ClassVar[str] = "insert-checks"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Give each site its number."""
+        sites = tuple(self._sites(module, rewriter))
+        function = tt.Func(module.function)
+        named = {site.bound: None for site in sites if site.bound is not None}
+        function.check_sites = tuple(map(site_text, sites))
+        function.check_bounds = tuple(named)
+        aligned = (name for name in named if name in self.options.aligned_ends)
+        function.check_aligned_ends = tuple(aligned)
+        if sites:
+            rewriter.record_change(module.function, "list-sites")
+        rewriter.commit()
+
+    def _sites(self, module: Module, rewriter: Rewriter) -> Iterator[CheckSite]:
+        number, function, kinds = 0, module.function, self.options.kinds
+        decided = decided_values(module)
+        for op in module.walk():
+            kind = _site_kind(op)
+            if kind in kinds:
+                assert kind is not None
+                yield _site(function, op, number, kind, decided)
+                OpView(op).site = number
+                number += 1
+                rewriter.record_change(op, "number-site")
+            if UNWRITTEN in kinds and _loads_marked(op):
+                yield _site(function, op, number, UNWRITTEN, frozenset())
+                OpView(op).value_site = number
+                number += 1
+                rewriter.record_change(op, "number-value-site")
+        symptoms = tuple(kind for kind in SYMPTOM_KINDS if kind in kinds)
+        if HINT in symptoms:
+            _mark_starts(module, rewriter)
+        if any(_may_show(op) for op in module.walk()) and symptoms:
+            tt.Func(function).check_symptoms = symptoms
+            if "inf" in symptoms:
+                tt.Func(function).check_written_infs = tuple(map(str, sorted(written_infs(module))))
+            yield CheckSite(number, SYMPTOMS, function.id, None, (), 0, False)
+
+
+def _mark_starts(module: Module, rewriter: Rewriter) -> None:
+    """Put the starts of blocks of one axis through hints, unless they are aligned constants."""
+    for op in module.walk():
+        access = tt.DescriptorBlockAccess.cast(op)
+        if access is None or len(access.offsets) != 1:
+            continue
+        (start,) = access.offsets
+        element = element_of(op.results[0].type if op.results else stored(op).type)
+        unit, number = tt.DESCRIPTOR_ALIGNMENT_BYTES * 8 // element.bits, constant_value(start)
+        if unit <= 1 or (isinstance(number, int) and number % unit == 0):
+            continue
+        hint = rewriter.build_before(
+            op,
+            tt.Hint,
+            (start,),
+            (start.type,),
+            {"kind": tt.BLOCK_START, "values": (unit,)},
+            location=op.location,
+        )
+        rewriter.record_new(hint, "mark-start")
+        op.replace_operand(start, hint.result)
+        rewriter.record_change(op, "mark-start")
+
+
+def _site_kind(op: Operation) -> str | None:
+    """The kind of fault that a site at `op` is tested for."""
+    access = MemoryAccess.cast(op)
+    if access is not None:
+        return f"oob-{access.access}"
+    return "assert" if tt.Assert.matches(op) else "assumption" if tt.Assume.matches(op) else None
+
+
+def stores_floats(op: Operation) -> bool:
+    """Whether an op stores floats whose NaNs can be seen."""
+    if not Writing.matches(op):
+        return False
+    element = element_of(stored(op).type)
+    return isinstance(element, ScalarType) and element.name in _FLOATS
+
+
+def _loads_marked(op: Operation) -> bool:
+    """Whether an op loads elements of a type that has a mark."""
+    access = MemoryAccess.cast(op)
+    if access is None or access.access != "load":
+        return False
+    element = element_of(op.result.type)
+    return isinstance(element, ScalarType) and element.name in MARKS
+
+
+def _may_show(op: Operation) -> bool:
+    """Whether an op may give what has no defined result, or promises something."""
+    shown = (tt.Hint, tt.AddPtr, tt.Gather, tt.MakeTensorDescriptor)
+    if any(view.matches(op) for view in shown) or stores_floats(op):
+        return True
+    if op.name not in _PARTIAL:
+        return False
+    _, right = op.operands
+    number = constant_value(right)
+    bits = element_of(op.results[0].type).bits
+    return not isinstance(number, int) or not 0 < number < (
+        bits if arith.Shift.matches(op) else 1 << 64
+    )
+
+
+def add_checks(
+    module: Module,
+    options: CheckOptions,
+    snapshot: SnapshotCallback | None = None,
+    on_run: RunCallback | None = None,
+) -> tuple[tuple[PassRun, ...], CheckPlan | None]:
+    """Run the passes that make a kernel a checked one; give their runs, and how it is read.
+
+    Args:
+        module: Tile IR, changed in place.
+        options: what is looked for.
+        snapshot: called after each pass that changed something.
+        on_run: called after each pass, also one that failed.
+    """
+    from tkdebug.compiler.passes.expand_watches import ExpandWatches
+    from tkdebug.compiler.passes.log_accesses import LogAccesses
+
+    runs = run_pipeline(module, (InsertChecks(options),), snapshot=snapshot, on_run=on_run)
+    # Reports are read by the kernel without its log, which a closer look could not run again.
+    read_by = copy_module(module)
+    if RACE in options.kinds:
+        logged = run_pipeline(module, (LogAccesses(),), snapshot=snapshot, on_run=on_run)
+        runs = (*runs, *logged)
+    plan = _plan(module, options.watch_bytes, read_by)
+    if plan is not None and plan.watches:
+        expand = (ExpandWatches(plan.watch_bytes),)
+        runs = (*runs, *run_pipeline(module, expand, snapshot=snapshot, on_run=on_run))
+    return runs, plan
+
+
+def check_plan(module: Module, watch_bytes: int = 0) -> CheckPlan | None:
+    """What the reports of a kernel are read by, as the module is now; None without sites.
+
+    Args:
+        module: Tile IR whose sites are numbered.
+        watch_bytes: memory for what is kept of watched values in one launch.
+    """
+    return _plan(module, watch_bytes, copy_module(module))
+
+
+def _plan(module: Module, watch_bytes: int, read_by: Module) -> CheckPlan | None:
+    sites, watches = check_sites(module.function), watch_sites(module.function)
+    if not sites and not watches:
+        return None
+    return CheckPlan(sites, check_bounds(module.function), read_by, watches, watch_bytes)
+
+
+def _site(
+    function: Operation, op: Operation, number: int, kind: str, decided: frozenset[Value]
+) -> CheckSite:
+    """What is tested of `op`."""
+    if PointerAccess.matches(op):
+        pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
+        mask = None if masked is None else masked.mask
+        shape, size = shape_of(pointer.type), unit_of(pointer.type)
+        tensor = _tensor(function, pointer)
+        needed = (pointer,) if mask is None else (pointer, mask)
+        is_recomputed = tensor is not None and is_decided(op, needed, decided)
+        return CheckSite(
+            number,
+            kind,
+            op.id,
+            tensor,
+            shape,
+            size,
+            mask is not None,
+            is_recomputed,
+            is_loaded=tensor is None and kind in BOUNDS_KINDS,
+        )
+    if tt.DescriptorAccess.matches(op):
+        descriptor = tt.DescriptorAccess(op).descriptor
+        tile = op.result.type if op.results else stored(op).type
+        size = element_of(tile).bits // 8
+        name = _described(function, descriptor)
+        is_loaded = name is None and kind in BOUNDS_KINDS
+        return CheckSite(number, kind, op.id, name, shape_of(tile), size, True, is_loaded=is_loaded)
+    condition = tt.Assume(op).condition if tt.Assume.matches(op) else tt.Assert(op).condition
+    return CheckSite(number, kind, op.id, None, shape_of(condition.type), 0, False)
+
+
+def _described(function: Operation, descriptor: Value) -> str | None:
+    """The parameter that a descriptor is, or that it is made of."""
+    made = tt.MakeTensorDescriptor.defining(descriptor)
+    if made is not None:
+        return _tensor(function, made.base)
+    arguments = tt.Func(function).body.arguments
+    if descriptor not in arguments:
+        return None
+    return tt.Func(function).arg_names[arguments.index(descriptor)]
+
+
+def _tensor(function: Operation, pointer: Value) -> str | None:
+    """The parameter that a pointer was made of, if it is plain to see."""
+    origin = pointer_origin(pointer)
+    if isinstance(origin, Origin):
+        return None
+    view = tt.Func(function)
+    return view.arg_names[view.body.arguments.index(origin)]

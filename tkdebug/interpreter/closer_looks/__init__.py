@@ -1,0 +1,1 @@
+"""Checked native kernels: faults from what they reported; their checks, interpreted."""

@@ -1,0 +1,303 @@
+"""The faults of accesses that a GPU only flagged: computed again from what the launch was given.
+
+Where arguments and program ids alone decide which elements are bad, a checked kernel says no more
+than that some are. Here only the ops run that the flagged accesses get their addresses and masks
+by, for all programs; no memory is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.analysis.launch_slice import Slice, decided_values, is_decided, slice_of
+from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
+from tkdebug.compiler.ir.op_view import OpView
+from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.fusion import Fusion
+from tkdebug.interpreter.memory.buffer_access import plain_mask
+from tkdebug.interpreter.memory.checked_access import Access, checked, narrowed
+from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.memory.pointers import affine_of
+from tkdebug.interpreter.plan import Plan, Step
+from tkdebug.interpreter.rules.table import RULES
+from tkdebug.interpreter.state import Batch
+from tkdebug.interpreter.tiles.values import (
+    AffineTile,
+    BoxMask,
+    DescriptorTile,
+    PointerTile,
+    TileValue,
+)
+from tkdebug.interpreter.torch_state import apart_from_the_script
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.faults.facts import Offender
+    from tkdebug.compiler.sites.checks import CheckSite
+    from tkdebug.events import Fault, FaultKind
+    from tkdebug.interpreter.memory.buffers import Buffer
+
+_BATCH_BYTES = 64 << 20
+_INDEX_BYTES = 8
+_MOST_KNOWN = 64
+# Of an access of a batch that are looked at one by one for being between those of a view.
+_MOST_ELEMS = 1 << 22
+# Of a view whose elements are listed, as no division finds them.
+_MOST_HULL_ELEMS = 1 << 26
+BETWEEN: Final = "between-elements"
+# Of the offsets of an access whose elements are looked at.
+_COPIES = 6
+# What ops are given in the place of values that nothing here needs.
+_UNNEEDED = Block([ir.I32]).arguments[0]
+
+
+class RecomputedFaults:
+    """The faults of launches of one module, computed once for launches that are alike.
+
+    Args:
+        module: the Tile IR, whose ops have the ids that sites name.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._known: OrderedDict[Hashable, list[Fault]] = OrderedDict()
+
+    @classmethod
+    def of(cls, module: Module) -> RecomputedFaults:
+        """Return the object of a module, made when it is first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = cls(module)
+        assert isinstance(found, cls)
+        return found
+
+    def find(
+        self,
+        sites: Sequence[CheckSite],
+        values: Mapping[Value, TileValue],
+        facts: Hashable,
+        log: FaultLog,
+        kind: FaultKind | None = None,
+    ) -> list[Fault]:
+        """The faults of some sites.
+
+        Args:
+            sites: all of accesses that arguments and program ids decide.
+            values: of the kernel's arguments, as far as they are known.
+            facts: equal for launches with the same faults.
+            log: an empty one, of the launch.
+            kind: of the faults; None for those that each site is of.
+
+        Returns:
+            Them; none where an argument that they depend on is not known.
+        """
+        key = facts, tuple(site.number for site in sites), kind
+        if key in self._known:
+            self._known.move_to_end(key)
+        else:
+            kinds = {site.op_id: kind or site.kind for site in sites}
+            self._known[key] = self._compute(kinds, values, log)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        return [replace(fault, launch_id=log.launch_id) for fault in self._known[key]]
+
+    def _compute(
+        self, kinds: Mapping[int, str], values: Mapping[Value, TileValue], log: FaultLog
+    ) -> list[Fault]:
+        module = self._module
+        accesses = {op: _needed(op) for op in module.walk() if op.id in kinds}
+        part = slice_of(accesses.items())
+        arguments = module.function.regions[0].block.arguments
+        if any(value in part.values and value not in values for value in arguments):
+            return []
+        plan = _SlicePlan(module, part, frozenset(accesses))
+        kept = _OnlyKinds(log, kinds)
+        total, cpu = math.prod(log.grid), torch.device("cpu")
+        size = max(1, min(total, _BATCH_BYTES // _bytes_per_program(part)))
+        with apart_from_the_script(cpu):
+            for first in range(0, total, size):
+                count = min(size, total - first)
+                run = Evaluator(plan, Batch(log.grid, first, count, cpu, kept, Fusion()))
+                run.values[_UNNEEDED] = 0
+                try:
+                    given = [values.get(value, 0) for value in arguments]
+                    run.run_kernel(module.function, given)
+                finally:
+                    run.release()
+        return kept.publish()
+
+
+class _OnlyKinds(FaultLog):
+    """A log that keeps only the kind of fault that the site of an op is of."""
+
+    def __init__(self, log: FaultLog, kinds: Mapping[int, str]) -> None:
+        super().__init__(log.kernel, log.launch_id, log.grid, False, log.arguments)
+        self._kinds = kinds
+
+    def wants_between(self, op: Operation) -> bool:
+        """Whether accesses between elements are looked for."""
+        return self._kinds.get(op.id) == BETWEEN
+
+    def bad_access(
+        self,
+        op: Operation,
+        kind: FaultKind,
+        buffer: Buffer | None,
+        offender: Offender,
+        count: int,
+        mask: Value | None,
+    ) -> None:
+        """Record it, if it is what was looked for."""
+        if self._kinds.get(op.id) == kind:
+            super().bad_access(op, kind, buffer, offender, count, mask)
+
+
+class _SlicePlan(Plan):
+    """Steps of the ops of a slice, whose accesses are only tested.
+
+    Args:
+        module: that the slice is of.
+        part: the slice.
+        accesses: those that are tested.
+    """
+
+    def __init__(self, module: Module, part: Slice, accesses: frozenset[Operation]) -> None:
+        self.steps: dict[Block, list[Step]] = {}
+        self.watched_regions: dict[Region, tuple[int, ...]] = {}
+        for op in module.walk():
+            for region in op.regions if op in part.ops else ():
+                self.steps[region.block] = [
+                    _tested(inner) if inner in accesses else _step(inner, part)
+                    for inner in region.block.operations
+                    if inner in part.ops
+                ]
+
+
+def _step(op: Operation, part: Slice) -> Step:
+    sources = tuple(value if value in part.values else _UNNEEDED for value in op.operands)
+    return RULES[op.name], OpView(op), sources, op.results, None, ()
+
+
+def _tested(op: Operation) -> Step:
+    test = _test_block if tt.DescriptorBlockAccess.matches(op) else _test
+    return test, OpView(op), _needed(op), op.results, None, ()
+
+
+def decided_blocks(module: Module) -> frozenset[int]:
+    """The accesses to blocks of descriptors that arguments and program ids decide, by op ids."""
+    decided = decided_values(module)
+    return frozenset(
+        op.id
+        for op in module.walk()
+        if tt.DescriptorBlockAccess.matches(op) and is_decided(op, _needed(op), decided)
+    )
+
+
+def _needed(op: Operation) -> tuple[Value, ...]:
+    """Compute the addresses and the mask of an access."""
+    block = tt.DescriptorBlockAccess.cast(op)
+    if block is not None:
+        return (block.descriptor, *block.offsets)
+    pointer, masked = PointerAccess(op).pointer, MaskedAccess.cast(op)
+    return (pointer,) if masked is None or masked.mask is None else (pointer, masked.mask)
+
+
+def _test(
+    run: Evaluator, view: OpView, pointer: TileValue, mask: TileValue = 1
+) -> Sequence[TileValue]:
+    """Report the bad elements of an access; its result is nothing that is needed."""
+    op, results = view.op, (0,) * len(view.op.results)
+    mask = plain_mask(run, mask)
+    if isinstance(mask, int) and not mask:
+        return results
+    assert isinstance(pointer, PointerTile)
+    type_ = PointerAccess(op).pointer.type
+    tile = affine_of(run, pointer.offset, ir.shape_of(type_))
+    _report(run, Access(op, _kind(op), type_, pointer.buffer, tile, mask))
+    return results
+
+
+def _test_block(
+    run: Evaluator, view: OpView, descriptor: TileValue, *offsets: TileValue
+) -> Sequence[TileValue]:
+    """Report the bad elements of a block, of those inside the descriptor's shape."""
+    op, results = view.op, (0,) * len(view.op.results)
+    type_ = op.result.type if op.results else stored(op).type
+    assert isinstance(descriptor, DescriptorTile)
+    shape = ir.shape_of(type_)
+    pointer, mask = descriptor_access(run, descriptor, shape, offsets)
+    if isinstance(pointer, PointerTile) and not (isinstance(mask, int) and not mask):
+        tile = affine_of(run, pointer.offset, shape)
+        _report(run, Access(op, _kind(op), type_, pointer.buffer, tile, mask))
+    return results
+
+
+def _report(run: Evaluator, access: Access) -> None:
+    """Report the bad elements of an access."""
+    tile = access.tile
+    if not _is_legal(access) and not _is_too_large(run, access):
+        suspects = _suspects(run, access)
+        for programs in torch.split(suspects, _programs_at_once(tile)):
+            checked(run, narrowed(run, access, programs))
+
+
+def _suspects(run: Evaluator, access: Access) -> Tensor:
+    """Find the programs that may have bad elements, by the least and the greatest of each."""
+    tile = access.tile
+    suspect = torch.ones(run.programs, dtype=torch.bool) if run.active is None else run.active
+    if tile.base is not None and not _wants_between(run, access):
+        rest = [coef * (extent - 1) for coef, extent in zip(tile.coefs, tile.shape, strict=True)]
+        base = tile.base.tensor.reshape(tile.base.shape[0], -1)
+        low = base.amin(1) + tile.const + sum(min(0, one) for one in rest)
+        high = base.amax(1) + tile.const + sum(max(0, one) for one in rest)
+        suspect = suspect & ((low < 0) | (high >= access.buffer.hull_elems))
+    return suspect.nonzero().reshape(-1)
+
+
+def _wants_between(run: Evaluator, access: Access) -> bool:
+    return isinstance(run.faults, _OnlyKinds) and run.faults.wants_between(access.op)
+
+
+def _is_too_large(run: Evaluator, access: Access) -> bool:
+    """Whether an access has too many elements to look at each, where all are suspects."""
+    if not _wants_between(run, access):
+        return False
+    elems, buffer = run.programs * math.prod(access.shape), access.buffer
+    return elems > _MOST_ELEMS or (not buffer.is_nested() and buffer.hull_elems > _MOST_HULL_ELEMS)
+
+
+def _programs_at_once(tile: AffineTile) -> int:
+    return max(1, _BATCH_BYTES // (_COPIES * _INDEX_BYTES * math.prod(tile.shape)))
+
+
+def _kind(op: Operation) -> FaultKind:
+    if tt.Load.matches(op) or tt.DescriptorLoad.matches(op):
+        return "oob-load"
+    is_store = tt.Store.matches(op) or tt.DescriptorStore.matches(op)
+    return "oob-store" if is_store else "oob-atomic"
+
+
+def _is_legal(access: Access) -> bool:
+    """Whether an access certainly is, without its elements."""
+    tile, mask = access.tile, access.mask
+    if isinstance(mask, BoxMask) and mask.uniform_box is not None:
+        tile = tile.cropped(mask.uniform_box)
+    return access.buffer.proves_legal(tile)
+
+
+def _bytes_per_program(part: Slice) -> int:
+    """Observe offsets along one axis: other tiles are mostly made of them."""
+    return max(
+        _INDEX_BYTES,
+        sum(_INDEX_BYTES * max(ir.shape_of(value.type), default=1) for value in part.values),
+    )

@@ -1,1 +1,0 @@
-"""Checked native kernels: faults from what they reported; their probes, interpreted."""

@@ -1,0 +1,221 @@
+"""`CheckedKernel`: a native kernel some of whose launches are checked.
+
+It owns two builds, the bare and the checked one, and chooses between them. It is among a jit
+function's kernels in the place of the bare build, until nothing new is to be expected of its
+launches. What scripts read off it is the bare build's. The generated launch function asks
+`next_action` of every kernel, which is how this one gets to see arguments; a bare kernel has none.
+
+Invariants: a script never fails because of a check: where there is no checked build, launches are
+bare; a launch that is timed or captured is bare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from tkdebug.hook_chain import HOOKS
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.checked.builds import CheckedCode
+from tkdebug.runtime.checked.check_options import MOST_TIMELINES
+from tkdebug.runtime.checked.checked_launch import CheckedLaunch
+from tkdebug.runtime.checked.checked_launches import CHECKED
+from tkdebug.runtime.checked.launch_kinds import LaunchKinds
+from tkdebug.runtime.checked.passed_arguments import PassedArguments, kind_of
+from tkdebug.runtime.launch.compiled_kernel import CompiledKernel, KernelMetadata
+from tkdebug.runtime.launch.timed_launches import UNLESS_TIMED, NextAction, are_timed
+from tkdebug.runtime.watched_values import is_looked_at, launched
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.checked.builds import Build
+    from tkdebug.runtime.device.platform import CheckMemory
+    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.native_kernel import NativeKernel
+
+# What scripts read off a kernel, besides what every `CompiledKernel` has.
+_OF_LOADED = frozenset(("function", "module", "n_max_threads", "n_regs", "n_spills"))
+_OF_BARE = _OF_LOADED.union(("asm", "binary", "gpu_ir", "gpu_module", "kernel"))
+# What launches that nobody looks at need of it where there are hooks.
+_OF_RECORDED = frozenset(
+    ("launch_hooked", "parameter_kinds", "passes_plain", "tell_failed", "write_note")
+)
+
+
+class CheckedKernel(CompiledKernel):
+    """A kernel with a bare and a checked build.
+
+    Attributes:
+        submit: launches the bare kernel without hooks, as its own does.
+
+    Args:
+        bare: the build that has no checks.
+        checked: the one that has.
+        memory: for checked launches on the kernel's device.
+        retire: called with the bare kernel when no more launches are to be looked at.
+        admits: asked before the checked build is compiled whether it may be.
+        values: of the launch that the checked build is for, one for each parameter; None where the
+            bare build is wanted first, as nothing is launched, or it is timed.
+
+    Raises:
+        TkError: the kernel does not compile.
+    """
+
+    mode = "native"
+
+    def __init__(
+        self,
+        bare: Build,
+        checked: Build,
+        memory: CheckMemory,
+        retire: Callable[[NativeKernel], None],
+        admits: Callable[[], bool],
+        values: Sequence[object] | None,
+    ) -> None:
+        self._bare_build = bare
+        self._checked = CheckedCode(bare, checked, admits)
+        self._memory = memory
+        self._retire = retire
+        self._kinds = LaunchKinds()
+        self._was_launched = False
+        # Launches that are to have timelines, where the checked build has them.
+        self._timelines_left = MOST_TIMELINES
+        self.submit: Callable[..., Any] = self._submit_bare
+        if values is not None:
+            self._checked.begin(values)
+        first = None if values is None else self._checked.kernel()
+        super().__init__(bare.src, (first or self.bare).used_globals)
+        # Looked up in the bare kernel.
+        del self.function, self.kernel
+        self.next_action = UNLESS_TIMED.get
+
+    @property
+    def bare(self) -> NativeKernel:
+        """The kernel without checks, compiled if it was not."""
+        return self._bare_build.kernel()
+
+    def __getattr__(self, name: str) -> Any:
+        """Look up in the bare build what scripts read off the kernel."""
+        if name in _OF_RECORDED:
+            return getattr(self.bare, name)
+        if name in _OF_BARE:
+            if self._was_launched and name in _OF_LOADED:
+                self._init_handles()
+            return getattr(self.bare, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @cached_property
+    def metadata(self) -> KernelMetadata:
+        """The bare kernel's."""
+        return self.bare.metadata
+
+    @cached_property
+    def tile_ir(self) -> str:
+        """The Tile IR after its passes, as text."""
+        return self.bare.tile_ir
+
+    def _init_handles(self) -> None:
+        self.bare._init_handles()  # noqa: SLF001  # as upstream's scripts call it
+
+    def _submit_bare(self, x: int, y: int, z: int, stream: int, *passed: Any) -> Any:
+        return self.bare.submit(x, y, z, stream, *passed)
+
+    def launch(self, grid: Grid, values: tuple[Any, ...], stream: int | None = None) -> None:
+        """Run on `grid`, none of whose axes is 0, with a value for each parameter."""
+        stream, passed = self.bare.launch_arguments(values, stream)
+        self.launch_seen(grid, stream, values, passed)
+
+    def takes(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> bool:
+        """Make the launch if it is to be looked at, as `launch_seen`; whether it was made."""
+        if self.next_action is None or self.next_action() is not NextAction.LOOK:
+            return False
+        self.launch_seen(grid, stream, values, passed)
+        return True
+
+    def launch_seen(
+        self, grid: Grid, stream: int, values: tuple[Any, ...], passed: tuple[Any, ...]
+    ) -> None:
+        """Launch, checked where that is the launch's turn.
+
+        Args:
+            grid: programs along x, y and z, none of them 0.
+            stream: handle of the stream.
+            values: a value for each parameter.
+            passed: what `submit` takes.
+        """
+        self._was_launched = True
+        CHECKED.collect()
+        launch = self._checked_launch(grid, stream, values)
+        if launch is not None:
+            launch.launch(values, passed)
+        elif HOOKS.launch:
+            self.bare.launch_recorded(grid, stream, values, passed)
+        else:
+            self.bare.submit(*grid, stream, *passed)
+
+    def _checked_launch(
+        self, grid: Grid, stream: int, values: tuple[Any, ...]
+    ) -> CheckedLaunch | None:
+        """The launch with its table; None where it is bare."""
+        if self._checked.is_given_up:
+            self._retire(self.bare)
+            return None
+        is_looked_into = is_looked_at() or KNOBS.timelines
+        if are_timed() or (KNOBS.check_launches == "none" and not is_looked_into):
+            return None
+        if self._memory.is_capturing(stream):
+            CHECKED.add_captured()
+            return None
+        kernel = self._checked.kernel()
+        if kernel is None:
+            return None
+        if self._checked.shows:
+            # Values may differ in each launch.
+            launched(self._checked.shows, grid)
+        elif self._checked.has_timeline:
+            if not self._timelines_left:
+                self._retire(self.bare)
+                return None
+            self._timelines_left -= 1
+        elif KNOBS.check_launches == "first" and not self._is_wanted(grid, values):
+            return None
+        return self._prepared(kernel, grid, stream, values)
+
+    def _prepared(
+        self, kernel: NativeKernel, grid: Grid, stream: int, values: tuple[Any, ...]
+    ) -> CheckedLaunch | None:
+        """The launch with its table; None where there can be none."""
+        failure = None
+        try:
+            arguments = PassedArguments(self.src.fn.arg_names, values)
+            if KNOBS.check_launches == "all":
+                kernel = self._checked.lasting(kernel)
+            fitting = self._checked.fitting(kernel, arguments)
+            if fitting is None:
+                return None
+            return CheckedLaunch.prepare(fitting, self._memory, grid, stream, arguments)
+        except Exception as error:
+            failure = error
+        self._checked.give_up(failure)
+        other = self._checked.kernel()
+        return None if other is None else self._prepared(other, grid, stream, values)
+
+    def _is_wanted(self, grid: Grid, values: tuple[Any, ...]) -> bool:
+        """Whether a launch is of a kind that has its turn; settles what comes next."""
+        self._kinds.depends_on_data = self._checked.depends_on_data
+        is_wanted = self._kinds.wants(kind_of(grid, values))
+        rest = self._kinds.rest
+        if is_wanted or rest == 0:
+            self.next_action = UNLESS_TIMED.get
+        elif rest is None:
+            self._retire(self.bare)
+        else:
+            # Loaded by now, so that nothing stands between.
+            self.submit = self.bare.submit
+            # Counts launches down without a Python function.
+            left = chain(repeat(NextAction.SUBMIT, rest), repeat(NextAction.LOOK))
+            self.next_action = left.__next__
+        return is_wanted

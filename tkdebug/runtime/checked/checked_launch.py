@@ -1,0 +1,236 @@
+"""One checked launch: its table, the bounds of its tensors, and what is kept until it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tkdebug.compiler.sites.table import table_bytes
+from tkdebug.compiler.sites.watches import WORD_BYTES, records_words
+from tkdebug.events import next_launch_id
+from tkdebug.hook_chain import HOOKS
+from tkdebug.runtime.checked.checked_launches import CHECKED, further_kinds
+from tkdebug.runtime.checked.closer_looks import may_need_closer_look, wants_look_at_threads
+from tkdebug.runtime.checked.held_launch import HeldArguments, PendingLaunch
+from tkdebug.runtime.checked.passed_arguments import LaunchMemory, launch_memory
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.analysis.thread_order import ThreadOrder
+    from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
+    from tkdebug.interpreter.replay import Parameters
+    from tkdebug.runtime.checked.passed_arguments import PassedArguments
+    from tkdebug.runtime.device.platform import CheckMemory, CheckRecords, CheckTable
+    from tkdebug.runtime.launch.grid import Grid
+    from tkdebug.runtime.launch.native_kernel import NativeKernel
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchNeeds:
+    """The needs that all launches of one checked build have.
+
+    Attributes:
+        slots_bytes: memory for what a launch reports.
+        counters_bytes: memory for counters of watched values, and for readings of clocks.
+        record_bytes: memory for records of watched values; 0 where none is watched.
+        takes_map: whether the kernel takes the map of memory.
+        may_need_look: whether launches are held for a closer look.
+        further_kinds: of faults, that it looks for beside the usual ones.
+        parameters: whose memory it reads and writes; None where not known, or of no use.
+    """
+
+    slots_bytes: int
+    counters_bytes: int
+    record_bytes: int
+    takes_map: bool
+    may_need_look: bool
+    further_kinds: frozenset[str]
+    parameters: Parameters | None
+
+    @staticmethod
+    def of(plan: CheckPlan, options: CheckOptions) -> LaunchNeeds:
+        """Return that of a plan, worked out when it is first asked for."""
+        found = plan.module.derived.get(LaunchNeeds)
+        if found is None:
+            found = plan.module.derived[LaunchNeeds] = _build_of(plan, options)
+        assert isinstance(found, LaunchNeeds)
+        return found
+
+
+def _build_of(plan: CheckPlan, options: CheckOptions) -> LaunchNeeds:
+    # The interpreter's word of what a kernel reads and writes.
+    from tkdebug.interpreter.replay import Parameters
+
+    words = records_words(plan.watches, plan.watch_bytes) if plan.watches else 0
+    may_need_look = may_need_closer_look(plan)
+    slots_bytes = table_bytes(len(plan.sites))
+    return LaunchNeeds(
+        slots_bytes,
+        plan.table_bytes - slots_bytes,
+        WORD_BYTES * words,
+        plan.takes_map,
+        may_need_look,
+        further_kinds(plan, options),
+        Parameters.of(plan.module) if may_need_look else None,
+    )
+
+
+class CheckedLaunch:
+    """A launch of a checked build, which has been given a table.
+
+    Args:
+        kernel: the checked build.
+        build: what its launches have in common.
+        memory: that the table is of.
+        grid: programs along x, y and z.
+        stream: handle of the stream.
+        arguments: what was passed.
+        table: all zero.
+        records: for values that are watched; None where none is.
+        known: of memory; None where the kernel loads no pointers.
+    """
+
+    def __init__(
+        self,
+        kernel: NativeKernel,
+        build: LaunchNeeds,
+        memory: CheckMemory,
+        grid: Grid,
+        stream: int,
+        arguments: PassedArguments,
+        table: CheckTable,
+        records: CheckRecords | None,
+        known: LaunchMemory | None,
+    ) -> None:
+        self._kernel = kernel
+        self._build = build
+        self._memory = memory
+        self._grid = grid
+        self._stream = stream
+        self._arguments = arguments
+        self._table = table
+        self._records = records
+        self._known = known
+        self._launch_id = 0
+        self._held: HeldArguments | None = None
+
+    @staticmethod
+    def prepare(
+        kernel: NativeKernel,
+        memory: CheckMemory,
+        grid: Grid,
+        stream: int,
+        arguments: PassedArguments,
+    ) -> CheckedLaunch | None:
+        """A launch with a table; None where all are taken and it may not wait for one.
+
+        Raises:
+            TkError: the device has no memory for tables.
+        """
+        plan = kernel.binary.checks
+        assert plan is not None
+        assert kernel.src.checks is not None
+        build = LaunchNeeds.of(plan, kernel.src.checks)
+        records = None
+        if build.record_bytes:
+            records = _or_wait(lambda: memory.begin_records(build.record_bytes))
+            if records is None:
+                return None
+        known = launch_memory(memory, arguments) if build.takes_map else None
+        behind = b"" if known is None else known.packed
+        sizes = build.slots_bytes, build.counters_bytes
+        table = _or_wait(lambda: memory.begin(sizes[0], stream, behind, sizes[1]))
+        if table is None:
+            if records is not None:
+                memory.end_records(records)
+            return None
+        return CheckedLaunch(kernel, build, memory, grid, stream, arguments, table, records, known)
+
+    def launch(self, values: tuple[Any, ...], passed: tuple[Any, ...]) -> None:
+        """Make the launch, with hooks around it where there are any.
+
+        Args:
+            values: a value for each parameter.
+            passed: what a bare kernel's `submit` takes.
+        """
+        if self._build.may_need_look:
+            self._held = self._hold(values)
+        if HOOKS.launch:
+            self._kernel.launch_hooked(self._grid, self._stream, values, passed, self)
+        else:
+            self.submit_as(next_launch_id())(*self._grid, self._stream, *passed)
+        if self._held is not None:
+            CHECKED.await_briefly(self._kernel.name)
+
+    def _hold(self, values: tuple[Any, ...]) -> HeldArguments:
+        source, parameters = self._kernel.src, self._build.parameters
+        stream = self._stream if CHECKED.may_save(self._kernel.name) else None
+        names = source.fn.arg_names
+        return HeldArguments.of(names, source.specs, values, self._arguments, parameters, stream)
+
+    def submit_as(self, launch_id: int) -> Callable[..., NativeKernel | None]:
+        """Return the function that makes the launch of that id, in place of `kernel.submit`."""
+        self._launch_id = launch_id
+        return self._submit
+
+    def _submit(self, x: int, y: int, z: int, stream: int, *passed: Any) -> NativeKernel | None:
+        plan = self._kernel.binary.checks
+        assert plan is not None
+        size_bytes = 0 if self._known is None else len(self._known.packed)
+        there = self._table.behind, self._table.behind + size_bytes
+        checks = (
+            self._table.address,
+            self._table.shown,
+            *self._arguments.bounds(plan.bounds, there),
+        )
+        if self._records is not None:
+            counters = self._table.address + self._build.slots_bytes
+            checks = (*checks, counters, self._records.address)
+        try:
+            ran: NativeKernel | None = self._kernel.submit(x, y, z, stream, *passed, checks)
+            self._memory.end(self._table, stream)
+        except BaseException:
+            self._memory.drop(self._table)
+            if self._records is not None:
+                self._memory.end_records(self._records)
+            raise
+        if ran is not None and ran.binary.checks is not None:
+            plan = ran.binary.checks
+        pending = PendingLaunch(
+            self._memory,
+            self._table,
+            plan,
+            self._kernel.name,
+            self._launch_id,
+            self._grid,
+            self._arguments,
+            copy_context(),
+            self._held,
+            self._records,
+            self._known,
+            self._order_of_threads(plan),
+            self._build.further_kinds,
+        )
+        CHECKED.add(pending)
+        return ran
+
+    def _order_of_threads(self, plan: CheckPlan) -> Callable[[], ThreadOrder | None] | None:
+        """Return what finds out the order of the kernel's threads, where it is looked at for it."""
+        if self._held is None or not wants_look_at_threads(plan):
+            return None
+        from tkdebug.runtime.compile.unlaunched_code import order_of_threads
+
+        return partial(order_of_threads, self._kernel.src, plan.module)
+
+
+def _or_wait(begin: Callable[[], _T | None]) -> _T | None:
+    """Return the result of `begin`; if memory is taken, ask again after the oldest launch."""
+    found = begin()
+    if found is None:
+        CHECKED.collect_oldest()
+        found = begin()
+    return found

@@ -1,0 +1,475 @@
+"""Tables of checked launches: zeroed, written and read in the order of the stream.
+
+A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
+Before the launch it is set to zero, unless the launch before left it so, and an event says when the
+launch has ended. A kernel that finds something writes into the host's memory as well, where another
+process can see it (`tkdebug.running_faults`): a table of which nothing is there is not copied.
+Counters are in the device's memory alone: a table that has some is copied behind the launch.
+Invariants: nothing here waits for a launch unless asked to; a table is used again when it has been
+read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+from tkdebug.errors import TkError
+from tkdebug.forks import renew_after_forks
+from tkdebug.running_faults import (
+    HEADER_BYTES,
+    SHOWN,
+    SLOT_BYTES,
+    SharedTables,
+    consistent_slot,
+    erase_header,
+    write_header,
+)
+from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.cuda.allocator_blocks import torchs_allocations
+from tkdebug.runtime.cuda.device import Device
+from tkdebug.runtime.device.platform import Allocations, CheckRecords, CheckTable
+
+MOST_TABLES = 256
+_SMALLEST_BYTES = 1 << 12
+_ALIGNMENT = 16
+# Made together, as the driver takes a while for each piece of memory.
+_MADE_TOGETHER = 32
+_NO_TIMING = 2
+# CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP (cuda.h)
+_DEVICE_MAP = 2
+_PORTABLE_MAP = 3
+_WORD_BYTES = 8
+# Larger tables have no sites, but readings of clocks.
+_MOST_SHOWN = 1 << 18
+# Launches whose records were not read yet.
+MOST_RECORDS = 8
+# CUstream_flags (cuda.h).
+_NON_BLOCKING = 1
+# CUstreamCaptureMode (cuda.h): what this thread does breaks no capture of another.
+_RELAXED = 2
+_NO_CONTEXT = (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED)
+
+
+class _Calls(NamedTuple):
+    """Functions of the driver; handles are numbers."""
+
+    is_capturing: Callable[..., int]
+    zero: Callable[..., int]
+    fill: Callable[..., int]
+    copy: Callable[..., int]
+    record: Callable[..., int]
+    query: Callable[..., int]
+    synchronize: Callable[..., int]
+    exchange_capture_mode: Callable[..., int]
+
+
+@cache
+def _calls() -> _Calls:
+    handle, size = ctypes.c_void_p, ctypes.c_size_t
+    found = driver_api.raw_function
+    return _Calls(
+        found("cuStreamIsCapturing", handle, handle),
+        found("cuMemsetD8Async", handle, ctypes.c_ubyte, size, handle),
+        found("cuMemcpyHtoDAsync", handle, handle, size, handle),
+        found("cuMemcpyDtoHAsync", handle, handle, size, handle),
+        found("cuEventRecord", handle, handle),
+        found("cuEventQuery", handle),
+        found("cuEventSynchronize", handle),
+        found("cuThreadExchangeStreamCaptureMode", handle, keeps_gil=True),
+    )
+
+
+class _HostMemory:
+    """Memory of the host that the device writes to, and that another process may map.
+
+    It stays until the process ends, since a kernel may write until then.
+
+    Attributes:
+        host: its address.
+        address: the same as the device sees it; None where it does not.
+        descriptor: of it, -1 where nobody else can map it.
+        view: of its bytes.
+    """
+
+    def __init__(self, size_bytes: int, is_mapped: bool) -> None:
+        self.descriptor = -1
+        self.address: int | None = None
+        if is_mapped and hasattr(os, "memfd_create"):
+            with contextlib.suppress(OSError, TkError):
+                self._share(size_bytes)
+        if self.address is None:
+            self.host = int(
+                driver_api.call("cuMemHostAlloc", size_bytes, _DEVICE_MAP if is_mapped else 0)
+            )
+            if is_mapped:
+                self.address = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
+        self.view = memoryview((ctypes.c_ubyte * size_bytes).from_address(self.host)).cast("B")
+
+    def _share(self, size_bytes: int) -> None:
+        descriptor = os.memfd_create("tkdebug-tables", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, size_bytes)
+            memory = mmap.mmap(descriptor, size_bytes)
+            host = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            driver_api.call("cuMemHostRegister", host, size_bytes, _PORTABLE_MAP)
+            # Python would unmap it when the interpreter ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+            address = int(driver_api.call("cuMemHostGetDevicePointer", host, 0))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self.host, self.address, self.descriptor = host, address, descriptor
+
+
+class _Table:
+    """One table.
+
+    Attributes:
+        address: on the device.
+        size_bytes: what of it is used now.
+        shown: what the host sees of it, as the device addresses it.
+        host: address of its copy.
+        event: recorded behind the launch, and behind the copy if there is one.
+        behind: address of what the launch reads, behind the table.
+        capacity_bytes: of both.
+        is_copied: whether all of it is copied to the host behind the launch.
+        is_fresh: whether the device's memory has no header yet.
+        zero_bytes: how many of the device's bytes are known to be zero, from the first one on.
+        memory: that `host` is in.
+    """
+
+    __slots__ = (
+        "_at",
+        "_is_mapped",
+        "_is_shown",
+        "_shown_at",
+        "address",
+        "behind",
+        "capacity_bytes",
+        "event",
+        "host",
+        "is_copied",
+        "is_fresh",
+        "memory",
+        "shown",
+        "size_bytes",
+        "zero_bytes",
+    )
+
+    def __init__(self, address: int, memory: _HostMemory, at: int, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.size_bytes = 0
+        self.is_copied = False
+        self.address = self.behind = address + HEADER_BYTES
+        self.memory, self._at = memory, at
+        # The copy lies behind the capacity of the shown slots: a later launch may have more sites.
+        self._shown_at = memory.host + at + HEADER_BYTES
+        self._is_mapped = memory.address is not None
+        self.host = self._shown_at + capacity_bytes * self._is_mapped
+        self.event = int(driver_api.call("cuEventCreate", _NO_TIMING))
+        self.is_fresh = True
+        self.zero_bytes = 0
+        self._is_shown = False
+        moved = 0 if memory.address is None else memory.address + at - address
+        self.shown = self.address + moved
+        ctypes.c_int64.from_address(memory.host + at).value = moved
+
+    @property
+    def header(self) -> tuple[int, int]:
+        """Addresses of the first word on the device and in the host's memory."""
+        return self.address - HEADER_BYTES, self.memory.host + self._at
+
+    def show(self, launch: int, number: int, sites: int) -> None:
+        """Write the header of the shown table."""
+        write_header(self.memory.view, self._at, launch, number, sites)
+        self._is_shown = True
+
+    def hide(self) -> None:
+        """Erase that header, if it was written."""
+        if self._is_shown:
+            erase_header(self.memory.view, self._at)
+            self._is_shown = False
+
+    def use(self, slots_bytes: int, counters_bytes: int) -> None:
+        """What of it the next launch uses."""
+        self.size_bytes = slots_bytes + counters_bytes
+        self.is_copied = bool(counters_bytes) or not self._is_mapped
+
+    def found(self, fetch: Callable[[int, int], bytes | bytearray]) -> bytes:
+        """What the launch left; what the host saw is zero again.
+
+        Args:
+            fetch: copies bytes of the device, by address and size.
+        """
+        size = self.size_bytes
+        shown = ctypes.string_at(self._shown_at, size) if self._is_mapped else b""
+        is_shown = shown.count(0) != len(shown)
+        if self.is_copied:
+            copied = ctypes.string_at(self.host, size)
+        else:
+            copied = bytes(fetch(self.address, size) if is_shown else size)
+        self.zero_bytes = size if copied.count(0) == size else 0
+        if not is_shown:
+            return copied
+        ctypes.memset(self._shown_at, 0, size)
+        slots = range(0, size, SLOT_BYTES)
+        parts = [(copied[at : at + SLOT_BYTES], shown[at : at + SLOT_BYTES]) for at in slots]
+        # Flags are in what was shown alone.
+        return b"".join(one if one.count(0) != len(one) else other for one, other in parts)
+
+    def seen(self) -> bytes:
+        """The shown slots now; zeros for a slot that changed at each try to read it."""
+        first = self._at + HEADER_BYTES
+        count = self.size_bytes // SLOT_BYTES if self._is_mapped else 0
+        places = range(first, first + count * SLOT_BYTES, SLOT_BYTES)
+        empty = bytes(SLOT_BYTES)
+        slots = [consistent_slot(self.memory.view, place) or empty for place in places]
+        return b"".join(slots).ljust(self.size_bytes, b"\0")
+
+
+class _Records:
+    """Memory of the host that the device writes to.
+
+    Attributes:
+        address: as the device sees it.
+    """
+
+    __slots__ = ("address", "capacity_bytes", "host")
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.host = int(driver_api.call("cuMemHostAlloc", capacity_bytes, _DEVICE_MAP))
+        self.address = int(driver_api.call("cuMemHostGetDevicePointer", self.host, 0))
+
+    def content(self, first_byte: int, size_bytes: int) -> bytes:
+        """A part of it."""
+        assert first_byte + size_bytes <= self.capacity_bytes
+        return ctypes.string_at(self.host + first_byte, size_bytes)
+
+
+class CudaCheckMemory:
+    """The tables of one GPU."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._calls = _calls()
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """In a forked child the tables are the parent's, and CUDA is not to be used."""
+        self._lock = threading.Lock()
+        self._free: dict[int, list[_Table]] = {}
+        self._stream: int | None = None
+        self._made = 0
+        self._free_records: list[_Records] = []
+        self._used_records = 0
+
+    def begin(
+        self, slots_bytes: int, stream: int, behind: bytes = b"", counters_bytes: int = 0
+    ) -> CheckTable | None:
+        """A table of zeros, for what is launched next on `stream`; None while none is free."""
+        size_bytes = slots_bytes + counters_bytes
+        offset = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+        table = self._take(offset + len(behind))
+        if table is None:
+            return None
+        table.use(slots_bytes, counters_bytes)
+        table.behind = table.address + offset
+        if table.is_fresh:
+            there, here = table.header
+            self._do("cuMemcpyHtoDAsync", self._calls.fill, there, here, _WORD_BYTES, stream)
+            table.is_fresh = False
+        if table.zero_bytes < size_bytes:
+            self._do("cuMemsetD8Async", self._calls.zero, table.address, 0, size_bytes, stream)
+        table.zero_bytes = 0
+        if behind:
+            # Nobody writes there before the table is read, which the launch's end comes before.
+            host = table.host + offset
+            ctypes.memmove(host, behind, len(behind))
+            self._do("cuMemcpyHtoDAsync", self._calls.fill, table.behind, host, len(behind), stream)
+        return table
+
+    def _take(self, size_bytes: int) -> _Table | None:
+        capacity = max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())
+        with self._lock:
+            free = self._free.setdefault(capacity, [])
+            if free:
+                return free.pop()
+            if self._made >= MOST_TABLES:
+                return None
+            self._made += _MADE_TOGETHER
+        try:
+            first, *others = self._make(capacity)
+        except TkError:
+            with self._lock:
+                self._made -= _MADE_TOGETHER
+            raise
+        with self._lock:
+            free += others
+        return first
+
+    def _make(self, capacity_bytes: int) -> list[_Table]:
+        mode = ctypes.c_int(_RELAXED)
+        with self._device.entered():
+            # Allocating is forbidden while some thread captures, but for one that is relaxed.
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            try:
+                is_mapped = bool(self._device.maps_host_memory) and capacity_bytes <= _MOST_SHOWN
+                # What the host sees, and behind it a copy.
+                stride = HEADER_BYTES + (1 + is_mapped) * capacity_bytes
+                there = HEADER_BYTES + capacity_bytes
+                address = int(driver_api.call("cuMemAlloc", there * _MADE_TOGETHER))
+                memory = _HostMemory(stride * _MADE_TOGETHER, is_mapped)
+                tables = [
+                    _Table(address + place * there, memory, place * stride, capacity_bytes)
+                    for place in range(_MADE_TOGETHER)
+                ]
+            finally:
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        if memory.descriptor >= 0:
+            SHOWN.put(SharedTables(memory.descriptor, stride))
+        return tables
+
+    def show(self, table: CheckTable, launch: int, number: int, sites: int) -> None:
+        """Name the launch of a shown table in its header."""
+        assert isinstance(table, _Table)
+        table.show(launch, number, sites)
+
+    def hide(self, table: CheckTable) -> None:
+        """Erase the header of a shown table."""
+        assert isinstance(table, _Table)
+        table.hide()
+
+    def seen(self, table: CheckTable) -> bytes:
+        """What the launch has found so far, as far as the host sees it; asks nothing of the GPU."""
+        assert isinstance(table, _Table)
+        return table.seen()
+
+    def end(self, table: CheckTable, stream: int) -> None:
+        """Mark the end of the launch that was made on `stream`; `read` asks for it."""
+        assert isinstance(table, _Table)
+        calls, size = self._calls, table.size_bytes
+        if table.is_copied:
+            self._do("cuMemcpyDtoHAsync", calls.copy, table.host, table.address, size, stream)
+        self._do("cuEventRecord", calls.record, table.event, stream)
+
+    def read(self, table: CheckTable, wait: bool = False) -> bytes | None:
+        """The table as its launch left it, None before that has ended."""
+        assert isinstance(table, _Table)
+        with self._device.entered():
+            mode = ctypes.c_int(_RELAXED)
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            try:
+                ask = self._calls.synchronize if wait else self._calls.query
+                status = ask(table.event)
+            finally:
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        if status == driver_api.NOT_READY:
+            return None
+        if status:
+            raise driver_api.cuda_error(status, "what a checked launch found")
+        found = table.found(self.fetch)
+        table.hide()
+        self._give_back(table)
+        return found
+
+    def drop(self, table: CheckTable) -> None:
+        """Give up a table: what runs may still write into it, so nobody else gets it."""
+        assert isinstance(table, _Table)
+        table.hide()
+        with self._lock:
+            self._made -= 1
+
+    def begin_records(self, size_bytes: int) -> CheckRecords | None:
+        """Memory for records of one launch; None while `MOST_RECORDS` are in use.
+
+        Raises:
+            TkError: the GPU cannot write to the host's memory, or there is none.
+        """
+        if not self._device.maps_host_memory:
+            raise TkError(
+                f"{self._device.name} cannot write to the host's memory, which watched values "
+                "need; use `tkdebug run --mode interpret`"
+            )
+        with self._lock:
+            if self._used_records >= MOST_RECORDS:
+                return None
+            self._used_records += 1
+            for place, one in enumerate(self._free_records):
+                if one.capacity_bytes >= size_bytes:
+                    return self._free_records.pop(place)
+        mode = ctypes.c_int(_RELAXED)
+        try:
+            with self._device.entered():
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+                try:
+                    return _Records(size_bytes)
+                finally:
+                    self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        except TkError:
+            with self._lock:
+                self._used_records -= 1
+            raise
+
+    def end_records(self, records: CheckRecords) -> None:
+        """Give back what was read."""
+        assert isinstance(records, _Records)
+        with self._lock:
+            self._used_records -= 1
+            self._free_records.append(records)
+
+    def allocations(self) -> Allocations:
+        """What torch's allocator has given out of the device's memory."""
+        return torchs_allocations(self._device.index)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether launches on `stream` become part of a graph."""
+        capturing = ctypes.c_int()
+        place = ctypes.addressof(capturing)
+        status = self._calls.is_capturing(stream, place)
+        if status in _NO_CONTEXT:
+            # A thread that has called nothing of CUDA yet, such as autograd's.
+            self._device.make_current()
+            status = self._calls.is_capturing(stream, place)
+        # Where the question is forbidden, some stream captures, and so is the launch.
+        return bool(status or capturing.value)
+
+    def fetch(self, address: int, size_bytes: int) -> bytearray:
+        """The device's memory as it is now, by a stream that waits for no other."""
+        found = bytearray(size_bytes)
+        place = ctypes.addressof((ctypes.c_char * size_bytes).from_buffer(found))
+        mode = ctypes.c_int(_RELAXED)
+        with self._device.entered():
+            self._calls.exchange_capture_mode(ctypes.addressof(mode))
+            try:
+                if self._stream is None:
+                    self._stream = int(driver_api.call("cuStreamCreate", _NON_BLOCKING))
+                stream = self._stream
+                self._do("cuMemcpyDtoHAsync", self._calls.copy, place, address, size_bytes, stream)
+                driver_api.call("cuStreamSynchronize", stream)
+            finally:
+                self._calls.exchange_capture_mode(ctypes.addressof(mode))
+        return found
+
+    def _give_back(self, table: _Table) -> None:
+        with self._lock:
+            self._free.setdefault(table.capacity_bytes, []).append(table)
+
+    def _do(self, name: str, function: Callable[..., int], *arguments: Any) -> None:
+        status = function(*arguments)
+        if status:
+            raise driver_api.cuda_error(status, f"checked launch: {name}")
+
+
+@cache
+def check_memory(device: Device) -> CudaCheckMemory:
+    """The tables of `device`."""
+    return CudaCheckMemory(device)
