@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.text import Text
 from textual.pilot import Pilot
 
-from tkdebug.cli.command_line.arguments import parse
-from tkdebug.cli.live import child_command
+from tkdebug.cli.command_line import parse
+from tkdebug.cli.runs.live import child_command
+from tkdebug.cli.runs.request import run_request
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.instrument.session import Session
 from tkdebug.tui.app import TkdebugApp
@@ -84,8 +85,9 @@ async def pane(session: Path, keys: Sequence[str], title: str) -> str:
 async def debug_pane(folder: Path, keys: Sequence[str], title: str) -> str:
     """The TUI on a script that is stopped in a kernel, after some keys, as SVG."""
     session, ends = folder / "debug.tkd", DebugEnds.made()
-    words = [f"--pane-socket={ends.theirs.fileno()}", "--wait-for-pane", "--mode=interpret"]
-    command = child_command(parse(["run", *words, DEBUGGED]), session, temporary=True)
+    _, options = parse(["run", "--no-tui", "--wait-for-pane", "--mode=interpret", DEBUGGED])
+    own = ["--temporary", f"--pane-socket={ends.theirs.fileno()}"]
+    command = child_command(run_request(options), session, own)
     child = Child(command, rows=24, columns=80, descriptors=(ends.theirs.fileno(),))
     ends.theirs.close()
     link = DebugLink(Wire(ends.ours), [f"b {DEBUGGED_LINE}, k == 96 and program[0] == 1", "c"])

@@ -25,7 +25,7 @@ from tkdebug.advice.model import Work, resource_seconds
 from tkdebug.ceilings.kernels import add, copy, multiply_add, products, read_again, read_once
 from tkdebug.ceilings.measuring import Load, Sizes, higher, loads, measure
 from tkdebug.cli import main
-from tkdebug.cli.ceilings import _bare_and_native, ceilings_text
+from tkdebug.cli.commands.ceilings import _bare_and_native, ceilings_text
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.device.modes import current_mode

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from cli_scripts import tkdebug
 
-from tkdebug.cli import doctor
-from tkdebug.cli.command_line.arguments import parse
-from tkdebug.cli.command_line.parser import build_parser
-from tkdebug.cli.live import child_command
+from tkdebug.checks import CHECK_NAMES
+from tkdebug.cli import command_line, commands, machine_parts
+from tkdebug.cli.command_line import build_parser, command_names, parse
+from tkdebug.cli.runs.live import child_command
 from tkdebug.cli.runs.progress import ProgressLine, format_seconds, progress_text
+from tkdebug.cli.runs.request import run_request
 from tkdebug.events import LaunchProgress, LaunchRecord
 from tkdebug.instrument.renderers.formats import ANSWERS, PASSES, REPORTS, format_by_name
 
@@ -142,18 +143,19 @@ def test_module_and_script_take_all_that_follows(command, words, what, target, c
     if command == "debug" and what == "code":
         return  # whose -c is a command of the debugger's
     for rest in ([], ["-o", "y", "--", "-m", "--line", "3", "--kernel=k"]):
-        parsed = parse([command, *words, *rest])
-        assert (parsed.target, parsed.target_argv) == (target, tuple(rest))
-        assert (parsed.is_module, parsed.is_code) == (what == "module", what == "code")
-        assert parsed.reads_stdin is (what == "stdin")
+        script = parse([command, *words, *rest])[1].script
+        assert (script.target, script.argv) == (target, tuple(rest))
+        assert (script.is_module, script.is_code) == (what == "module", what == "code")
+        assert script.is_stdin is (what == "stdin")
+        assert parse([command, *script.words])[1].script == script
 
 
 def test_compare_gives_the_script_what_follows_it():
-    parsed = parse(["compare", "--format", "json", "--compilers", "s.py", "--compilers", "x"])
-    assert (parsed.target, parsed.target_argv) == ("s.py", ("--compilers", "x"))
+    _, parsed = parse(["compare", "--format", "json", "--compilers", "s.py", "--compilers", "x"])
+    assert (parsed.script.target, parsed.script.argv) == ("s.py", ("--compilers", "x"))
     assert parsed.format == "json"
-    parsed = parse(["compare", "a.tkd", "b.tkd", "--format", "json"])
-    assert (parsed.earlier, parsed.session) == (Path("a.tkd"), Path("b.tkd"))
+    _, parsed = parse(["compare", "a.tkd", "b.tkd", "--format", "json"])
+    assert (parsed.before, parsed.after) == (Path("a.tkd"), Path("b.tkd"))
     for words in (["a.tkd"], ["--compilers"], ["--compilers", "-m", "pkg"]):
         with pytest.raises(SystemExit):
             parse(["compare", *words])
@@ -164,8 +166,8 @@ def test_options_may_follow_a_recorded_run(command, session, tmp_path):
     unnamed = tmp_path / "run"
     unnamed.write_bytes(session.read_bytes())
     for run in (session, unnamed):
-        parsed = parse([command, str(run), "--kernel", "k", "--format", "json"])
-        assert (parsed.target, parsed.target_argv) == (str(run), ())
+        _, parsed = parse([command, str(run), "--kernel", "k", "--format", "json"])
+        assert (parsed.script.target, parsed.script.argv) == (str(run), ())
         assert (parsed.kernel, parsed.format) == ("k", "json")
 
 
@@ -213,47 +215,47 @@ def test_ceilings_say_that_the_name_of_the_file_is_no_formats(run_main, tmp_path
     assert "a.pdf: its name says no format; expected one of .txt, .json" in err
 
 
+@pytest.fixture
+def requested(tmp_path, monkeypatch):
+    """What a command line of `tkdebug run` asks for."""
+    for name in ("s.py", "-odd.py", "pkg.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tkdebug.cli.runs.request.has_terminal", lambda: True)
+    return lambda *words: run_request(parse(["run", *words])[1])
+
+
+def requested_by_child(requested, asked):
+    """What the child of the TUI asks for, less what it is given for the TUI."""
+    child = requested(*child_command(asked, Path("run.tkd"), ["--pane-socket=7"])[4:])
+    assert (child.tui, child.session, child.pane_socket) == (False, Path("run.tkd"), 7)
+    same = {name: getattr(asked, name) for name in ("own_words", "tui", "session", "pane_socket")}
+    return replace(child, **same)
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ["s.py"],
-        ["-m", "pkg", "--tui"],
+        ["--tui", "-o", "own.tkd", "-m", "pkg", "--tui"],
         ["-c", "print(1)", "-m", "x"],
         ["-cprint(1)", "-c"],
-        [
-            "--mode",
-            "interpret",
-            "--quick",
-            "--report",
-            "o.json",
-            "--report-format",
-            "sarif",
-            "--interpret",
-            "-a*",
-            "s.py",
-            "-o",
-        ],
+        ["--check", "all", "--mode=interpret", "--interpret=-a*", "--ignore=nan", "s.py", "-o"],
+        ["--only=-a*", "--only=b", "--baseline", "f.json", "--update-baseline", "s.py"],
         ["--", "-odd.py", "--", "x"],
     ],
 )
-def test_child_of_the_tui_runs_the_same_thing(words, tmp_path):
-    words = [word.replace("--interpret", "--interpret=-a*") for word in words if word != "-a*"]
-    asked = parse(["run", *words])
-    child = parse(child_command(asked, tmp_path / "run.tkd")[3:])
-    assert child.tui is False
-    assert child.session == tmp_path / "run.tkd"
-    fields = (
-        "target",
-        "target_argv",
-        "is_module",
-        "is_code",
-        "mode",
-        "report",
-        "report_format",
-        "quick",
-    )
-    for field in (*fields, "interpret"):
-        assert getattr(child, field) == getattr(asked, field)
+def test_child_of_the_tui_runs_the_same_thing(requested, words):
+    asked = requested(*words)
+    assert requested_by_child(requested, asked) == asked
+
+
+def test_options_name_knobs_and_kinds(requested):
+    kinds = ("--ignore", "nan,race", "--ignore=inf")
+    options = requested(*kinds, "--interpret=a", "--interpret=b", "--check=all", "s.py").options
+    assert options["ignored_kinds"] == ("nan", "race", "inf")
+    assert options["interpret_kernels"] == ("a", "b")
+    assert options["checks"] == CHECK_NAMES
 
 
 OF_RUN = {
@@ -287,25 +289,51 @@ OF_RUN = {
 
 
 @pytest.mark.parametrize("option", OF_RUN)
-def test_child_of_the_tui_gets_each_option(option, tmp_path):
+def test_request_has_each_option_and_so_has_the_child_of_the_tui(requested, option):
     value = OF_RUN[option]
     words = [option if value is None else f"{option}={value}"]
-    words += ["--report=r"] if option == "--report-format" else []
-    asked = parse(["run", *words, "s.py"])
-    assert asked != parse(["run", "s.py"])
-    child = parse(child_command(asked, tmp_path / "run.tkd")[3:])
-    assert replace(child, tui=None, session=None) == asked
+    words += ["--report=r.txt"] if option == "--report-format" else []
+    asked = requested(*words, "s.py")
+    plain = requested(*words[1:], "s.py")
+    assert replace(asked, own_words=()) != replace(plain, own_words=())
+    assert requested_by_child(requested, asked) == asked
 
 
-def test_every_option_of_run_is_tried_on_the_child_of_the_tui():
-    _, commands = build_parser()
-    options = {option for each in commands["run"]._actions for option in each.option_strings}
+def test_every_option_of_run_is_tried_on_a_request():
+    _, parsers = build_parser(["run"])
+    options = {option for each in parsers["run"]._actions for option in each.option_strings}
     own = {"-h", "--help", "-o", "--output", "--tui", "--no-tui", "--temporary", "-m", "-c"}
     # Its values are plugins that are installed.
     assert options - own - {"--instrument"} == set(OF_RUN)
-    asked = replace(parse(["run", "s.py"]), instrumentations=("a", "b"))
-    command = child_command(asked, Path("run.tkd"))
-    assert ["--instrument=a", "--instrument=b"] == [w for w in command if "instrument" in w]
+
+
+@pytest.fixture
+def greet(tmp_path, monkeypatch):
+    """The command that the documentation adds, in a file beside the others."""
+    page = Path(__file__).parents[2] / "docs" / "extending.md"
+    text = page.read_text("utf-8").partition("## A command\n")[2]
+    (tmp_path / "greet.py").write_text(text.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    yield
+    sys.modules.pop("tkdebug.cli.commands.greet", None)
+
+
+def test_command_is_added_by_one_file(greet, run_main):
+    assert command_names()[-1] == "greet"
+    assert run_main("greet", "a.tkd", "--format", "json") == (0, "hello a.tkd, as json\n", "")
+    status, out, _ = run_main("--help")
+    assert (status, "greet a recorded run\n" in out) == (0, True)
+    assert "Print a greeting for a recorded run." in run_main("greet", "--help")[1]
+    assert (
+        "not understood: --formt x; did you mean --format?"
+        in run_main("greet", "a.tkd", "--formt", "x")[2]
+    )
+    assert "gret is not a command; did you mean greet?" in run_main("gret")[2]
+    assert "tkdebug_greet" in run_main("completion", "bash")[1]
+
+
+def test_order_of_the_help_names_commands_that_there_are():
+    assert set(command_line._HELP_ORDER) == set(command_names())
 
 
 def test_the_child_of_the_tui_takes_no_modules_of_the_current_folder(tmp_path):
@@ -321,7 +349,7 @@ def test_the_child_of_the_tui_takes_no_modules_of_the_current_folder(tmp_path):
 def test_doctor_tells_all_it_looks_at(run_main):
     status, out, err = run_main("doctor")
     assert (status, err) == (0, "")
-    for name in doctor.parts():
+    for name in machine_parts.parts():
         assert any(line.startswith(name) for line in out.splitlines())
     assert "mode auto: interpret" in out
     assert "next: tkdebug run script.py" in out
@@ -331,7 +359,7 @@ def test_doctor_survives_a_machine_with_nothing(run_main, monkeypatch):
     def nothing(name):
         return None
 
-    monkeypatch.setattr(doctor, "find_spec", nothing)
+    monkeypatch.setattr(machine_parts, "find_spec", nothing)
     monkeypatch.setattr("shutil.which", nothing)
     status, out, _ = run_main("doctor")
     assert status == 1

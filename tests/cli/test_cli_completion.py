@@ -52,7 +52,7 @@ def test_every_shell_has_a_script(run_main, shell):
 
 def test_completion_without_its_package_says_so(run_main, monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
-    monkeypatch.setattr("tkdebug.cli.completion.find_spec", lambda name: None)
+    monkeypatch.setattr("tkdebug.cli.commands.completion.find_spec", lambda name: None)
     status, out, err = run_main("completion", "bash")
     assert (status, out) == (2, "")
     assert err == "tkdebug: completion: needs the package shtab; pip install shtab\n"

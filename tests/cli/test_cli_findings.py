@@ -6,9 +6,6 @@ import linecache
 import pytest
 from cli_scripts import tkdebug
 
-from tkdebug.cli.command_line.arguments import parse
-from tkdebug.cli.live import child_command
-
 SCRIPT = """\
 import torch, triton, triton.language as tl
 
@@ -183,13 +180,3 @@ def test_wrong_variables_are_one_line_and_status_2(
     assert status == 2
     assert words in err
     assert len(err.splitlines()) == 1
-
-
-def test_child_of_the_tui_has_the_same_options(tmp_path):
-    words = ["--only", "-a*", "--only=b", "--ignore", "nan,race", "--ignore=nan"]
-    words[0:2] = ["--only=-a*"]
-    asked = parse(["run", *words, "--baseline", "f.json", "--update-baseline", "s.py"])
-    child = parse(child_command(asked, tmp_path / "run.tkd")[3:])
-    assert asked.ignored == ("nan", "race")
-    for field in ("only", "ignored", "baseline", "update_baseline"):
-        assert getattr(child, field) == getattr(asked, field)

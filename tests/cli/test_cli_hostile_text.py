@@ -10,8 +10,8 @@ import pytest
 from cli_scripts import ENVIRONMENT, tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
-from tkdebug.cli.command_line.parser import FORMATS, PASS_FORMATS
-from tkdebug.cli.command_line.script_parsers import REPORT_FORMATS
+from tkdebug.cli.options import ANSWER_FORMATS, REPORT_FORMATS
+from tkdebug.instrument.renderers.formats import PASSES
 
 CUBIN = Path(__file__).parents[1] / "golden" / "cubins" / "upstream_3_6_sm80.cubin"
 EVIL = "\x1b]0;t\x07\x1b[2J\x9b3A\u202e\u2066\u200b\u2028\r"
@@ -111,8 +111,8 @@ def sessions(tmp_path_factory):
 
 COMMANDS = [
     *(("report", "--format", name) for name in REPORT_FORMATS),
-    *(("compare", "--format", name) for name in FORMATS),
-    *(("passes", "--diff", "--format", name) for name in PASS_FORMATS),
+    *(("compare", "--format", name) for name in ANSWER_FORMATS),
+    *(("passes", "--diff", "--format", name) for name in [one.name for one in PASSES]),
     ("lines",),
     ("lines", "--format", "json"),
     ("lines", "--sass", "0"),

@@ -10,10 +10,9 @@ import pytest
 from cli_scripts import tkdebug
 from native_support import needs_codegen, needs_nvdisasm
 
-from tkdebug.cli.command_line.arguments import parse
-from tkdebug.cli.line_answers.kernel_lines import of_session
-from tkdebug.cli.line_answers.query import LinesQuery
-from tkdebug.cli.line_answers.text_format import render_text
+from tkdebug.cli.command_line import parse
+from tkdebug.cli.line_answers.formats import render_text
+from tkdebug.cli.line_answers.kernel_lines import LinesQuery, of_session
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import Frame
 from tkdebug.instrument.session import Session
@@ -70,11 +69,11 @@ def session(script: Path) -> Path:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tkdebug.cli.command_line.arguments import parse\n"
-        "from tkdebug.cli.runs.compiled_run import _record\n"
+        "from tkdebug.cli.command_line import parse\n"
+        "from tkdebug.cli.runs.compiled_run import AskedRun, _record\n"
         "from tkdebug.cli.script.execution import find_program\n"
-        "program, asked = find_program(sys.argv[1], (), False), parse(['lines', sys.argv[1]])\n"
-        "_record(program, Path(sys.argv[2]), 'sm_90a', False, asked)\n"
+        "asked = AskedRun.of(parse(['lines', sys.argv[1]])[1])\n"
+        "_record(find_program(sys.argv[1], (), False), Path(sys.argv[2]), 'sm_90a', asked)\n"
     )
     from cli_scripts import python
 
@@ -87,13 +86,12 @@ def session(script: Path) -> Path:
 def test_place_of_a_script_is_its_line(command, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("")
-    read = parse([command, f"{script}:24"])
-    asked = read.lines if command == "lines" else read.passes
-    assert (read.target, asked.line) == (str(script), "24")
+    _, read = parse([command, f"{script}:24"])
+    assert (read.script.target, read.line) == (str(script), "24")
     odd = tmp_path / "odd.py:24"
     odd.write_text("")
     for words in ([str(odd)], ["--line", "3", f"{script}:24"], ["-m", "a.py:24"]):
-        assert parse([command, *words]).target == words[-1]
+        assert parse([command, *words])[1].script.target == words[-1]
 
 
 def test_script_is_run_and_its_source_annotated(script: Path) -> None:

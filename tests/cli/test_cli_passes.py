@@ -9,10 +9,10 @@ import sqlite3
 import pytest
 
 from tkdebug.cli import main
-from tkdebug.cli.command_line.parser import PASS_FORMATS
 from tkdebug.compiler.passes import TILE_PIPELINE
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
+from tkdebug.instrument.renderers.formats import PASSES
 from tkdebug.knobs import KNOBS
 
 SCRIPT = """\
@@ -197,7 +197,7 @@ def test_hostile_names_in_a_session_do_nothing(session, run_main, tmp_path):
     connection.execute("UPDATE passes SET error = ? WHERE number = 2", (evil,))
     connection.commit()
     connection.close()
-    for format_name in PASS_FORMATS:
+    for format_name in [one.name for one in PASSES]:
         status, out, _ = run_main("passes", path, "--format", format_name)
         assert status == 0
         assert "\x1b" not in out

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
-from tkdebug.cli.runs.summary import print_last_words
-from tkdebug.cli.script import torch_import
+from tkdebug.cli.runs.outcome import print_last_words
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.session import Session
+from tkdebug.runtime.device import torch_package
 
 
 def test_run_is_silent_on_stdout_and_counts_on_stderr(write_script, run_main):
@@ -333,10 +333,10 @@ def test_run_does_not_name_a_session_that_will_be_deleted(write_script, run_main
 
 def test_torch_is_imported_without_collections_and_left_out_of_later_ones(monkeypatch):
     seen = []
-    monkeypatch.setattr(torch_import, "check_importable", lambda: seen.append(gc.isenabled()))
+    monkeypatch.setattr(torch_package, "check_importable", lambda: seen.append(gc.isenabled()))
     monkeypatch.setattr(gc, "freeze", lambda: seen.append("frozen"))
-    torch_import.import_torch()  # which this process has imported
+    torch_package.import_torch()  # which this process has imported
     assert (seen, gc.isenabled()) == ([True], True)
     monkeypatch.delitem(sys.modules, "torch")
-    torch_import.import_torch()
+    torch_package.import_torch()
     assert (seen, gc.isenabled()) == ([True, False, "frozen"], True)

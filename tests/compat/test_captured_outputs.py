@@ -5,7 +5,7 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.cli.compare_compilers import output_lines
+from tkdebug.cli.commands.compare import output_lines
 from tkdebug.compat.captured_outputs import LAUNCHES_KEPT, kept_outputs, output_differences
 
 

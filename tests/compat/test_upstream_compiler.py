@@ -10,8 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.runs.upstream import check_upstream
+from tkdebug.cli.runs.checks import check_upstream
 from tkdebug.compat.upstream.installed import installed_triton
 from tkdebug.compat.upstream.kernel import UpstreamKernel
 from tkdebug.compat.upstream.pass_dumps import caught_dumps, parse_dumps, passes_of, snapshots_of
@@ -102,21 +101,21 @@ def test_interpreting_triton_is_refused(here, monkeypatch):
         ({}, "interpret", "--mode interpret"),
         ({"checks": ("race",)}, "native", "--check race"),
         ({"check_launches": "first"}, "native", "--check-launches first"),
-        ({"interpret": ("soft*",)}, "native", r"--interpret soft\*"),
-        ({"triton": "3.8"}, "native", "--triton 3.8"),
-        ({"native_target": "sm_80"}, "native", "--target sm_80"),
+        ({"interpret_kernels": ("soft*",)}, "native", r"--interpret soft\*"),
+        ({"triton_version": "3.8"}, "native", "--triton 3.8"),
+        ({"cross_compile": "sm_80"}, "native", "--target sm_80"),
     ],
 )
 def test_what_only_tkdebug_s_compiler_does_is_refused(asked, mode, named):
     with pytest.raises(UsageError, match=f"--compiler triton: {named} is about kernels"):
-        check_upstream(Arguments("run", target="k.py", compiler="triton", **asked), mode)
+        check_upstream(asked, mode)
 
 
 def test_without_a_gpu_it_is_said_that_nothing_is_launched(here, capsys):
     if has_real_gpu():
         pytest.skip("there is a GPU")
     package(here)
-    check_upstream(Arguments("run", target="k.py", compiler="triton"), "native")
+    check_upstream({}, "native")
     assert "there is no GPU here; Triton 3.8.0 compiles for a target" in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.cli.statuses import FAULT_STATUS
+from tkdebug.cli.command import FAULT_STATUS
 from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
 

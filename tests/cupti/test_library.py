@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.cli import doctor
+from tkdebug.cli import machine_parts
 from tkdebug.instrument.cupti import library
 from tkdebug.instrument.cupti.library import Cupti, CuptiError, find_cupti, result_text
 from tkdebug.runtime.device.platform import platform_in_force
@@ -88,7 +88,7 @@ def test_doctor_says_which_cupti_times_kernels(fake, monkeypatch, version, found
     fake.reset(version)
     monkeypatch.setattr(library, "find_cupti", lambda: fake.path)
     monkeypatch.setattr(type(platform_in_force()), "obstacle", lambda self: None)
-    part = doctor.parts()["CUPTI"]()
+    part = machine_parts.parts()["CUPTI"]()
     assert part.found == found
     assert said in part.detail
     assert found or not part.needed

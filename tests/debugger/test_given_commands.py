@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.cli import debug
+from tkdebug.cli.commands import debug
 
 TWICE = str(Path(__file__).parent / "scripts" / "twice.py")
 CODE = """\

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.cli.command_line.arguments import parse
-from tkdebug.cli.command_line.script_parsers import REPORT_FORMATS
+from tkdebug.cli.command_line import parse
+from tkdebug.cli.options import REPORT_FORMATS
 from tkdebug.instrument.report import SUFFIXES
 from tkdebug.knobs import KNOB_TABLE
 

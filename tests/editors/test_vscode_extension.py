@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug.cli.dap import _Launch
+from tkdebug.cli.commands.dap import _Launch
 from tkdebug.debugger.dap.adapter import Adapter
 from tkdebug.debugger.dap.listener import _Attached
 from tkdebug.debugger.dap.wire import Connection, Request

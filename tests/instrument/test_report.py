@@ -6,7 +6,7 @@ import time
 import pytest
 from launching import compiled, enter, fault, launch
 
-from tkdebug.cli.runs.summary import print_summary
+from tkdebug.cli.runs.outcome import print_summary
 from tkdebug.errors import Frame, TkError, UsageError
 from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing.text import counted

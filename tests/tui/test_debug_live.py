@@ -13,8 +13,9 @@ pytest.importorskip("termios", reason="ptys are POSIX")
 from patience import LONGEST_WAIT_S
 from pilot_support import screen_text, until
 
-from tkdebug.cli.command_line.arguments import parse
-from tkdebug.cli.live import child_command
+from tkdebug.cli.command_line import parse
+from tkdebug.cli.runs.live import child_command
+from tkdebug.cli.runs.request import run_request
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
@@ -55,10 +56,9 @@ while True:
 def started(script, session, *words):
     """The app over a script that runs beside it."""
     ends = DebugEnds.made()
-    arguments = parse(
-        ["run", f"--pane-socket={ends.theirs.fileno()}", "--mode=interpret", *words, str(script)]
-    )
-    command = child_command(arguments, session, temporary=True)
+    asked = run_request(parse(["run", "--mode=interpret", *words, str(script)])[1])
+    own = ["--temporary", f"--pane-socket={ends.theirs.fileno()}"]
+    command = child_command(asked, session, own)
     child = Child(command, rows=24, columns=80, descriptors=(ends.theirs.fileno(),))
     ends.theirs.close()
     app = TkdebugApp(AwaitedSession(session), child, DebugLink(Wire(ends.ours)))

@@ -61,6 +61,22 @@ def check_stdout() -> None:
         raise TkError("stdout: is closed; leave it open, or lead it into a file")
 
 
+def check_answer(output: Path | None, asked: Path | None) -> None:
+    """Look whether an answer can be written where `-o` says, before anything is run.
+
+    Args:
+        output: the file; None for stdout.
+        asked: what is looked at; None for what is in no file.
+
+    Raises:
+        TkError: it cannot, or that is what is looked at.
+    """
+    if output is None:
+        check_stdout()
+    else:
+        check_writable("-o", output, {"what is looked at": asked})
+
+
 def put_out(pieces: Iterable[str], output: Path | None = None, *, styled: bool = False) -> None:
     """Write an answer to stdout, or into the file `output`, made `visible`.
 

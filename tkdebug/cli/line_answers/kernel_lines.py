@@ -1,8 +1,13 @@
-"""A kernel's line table beside the texts it points into, from a session or an image."""
+"""A kernel's line table beside the texts it points into, and what it answers.
+
+Responsible for reading line tables from a session or an image, and for the places of a kernel that
+a question of `tkdebug lines` is about, or why there is none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +24,29 @@ _IR_STAGES = (FRONT_END_STAGE, "gpu-ir")
 _MAX_IMAGE_BYTES = 1 << 30
 # Options of builds that are more than the kernel.
 INSTRUMENTED = ("checked", "watched", "timeline")
+_ADDRESS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
+
+
+@dataclass(frozen=True, slots=True)
+class LinesQuery:
+    """One question; with none of the three places, all source lines are shown.
+
+    Attributes:
+        kernel: a pattern of names, or the beginning of a hash.
+        line: `N`, a line of the kernel's file, or `FILE:N` with the end of a path.
+        ptx: a line (1-based) of the PTX.
+        sass: an address in hexadecimal, as nvdisasm prints it.
+    """
+
+    kernel: str | None = None
+    line: str | None = None
+    ptx: int | None = None
+    sass: str | None = None
+
+    @property
+    def is_place(self) -> bool:
+        """Whether one place is asked for."""
+        return self.line is not None or self.ptx is not None or self.sass is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +219,63 @@ def of_image(path: Path, backend: Backend) -> list[KernelLines]:
         )
         for table in tables
     ]
+
+
+def answer(kernel: KernelLines, query: LinesQuery) -> Trace:
+    """What belongs to the place that is asked for; an empty trace where there is nothing.
+
+    Raises:
+        UsageError: the place is no line or address.
+    """
+    if query.line is not None:
+        return _of_line(kernel, query.line)
+    if query.ptx is not None:
+        return kernel.table.of_ptx_line(query.ptx)
+    found = _ADDRESS.fullmatch(query.sass or "")
+    if not found:
+        raise UsageError(f"--sass {query.sass}: expected a hexadecimal address such as 0x1f0")
+    return kernel.table.of_address(int(found[1], 16))
+
+
+def place_text(query: LinesQuery) -> str:
+    """The place, as it was asked for."""
+    if query.line is not None:
+        return f"line {query.line}"
+    return f"PTX line {query.ptx}" if query.ptx is not None else f"SASS address {query.sass}"
+
+
+def _of_line(kernel: KernelLines, place: str) -> Trace:
+    name, _, number = place.rpartition(":")
+    if not number.isdecimal():
+        raise UsageError(f"--line {place}: expected a line number, or file.py:number")
+    line = int(number)
+    files = _files(kernel, name)
+    traces = [kernel.table.of_line(file, line) for file in files]
+    return next((trace for trace in traces if trace.found), Trace())
+
+
+def _files(kernel: KernelLines, name: str) -> list[str]:
+    files = list(dict.fromkeys(file for file, _ in kernel.table.lines()))
+    if name:
+        return [file for file in files if file == name or file.endswith(f"/{name}")]
+    # The kernel's own file; a cubin does not say which of several it is.
+    return [kernel.file] if kernel.file else files
+
+
+def not_found(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
+    """What to say where no kernel has the place asked for."""
+    names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
+    if query.line is not None:
+        first = kernels[0]
+        own = [line for file, line in first.table.lines() if file == first.file or not first.file]
+        there = ", ".join(map(str, own[:40])) + (", …" if len(own) > 40 else "")
+        return (
+            f"--line {query.line}: no instruction and no op of {names} is of that line; "
+            f"{first.name} has lines {there}"
+        )
+    if query.ptx is not None:
+        return f"--ptx {query.ptx}: no instruction of {names} is on that line of the PTX"
+    last = max(
+        (k.table.instructions[-1].address for k in kernels if k.table.instructions), default=0
+    )
+    return f"--sass {query.sass}: {names} has code from 0x0 to 0x{last:x} only"

@@ -1,119 +1,180 @@
-"""What `tkdebug run` is asked for, and what is wrong with it, before the script runs."""
+"""What is wrong with a run that is asked for, before the script runs."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS
-from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.command_line.mistakes import check_variables
 from tkdebug.cli.places import check_writable
-from tkdebug.cli.runs.findings import check_baseline, checked_launches
-from tkdebug.cli.runs.kernel_checks import is_upstream, mode_of
-from tkdebug.cli.runs.native_target import check_target_of_run
-from tkdebug.cli.runs.upstream import check_asked, check_upstream
-from tkdebug.cli.script.execution import Program, command_program, find_program, stdin_program
-from tkdebug.errors import UsageError
+from tkdebug.cli.runs.request import RunRequest, is_upstream
+from tkdebug.errors import UnsupportedError, UsageError
+from tkdebug.findings.baseline import load
 from tkdebug.instrument.launch_listeners.nvtx_ranges import check_nvtx
-from tkdebug.instrument.report import format_of
 from tkdebug.instrument.session_file.creation import check_free, check_replaceable, file_behind
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import ModeName
+from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.terminal_text import tell
 
-# No code but the script's has it: Python's `<string>` is also that of what dataclasses generate.
-_DEBUGGED_CODE = "<code>"
-
-
-def program_of(arguments: Arguments) -> Program:
-    """What to run; a script on stdin is read.
-
-    Raises:
-        NoProgramError: there is nothing that could be.
-    """
-    if arguments.is_code and (arguments.command == "debug" or arguments.waits_for_pane):
-        return command_program(arguments.target, arguments.target_argv, _DEBUGGED_CODE)
-    if arguments.is_code:
-        return command_program(arguments.target, arguments.target_argv)
-    if arguments.reads_stdin:
-        return stdin_program(arguments.target_argv)
-    return find_program(arguments.target, arguments.target_argv, arguments.is_module)
+# Options about kernels that tkdebug compiles or interprets, by the knob that each changes.
+_OF_OUR_COMPILER = {
+    "checks": "--check",
+    "check_launches": "--check-launches",
+    "interpret_kernels": "--interpret",
+    "ask_triton": "--ask-triton",
+    "triton_version": "--triton",
+    "cross_compile": "--target",
+}
 
 
-def wants_tui(arguments: Arguments) -> bool:
-    """Whether the run is to be shown in the TUI.
-
-    Raises:
-        UsageError: it is, and cannot be.
-    """
-    from tkdebug.cli import terminal
-
-    if arguments.reads_stdin:
-        if arguments.tui:
-            raise UsageError("--tui: stdin holds the script; write it into a file")
-        return False
-    if arguments.tui is None:
-        return terminal.opens_tui_by_default()
-    if arguments.tui and not terminal.has_textual():
-        raise UsageError("--tui: the TUI needs the package textual; pip install textual")
-    if arguments.tui and os.name != "posix":
-        raise UsageError("--tui: running a script in the TUI needs a POSIX system; use --no-tui")
-    if arguments.tui and not terminal.has_terminal():
-        raise UsageError("--tui: stdin, stdout and stderr are not a terminal; use --no-tui")
-    return arguments.tui
-
-
-def check_run(arguments: Arguments) -> None:
-    """Report every mistake that can be seen before the script runs.
+def check_run(request: RunRequest) -> None:
+    """Report every mistake that can be seen before the script runs; the request is in force.
 
     Raises:
         UsageError: there is one.
     """
-    check_variables()
-    mode = mode_of(arguments)
-    if is_upstream(arguments):
-        check_upstream(arguments, mode)
+    if is_upstream(request.options):
+        check_upstream(request.options, request.mode)
     else:
-        _check_mode(arguments, mode)
-        check_asked(arguments)
-    check_target_of_run(arguments, mode)
-    _check_watches(arguments)
-    _check_timelines(arguments, mode)
+        _check_mode(request)
+        _check_asked(request)
+    _check_target(request)
+    _check_watches(request)
+    _check_timelines(request)
     _check_instrumentations()
-    if arguments.nvtx:
+    if request.nvtx:
         check_nvtx()
-    if arguments.session is not None:
-        session = file_behind(arguments.session)
+    if request.session is not None:
+        session = file_behind(request.session)
         check_replaceable(session)
         check_free(session)
         check_writable("-o", session)
-    _check_files(arguments)
+    _check_files(request)
 
 
-def _check_watches(arguments: Arguments) -> None:
+def check_upstream(given: Mapping[str, object], mode: ModeName) -> None:
+    """Look whether an installed Triton can compile what is asked for.
+
+    Args:
+        given: the knobs that options change.
+        mode: how kernels run.
+
+    Raises:
+        UsageError: there is none that can, or tkdebug's own compiler or interpreter is asked for.
+    """
+    from tkdebug.compat.upstream.installed import installed_triton
+    from tkdebug.runtime.device.driver import has_real_gpu
+
+    for option in _of_our_compiler(given, mode):
+        raise UsageError(
+            f"--compiler triton: {option} is about kernels that tkdebug compiles or interprets; "
+            "leave one of the two out"
+        )
+    installed = installed_triton()
+    if not has_real_gpu():
+        tell(
+            f"--compiler triton: there is no GPU here; Triton {installed.version} compiles for a "
+            "target that the script names (triton.compile), and launches nothing"
+        )
+
+
+def _of_our_compiler(given: Mapping[str, object], mode: ModeName) -> Iterator[str]:
+    if mode == "interpret":
+        yield "--mode interpret"
+    for name, option in _OF_OUR_COMPILER.items():
+        value = given.get(name, ())
+        for one in value if isinstance(value, tuple) else (value,):
+            if one != NO_CHECKS or name == "cross_compile":
+                yield f"{option} {one}"
+
+
+def check_known(option: str, asked: str, also: str = "") -> None:
+    """Let only architectures through that tkdebug compiles for.
+
+    Raises:
+        UsageError: `asked` is none; names those that there are, and `also`.
+    """
+    from tkdebug.compiler.targets import target_of, targets
+    from tkdebug.compiler.targets.registered_backends import unsupported_gpu
+
+    try:
+        target_of(asked)
+    except UnsupportedError:
+        sentence = unsupported_gpu(asked)
+        if sentence is not None:
+            raise UsageError(f"{option}: {sentence}") from None
+        known = ", ".join(targets())
+        raise UsageError(f"{option}: got {asked!r}, expected {known}{also}") from None
+
+
+def _check_asked(request: RunRequest) -> None:
+    """Look whether the Triton that is to be asked can be."""
+    from tkdebug.compat.upstream.installed import triton_of
+
+    if KNOBS.ask_triton is None:
+        return
+    option = _source(request, "ask_triton", "--ask-triton")
+    _, installed = triton_of(KNOBS.ask_triton, option)
+    language = KNOBS.triton_version
+    if not installed.version.startswith(f"{language}."):
+        raise UsageError(
+            f"{option} {KNOBS.ask_triton}: it has Triton {installed.version}, and kernels are "
+            f"compiled as those of {language}; add --triton, or give another Python"
+        )
+
+
+def _source(request: RunRequest, knob: str, option: str) -> str:
+    """Return what a knob was given by: `option`, or its variable."""
+    return option if knob in request.options else next(iter(KNOBS.table[knob].sources))
+
+
+def _check_target(request: RunRequest) -> None:
+    """Check that tkdebug can compile for what is asked for, where kernels are interpreted."""
+    from tkdebug.compiler.targets.registered_backends import unsupported_gpu
+    from tkdebug.runtime.compile.cross_compilation import obstacle, tell_unsupported
+
+    asked = request.native_target
+    if asked is None:
+        if KNOBS.cross_compile is None:
+            return
+        if unsupported_gpu(KNOBS.cross_compile) is not None:
+            tell_unsupported(KNOBS.cross_compile)
+        else:
+            check_known(_source(request, "cross_compile", "--target"), KNOBS.cross_compile)
+        return
+    check_known("--target", asked)
+    if _runs_natively(request.mode):
+        raise UsageError(
+            f"--target {asked}: kernels are compiled for the GPU here; add --mode interpret"
+        )
+    reason = obstacle(asked)
+    if reason is not None:
+        raise UsageError(f"--target {asked}: {reason}")
+
+
+def _check_watches(request: RunRequest) -> None:
     from tkdebug.watches.places import read_watch
 
-    for text in arguments.watches or KNOBS.watches:
+    for text in KNOBS.watches:
         try:
             read_watch(text)
         except UsageError as error:
-            option = "--watch" if arguments.watches else "TKDEBUG_WATCH"
-            raise UsageError(f"{option} {text}: {error}") from None
+            raise UsageError(f"{_source(request, 'watches', '--watch')} {text}: {error}") from None
 
 
-def _check_timelines(arguments: Arguments, mode: ModeName) -> None:
+def _check_timelines(request: RunRequest) -> None:
     from tkdebug.timelines.requests import read_request
 
-    requests = arguments.timelines or KNOBS.timelines
-    if requests and not _runs_natively(mode):
-        option = "--timeline" if arguments.timelines else "TKDEBUG_TIMELINE"
+    if KNOBS.timelines and not _runs_natively(request.mode):
+        option = _source(request, "timelines", "--timeline")
         raise UsageError(f"{option}: kernels are interpreted; it needs kernels on a GPU")
-    for text in requests:
+    for text in KNOBS.timelines:
         read_request(text)
 
 
 def _check_instrumentations() -> None:
-    """Those of the variable; the option takes no others."""
+    """Check what the variable names; the option takes no others."""
     if not KNOBS.instrumentations:
         return
     from tkdebug.plugins import names
@@ -126,85 +187,86 @@ def _check_instrumentations() -> None:
 
 
 def _runs_natively(mode: ModeName) -> bool:
-    from tkdebug.runtime.device.platform import platform_in_force
-
     return mode == "native" or (mode == "auto" and platform_in_force().obstacle() is None)
 
 
-def _check_mode(arguments: Arguments, mode: ModeName) -> None:
-    if mode == "interpret" and arguments.check_launches is not None:
+def _check_mode(request: RunRequest) -> None:
+    launches = request.options.get("check_launches")
+    if request.mode == "interpret" and launches is not None:
         raise UsageError(
-            f"--check-launches {arguments.check_launches}: kernels are interpreted, which checks "
+            f"--check-launches {launches}: kernels are interpreted, which checks "
             "every launch; leave it out, or run with --mode native"
         )
-    for option, is_asked in (("--stacks", arguments.stacks), ("--stalls", arguments.stalls)):
-        dumps = _core_dumps_by(arguments) if is_asked and mode != "interpret" else None
-        if dumps is not None:
-            raise UsageError(
-                f"{option}: needs CUPTI, which cannot record beside the core dumps that {dumps} "
-                "switches on; leave one of them out"
-            )
-    for option, is_asked in (
-        ("--stalls", arguments.stalls),
-        ("--hang-timeout", arguments.hang_timeout_s is not None),
-    ):
-        if is_asked and not _runs_natively(mode):
-            raise UsageError(f"{option}: kernels are interpreted; it needs kernels on a GPU")
-    if mode != "native":
-        _check_gpu(arguments)
+    _check_gpu(request)
+    if request.mode != "native":
         return
-    asked = [name for name in arguments.checks if name != NO_CHECKS]
-    for name in asked:
+    checks = request.checks
+    for name in checks.asked:
         # Of all checks, the first native kernel names those that it is not looked at for.
-        if name not in NATIVE_CHECKS and not arguments.checks_all:
+        if name not in NATIVE_CHECKS and not checks.are_all:
             raise UsageError(
                 f"--check {name}: native kernels are not checked for it; run with --mode interpret"
             )
-    if asked and checked_launches(arguments) == "none":
+    if checks.asked and checks.launches == "none":
         raise UsageError(
-            f"--check {asked[0]}: no native launch is checked; add --check-launches first, or run "
-            "with --mode interpret"
+            f"--check {checks.asked[0]}: no native launch is checked; add --check-launches first, "
+            "or run with --mode interpret"
         )
-    from tkdebug.runtime.device.platform import platform_in_force
-
     reason = platform_in_force().obstacle()
     if reason is not None:
         raise UsageError(f"--mode native: {reason}")
 
 
-def _check_gpu(arguments: Arguments) -> None:
-    """What is about all kernels on a GPU, torch's too, needs one, though ours be interpreted."""
-    from tkdebug.runtime.device.platform import platform_in_force
-
-    for option, is_asked in (("--stacks", arguments.stacks), ("--coredump", arguments.coredump)):
-        if is_asked and platform_in_force().obstacle() is not None:
+def _check_gpu(request: RunRequest) -> None:
+    """Check the options that need kernels on a GPU, and what they need there."""
+    stacks, stalls = ("--stacks", request.stacks), ("--stalls", request.stalls)
+    for option, is_asked in (stacks, stalls):
+        dumps = _core_dumps_by(request) if is_asked and request.mode != "interpret" else None
+        if dumps is not None:
+            raise UsageError(
+                f"{option}: needs CUPTI, which cannot record beside the core dumps that {dumps} "
+                "switches on; leave one of them out"
+            )
+    for option, is_asked in (stalls, ("--hang-timeout", request.hang_timeout_s is not None)):
+        if is_asked and not _runs_natively(request.mode):
+            raise UsageError(f"{option}: kernels are interpreted; it needs kernels on a GPU")
+    # What is about all kernels on a GPU, torch's too, needs one, though ours be interpreted.
+    for option, is_asked in (stacks, ("--coredump", request.coredump)):
+        if is_asked and request.mode != "native" and platform_in_force().obstacle() is not None:
             raise UsageError(f"{option}: nothing runs on a GPU here; leave it out")
 
 
-def _core_dumps_by(arguments: Arguments) -> str | None:
-    """What switches core dumps on; None where nothing does."""
-    from tkdebug.runtime.device.platform import platform_in_force
-
-    if arguments.hang_timeout_s is not None:
+def _core_dumps_by(request: RunRequest) -> str | None:
+    """Return what switches core dumps on; None where nothing does."""
+    if request.hang_timeout_s is not None:
         return "--hang-timeout"
-    if arguments.coredump:
+    if request.coredump:
         return "--coredump"
     dumps = platform_in_force().crash_dumps
     return None if dumps is None else dumps.asked_for_by()
 
 
-def _check_files(arguments: Arguments) -> None:
-    read = {"the script": arguments.target_file, "the session": arguments.session}
-    check_baseline(arguments, {**read, "the report": arguments.report})
-    if arguments.report is not None:
-        check_writable("--report", arguments.report, read)
-        _ = report_format(arguments, arguments.report)
+def _check_files(request: RunRequest) -> None:
+    read = {"the script": request.program.script, "the session": request.session}
+    report = request.report
+    _check_baseline(request, {**read, "the report": None if report is None else report.path})
+    if report is not None:
+        check_writable("--report", report.path, read)
+        _ = report.format
 
 
-def report_format(arguments: Arguments, path: Path) -> str:
-    """The format of a report: as asked, or by its file's name.
+def _check_baseline(request: RunRequest, read: Mapping[str, Path | None]) -> None:
+    """Look whether the baseline can be read, and written where that is asked for.
 
     Raises:
-        UsageError: the name says none.
+        UsageError: it cannot be; a file that is no baseline is not written over.
     """
-    return arguments.report_format or format_of(path, "--report-format")
+    path = request.checks.baseline_path
+    if request.checks.updates_baseline:
+        if path is None:
+            raise UsageError("--update-baseline: give the file, too: --baseline FILE")
+        check_writable("--baseline", path, read)
+        if not path.exists():
+            return
+    if request.checks.baseline is not None:
+        _ = load(request.checks.baseline)  # named as it was typed

@@ -6,24 +6,20 @@ command's. Without a GPU its kernels are interpreted and also compiled for an ar
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.command_line.mistakes import check_variables
-from tkdebug.cli.places import check_stdout, check_writable
-from tkdebug.cli.runs.checks import program_of
-from tkdebug.cli.runs.kernel_checks import is_upstream, mode_of
-from tkdebug.cli.runs.native_target import check_known
+from tkdebug.cli.command import INTERRUPTED_STATUS, ScriptEndedError
+from tkdebug.cli.command_line import ScriptWords, check_variables
+from tkdebug.cli.runs.checks import check_known, check_upstream
 from tkdebug.cli.runs.progress import progress_line
-from tkdebug.cli.runs.upstream import check_upstream
-from tkdebug.cli.script.execution import SQLITE_MAGIC, Program, quotable, run_program
-from tkdebug.cli.script.torch_import import import_torch
-from tkdebug.cli.statuses import INTERRUPTED_STATUS, ScriptEndedError
+from tkdebug.cli.runs.request import USUAL_TARGET, given_knobs, is_upstream, program_of
+from tkdebug.cli.script.execution import SQLITE_MAGIC, Program, loaded, quotable, run_program
 from tkdebug.compat.process_environment import Environment
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.text import counted
@@ -31,10 +27,9 @@ from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.named_files import open_regular
+from tkdebug.runtime.device.torch_package import import_torch
 from tkdebug.temporary_folders import temporary_folder
 from tkdebug.terminal_text import tell
-
-USUAL_TARGET = "sm_90a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +47,59 @@ class CompiledRun:
     is_recorded: bool = False
 
 
-def check_output(arguments: Arguments) -> None:
-    """Look whether the answer can be written where `-o` says, before anything is run.
+@dataclass(frozen=True, slots=True)
+class AskedRun:
+    """The run that a command looks at: a recorded one, or one of a script.
 
-    Raises:
-        TkError: it cannot, or that is what is looked at.
+    Attributes:
+        script: what the command line names.
+        native_target: the architecture to compile for without a GPU, "none" for none, None for
+            the usual one where this machine can.
+        options: the knobs that options change, by name.
+        needs_code: whether there is nothing to show of kernels that are only interpreted.
+        advises: whether launches are looked at for advice, for which they are interpreted.
+        shows_passes: whether an installed Triton has to dump its passes.
     """
-    if arguments.output is None:
-        check_stdout()
-    else:
-        check_writable("-o", arguments.output, {"what is looked at": arguments.target_file})
+
+    script: ScriptWords
+    native_target: str | None
+    options: Mapping[str, object]
+    needs_code: bool = False
+    advises: bool = False
+    shows_passes: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        options: argparse.Namespace,
+        needs_code: bool = False,
+        advises: bool = False,
+        shows_passes: bool = False,
+    ) -> AskedRun:
+        """Read the options that `passes`, `lines` and `advise` share."""
+        given = given_knobs(options)
+        return cls(options.script, options.native_target, given, needs_code, advises, shows_passes)
+
+    def refuse_options_of_scripts(self, what: str) -> None:
+        """Let nothing that only a script could heed be passed over.
+
+        Raises:
+            UsageError: there is such an option.
+        """
+        if self.native_target is not None:
+            asked = f"--target {self.native_target}"
+        elif "triton_version" in self.options:
+            asked = f"--triton {self.options['triton_version']}"
+        elif self.script.argv:
+            asked = " ".join(self.script.argv)
+        else:
+            return
+        raise UsageError(f"{asked}: {self.script.target} is {what}; this is for scripts only")
 
 
 @contextlib.contextmanager
-def compiled_run(
-    arguments: Arguments, needs_code: bool = False, advises: bool = False
-) -> Iterator[CompiledRun]:
-    """The session that `arguments.target` names, or that of running it.
-
-    Args:
-        arguments: of the command line.
-        needs_code: whether there is nothing to show of kernels that are only interpreted.
-        advises: whether launches are looked at for advice, for which they are interpreted.
+def compiled_run(asked: AskedRun) -> Iterator[CompiledRun]:
+    """Yield the session that is asked for, or that of running a script.
 
     Raises:
         SessionError: the session cannot be read.
@@ -81,46 +107,33 @@ def compiled_run(
         UsageError: there is nothing to run, it launched nothing, the target architecture is not
             known, or options of a script are given to a session.
     """
-    target_file = arguments.target_file
-    if target_file is not None and is_session(target_file):
-        refuse_options_of_scripts(arguments, "a recorded run")
-        with Session.open(arguments.target) as session:
+    file = asked.script.file
+    if file is not None and is_session(file):
+        asked.refuse_options_of_scripts("a recorded run")
+        with Session.open(file) as session:
             yield CompiledRun(session, is_recorded=True)
         return
-    program = program_of(arguments)
+    program = loaded(program_of(asked.script))
     check_variables()
     import_torch()
-    if is_upstream(arguments) and not advises:
+    upstream = is_upstream(asked.options)
+    if upstream and not asked.advises:
         # It compiles for the GPU that is there, or for a target that the script names.
-        check_upstream(arguments, mode_of(arguments))
+        target = asked.native_target
+        given = {**asked.options, **({} if target is None else {"cross_compile": target})}
+        check_upstream(given, "native" if KNOBS.mode == "auto" else KNOBS.mode)
         target = None
     else:
-        target = _native_target(arguments.native_target, needs_code, advises)
+        target = _native_target(asked)
+    dumps = _upstream_dumps() if upstream and asked.shows_passes else contextlib.nullcontext()
     with temporary_folder() as folder:
         path = folder / "run.tkd"
-        with _upstream_dumps(arguments), quotable(program):
-            status = _record(program, path, target, advises, arguments)
+        with dumps, quotable(program):
+            status = _record(program, path, target, asked)
         with Session.open(path) as session:
             _tell_of_faults(session, program.name)
             _tell_of_end(session, program.name, status, target)
             yield CompiledRun(session, status)
-
-
-def refuse_options_of_scripts(arguments: Arguments, what: str) -> None:
-    """Let nothing that only a script could heed be passed over.
-
-    Raises:
-        UsageError: there is such an option.
-    """
-    if arguments.native_target is not None:
-        asked = f"--target {arguments.native_target}"
-    elif arguments.triton is not None:
-        asked = f"--triton {arguments.triton}"
-    elif arguments.target_argv:
-        asked = " ".join(arguments.target_argv)
-    else:
-        return
-    raise UsageError(f"{asked}: {arguments.target} is {what}; this is for scripts only")
 
 
 def _tell_of_end(session: Session, script: str, status: int, target: str | None) -> None:
@@ -163,16 +176,17 @@ def is_session(path: Path) -> bool:
     return False
 
 
-def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | None:
-    """What to compile for, too; None for nothing."""
+def _native_target(run: AskedRun) -> str | None:
+    """Return what to compile for, too; None for nothing."""
     from tkdebug.runtime.compile.cross_compilation import obstacle
     from tkdebug.runtime.device.platform import platform_in_force
 
-    if asked == "none" and not needs_code:
+    asked = run.native_target
+    if asked == "none" and not run.needs_code:
         return None
     if asked is not None:
-        check_known("--target", asked, "" if needs_code else " or none")
-    elif not advises and platform_in_force().obstacle() is None:
+        check_known("--target", asked, "" if run.needs_code else " or none")
+    elif not run.advises and platform_in_force().obstacle() is None:
         return None  # kernels are compiled for the device that is there
     reason = obstacle(asked or USUAL_TARGET)
     if reason is None:
@@ -184,11 +198,8 @@ def _native_target(asked: str | None, needs_code: bool, advises: bool) -> str | 
 
 
 @contextlib.contextmanager
-def _upstream_dumps(arguments: Arguments) -> Iterator[None]:
-    """Have an installed Triton dump what `passes` shows, also of kernels that it has on disk."""
-    if not is_upstream(arguments) or arguments.command != "passes":
-        yield
-        return
+def _upstream_dumps() -> Iterator[None]:
+    """Have an installed Triton dump its passes, also of kernels that it has on disk."""
     names = ("MLIR_ENABLE_DUMP", "TRITON_ALWAYS_COMPILE")
     environment = Environment(dict.fromkeys(names, "1"))
     try:
@@ -197,33 +208,26 @@ def _upstream_dumps(arguments: Arguments) -> Iterator[None]:
         environment.restore()
 
 
-def _record(
-    program: Program,
-    path: Path,
-    target: str | None,
-    advises: bool,
-    arguments: Arguments,
-) -> int:
+def _record(program: Program, path: Path, target: str | None, asked: AskedRun) -> int:
     """Run it; the result is its exit status."""
     from tkdebug import compat
     from tkdebug.checks import NO_CHECKS
 
-    recorder = Recorder(path, script=program.name, argv=program.argv[1:], output=False)
-    knobs = KNOBS.scope(cross_compile=target or KNOBS.cross_compile, advise=advises or KNOBS.advise)
+    recorder = Recorder(path, script=program.name, argv=program.arguments, output=False)
+    knobs = KNOBS.scope(
+        **{
+            **asked.options,
+            "cross_compile": target or KNOBS.cross_compile,
+            "advise": asked.advises or KNOBS.advise,
+            "checks": KNOBS.checks or (NO_CHECKS,),
+        }
+    )
     with _stdout_to_stderr(), knobs:
         recorder.start()
         os.environ[SESSION_VARIABLE] = str(recorder.path)
         status = 1
         try:
-            mode = "interpret" if target is not None else KNOBS.mode
-            installed = compat.install(
-                mode=mode,
-                quick=True,
-                interpret=KNOBS.interpret_kernels,
-                checks=KNOBS.checks or (NO_CHECKS,),
-                triton=arguments.triton,
-                compiler=arguments.compiler,
-            )
+            installed = compat.install("interpret" if target is not None else KNOBS.mode, True)
             with installed, progress_line():
                 status = run_program(program).exit_status
         finally:

@@ -16,7 +16,7 @@ import traceback
 from dataclasses import dataclass
 
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.cli.command_line.arguments import Arguments
+from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending
 from tkdebug.errors import shown_path
 from tkdebug.events import ENDING_KINDS
@@ -75,16 +75,17 @@ def _is_users(file: str) -> bool:
     return not installed and not is_own_file(file) and os.path.isfile(file)
 
 
-def tell_next_step(arguments: Arguments, session: Session, faults: tuple[FaultGroup, ...]) -> None:
+def tell_next_step(request: RunRequest, session: Session, faults: tuple[FaultGroup, ...]) -> None:
     """Print it as the last line of a run, where there is one."""
     errors = session.records(UncaughtError, limit=1)
-    if not errors or not session.launch_count() or arguments.waits_for_pane:
+    if not errors or not session.launch_count() or request.waits_for_pane:
         return
-    if arguments.is_code or arguments.reads_stdin:
+    program = request.program
+    if program.text_name:
         return  # the debugger takes scripts in files
-    why, options = _step(errors[0].event, session, faults, arguments)
-    words = ["-m"] if arguments.is_module else []
-    words += [arguments.target, *arguments.target_argv]
+    why, options = _step(errors[0].event, session, faults, request)
+    words = ["-m"] if program.is_module else []
+    words += [program.name, *program.arguments]
     command = shlex.join(["tkdebug", *options, *words])
     if len(command) <= _MOST_CHARS and visible_line(command) == command:
         tell(f"{why}: {command}")
@@ -94,10 +95,11 @@ def _step(
     error: UncaughtError,
     session: Session,
     faults: tuple[FaultGroup, ...],
-    arguments: Arguments,
+    request: RunRequest,
 ) -> tuple[str, list[str]]:
     """Return what the next command is for, and its words before the script."""
-    triton = [] if arguments.triton is None else ["--triton", arguments.triton]
+    version = request.options.get("triton_version")
+    triton = [] if version is None else ["--triton", str(version)]
     open_faults = [group.fault for group in faults if group.fault.fails]
     if any(fault.kind in ENDING_KINDS for fault in open_faults):
         return "to find the access", ["run", "--mode", "interpret", *triton]
@@ -105,13 +107,13 @@ def _step(
         if fault.file is not None and fault.line is not None and fault.kind != "compile-error":
             place = f"b fault {fault.kind}"
             if fault.kind in CHECK_NAMES:  # not looked for in launches that are debugged
-                place = f"b {_place(fault.file, fault.line, arguments)}"
+                place = f"b {_place(fault.file, fault.line, request)}"
             return "to stop at the fault", _debug(triton, place)
     if error.kind == "AssertionError":
         launches = session.launches_in_order(limit=2)
         if len(launches) == 1:
             return _of_the_only(launches[0], error, triton)
-    place = f"b {_place(error.file, error.line, arguments)}"
+    place = f"b {_place(error.file, error.line, request)}"
     return "to stop where it failed", _debug(triton, place)
 
 
@@ -147,8 +149,8 @@ def _debug(options: list[str], *commands: str) -> list[str]:
     return words
 
 
-def _place(file: str, line: int, arguments: Arguments) -> str:
+def _place(file: str, line: int, request: RunRequest) -> str:
     """A line as the debugger takes it: by its number alone, where it is the script's."""
-    script = arguments.target_file
+    script = request.program.script
     is_script = script is not None and os.path.realpath(script) == os.path.realpath(file)
     return str(line) if is_script else f"{shown_path(file)}:{line}"

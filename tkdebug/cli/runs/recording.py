@@ -1,20 +1,31 @@
-"""The script of `tkdebug run` in this process, recorded: where to, and with what around it."""
+"""The script of `tkdebug run` in this process, recorded, to every end that a run has.
+
+Invariant: where the main thread waits in the driver for a kernel that never ends, the process ends
+all the same, and nothing waits for the GPU: nothing wakes that thread, so another one stores the
+session, prints what `tkdebug run` prints at its end, and ends the process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.runs.findings import record_baseline
-from tkdebug.cli.runs.kernel_checks import mode_of
-from tkdebug.cli.runs.native_target import cross_compiling
+from tkdebug.cli.command import INTERRUPTED_STATUS
 from tkdebug.cli.runs.next_step import note_error
-from tkdebug.cli.script.execution import Ending, Program, run_program
-from tkdebug.cli.script.run_again import run_debugged_program
+from tkdebug.cli.runs.outcome import Outcome, conclude
+from tkdebug.cli.runs.progress import progress_line
+from tkdebug.cli.runs.request import RunRequest
+from tkdebug.cli.script.execution import Ending, Program, run_debugged_program, run_program
+from tkdebug.fault_printing.processes import printing_faults
+from tkdebug.findings.baseline import load
+from tkdebug.findings.reporting import used_baseline
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
@@ -22,24 +33,103 @@ from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.knobs import KNOBS
 from tkdebug.temporary_folders import temporary_folder
 from tkdebug.terminal_text import tell
+from tkdebug.tracebacks import show_interrupt
 from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:
     from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps
 
 
+def run_here(
+    request: RunRequest, program: Program, crashes: ArmedCoreDumps
+) -> tuple[int, int | None]:
+    """Run the script in this process.
+
+    Args:
+        request: what is asked for, which is in force.
+        program: of the request, loaded.
+        crashes: what watches for crashes and hangs on the GPU.
+
+    Returns:
+        The exit status, and the signal that ended the script; None where none did.
+    """
+    owner = os.getpid()
+    # The progress line receives a fault first: it makes room for the report of it.
+    place = _session_place(request)
+    with place as (path, kept), progress_line(), printing_faults() as printed:
+        recorder = Recorder(
+            path,
+            script=program.name,
+            argv=program.arguments,
+            stacks=request.stacks,
+            stalls=request.stalls,
+        )
+
+        def conclude_stuck(ending: Ending) -> int:
+            status = conclude(request, Outcome(ending, path, kept, recorder.error, printed))
+            if request.session is None:
+                # The `with` statement that would do so never ends.
+                shutil.rmtree(path.parent, ignore_errors=True)
+            return status
+
+        crashes.watch_hangs_of(StuckRun(recorder, conclude_stuck))
+        ending = _run_recorded(request, program, recorder, crashes)
+        if os.getpid() != owner:
+            # A child that the script forked has come to its end here.
+            return ending.exit_status, None
+        if ending.signal is not None:
+            tell(f"the script was ended by {signal.Signals(ending.signal).name}")
+        outcome = Outcome(ending, path, kept, recorder.error, printed)
+        return conclude(request, outcome), ending.signal
+
+
 @contextlib.contextmanager
-def session_place(session: Path | None, temporary: bool) -> Iterator[tuple[Path, bool]]:
-    """Where to record, and whether that is kept: without a name, a temporary file."""
-    if session is not None:
-        yield file_behind(session), not temporary
+def _session_place(request: RunRequest) -> Iterator[tuple[Path, bool]]:
+    """Yield where to record, and whether that is kept: without a name, a temporary file."""
+    if request.session is not None:
+        yield file_behind(request.session), not request.is_temporary
         return
     with temporary_folder() as folder:
         yield folder / "run.tkd", False
 
 
-def run_recorded(
-    arguments: Arguments, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
+class StuckRun:
+    """Ends the run from a thread beside it.
+
+    Args:
+        recorder: of the run.
+        conclude: prints the outcome for how the script ended; the result is the exit status.
+    """
+
+    def __init__(self, recorder: Recorder, conclude: Callable[[Ending], int]) -> None:
+        self._recorder = recorder
+        self._conclude = conclude
+        self._main = threading.main_thread()
+
+    def take_ended(self, limit_s: float) -> None:
+        """Have launches know their ends, as far as the GPU tells without waiting."""
+        self._recorder.take_ended(limit_s)
+
+    def end_stuck(self) -> NoReturn:
+        """End the process as Ctrl-C would."""
+        status = INTERRUPTED_STATUS
+        try:
+            frame = sys._current_frames().get(self._main.ident or 0)  # noqa: SLF001
+            if frame is not None:
+                show_interrupt(frame)
+            self._recorder.stop(status, is_gpu_stuck=True)
+            status = self._conclude(Ending(status, KeyboardInterrupt()))
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(status)
+
+
+def _run_recorded(
+    request: RunRequest, program: Program, recorder: Recorder, crashes: ArmedCoreDumps
 ) -> Ending:
     """Run the script with tkdebug's modules in place of Triton's, and record it."""
     from tkdebug import compat
@@ -49,20 +139,17 @@ def run_recorded(
     os.environ[SESSION_VARIABLE] = str(recorder.path)
     ending = Ending(1)
     try:
-        installed = compat.install(
-            mode=mode_of(arguments),
-            quick=arguments.quick or KNOBS.quick,
-            interpret=arguments.interpret or KNOBS.interpret_kernels,
-            checks=arguments.checks,
-            triton=arguments.triton,
-            compiler=arguments.compiler,
-        )
-        compiling = cross_compiling(arguments.native_target, arguments.advise)
-        ranges = nvtx_ranges() if arguments.nvtx else contextlib.nullcontext()
-        with installed, compiling, ranges, _origins(arguments, recorder), _outputs():
-            record_baseline()
-            if arguments.pane_socket is not None:
-                ending = _run_beside_pane(arguments, program, arguments.pane_socket)
+        with (
+            compat.install(KNOBS.mode),
+            _cross_compiling_children(request),
+            nvtx_ranges() if request.nvtx else contextlib.nullcontext(),
+            _origins(request, recorder),
+            _outputs(),
+        ):
+            if KNOBS.baseline is not None:
+                HOOKS.record(used_baseline(KNOBS.baseline, load(KNOBS.baseline)))
+            if request.pane_socket is not None:
+                ending = _run_beside_pane(program, request.pane_socket, request.waits_for_pane)
             else:
                 ending = run_program(program)
             note_error(ending)
@@ -75,19 +162,35 @@ def run_recorded(
     return ending
 
 
-def _run_beside_pane(arguments: Arguments, program: Program, descriptor: int) -> Ending:
+def _run_beside_pane(program: Program, descriptor: int, waits: bool) -> Ending:
     """Run it; its kernels stop in the Debug pane of the TUI, which has the terminal."""
     from tkdebug.debugger.remote.front import front_over
 
     front = front_over(descriptor, program.file)
     HOOKS.break_into = front.break_into
-    if arguments.waits_for_pane:
+    if waits:
         with front.interrupts():
             ending = run_debugged_program(program, front.begin_at_script)
     else:
         ending = run_program(program)
     front.ended()
     return ending
+
+
+@contextlib.contextmanager
+def _cross_compiling_children(request: RunRequest) -> Iterator[None]:
+    """Have child processes compile for the request's architecture, too, and look for advice."""
+    if request.native_target is None:
+        yield
+        return
+    from tkdebug.compat.process_environment import Environment
+
+    advises = {"TKDEBUG_ADVISE": "1"} if KNOBS.advise else {}
+    environment = Environment({"TKDEBUG_CROSS_COMPILE": request.native_target, **advises})
+    try:
+        yield
+    finally:
+        environment.restore()
 
 
 def _outputs() -> contextlib.AbstractContextManager[None]:
@@ -102,11 +205,11 @@ def _outputs() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def _origins(arguments: Arguments, recorder: Recorder) -> Iterator[None]:
-    """Which line each operation of torch is called from, where that is asked for."""
-    if arguments.stalls and not KNOBS.cupti:
+def _origins(request: RunRequest, recorder: Recorder) -> Iterator[None]:
+    """Record which line calls each operation of torch, where that is asked for."""
+    if request.stalls and not KNOBS.cupti:
         tell("--stalls: needs CUPTI, which the environment switches off")
-    if not arguments.stacks:
+    if not request.stacks:
         yield
         return
     if not KNOBS.recording_process or not KNOBS.cupti:

@@ -14,15 +14,19 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
 import tkdebug
-from tkdebug.cli.script.endings import ending_signals
-from tkdebug.cli.script.exit import ExitHandlers, join_processes, join_threads
-from tkdebug.cli.script.streams import kept_streams
+from tkdebug.cli.script.ending import (
+    ExitHandlers,
+    ending_signals,
+    join_processes,
+    join_threads,
+    kept_streams,
+)
 from tkdebug.errors import Terminated, UsageError
 from tkdebug.named_files import open_regular
 from tkdebug.tracebacks import show_exception
@@ -40,8 +44,8 @@ class Program:
     """What to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`.
 
     Attributes:
-        text: what to run where it is in no file.
-        text_name: the file name that Python gives such a text.
+        text: what to run where it is in no file; None while stdin holds it.
+        text_name: the file name that Python gives such a text; "" for a file or module.
     """
 
     name: str
@@ -54,9 +58,24 @@ class Program:
     @property
     def file(self) -> str:
         """The file that its code has; "" for a module, whose file is found when it runs."""
-        if self.text is not None:
+        if self.text_name:
             return self.text_name
         return "" if self.is_module else os.path.abspath(self.name)
+
+    @property
+    def script(self) -> Path | None:
+        """The script, as it was typed; None for a module, code or stdin."""
+        return None if self.is_module or self.text_name else Path(self.name)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of the script."""
+        return self.argv[1:]
+
+    @property
+    def is_stdin(self) -> bool:
+        """Whether the script is read from stdin."""
+        return self.text_name == STDIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +99,24 @@ def command_program(code: str, argv: tuple[str, ...], name: str = COMMAND) -> Pr
 
 
 def stdin_program(argv: tuple[str, ...]) -> Program:
-    """The script that stdin holds, read to its end.
+    """The script that stdin holds, which `loaded` reads."""
+    return Program("-", ("-", *argv), "", False, None, STDIN)
+
+
+def loaded(program: Program) -> Program:
+    """Read a script from stdin, to its end; any other program is returned as it is.
 
     Raises:
         NoProgramError: there is no stdin, or it holds no text.
     """
+    if not program.is_stdin:
+        return program
     if sys.stdin is None:
         raise NoProgramError("-: this process has no stdin")
     text = sys.stdin.buffer.read()
     if b"\0" in text:
         raise NoProgramError("-: stdin holds binary data, expected Python source")
-    return Program("-", ("-", *argv), "", False, text, STDIN)
+    return replace(program, text=text)
 
 
 @contextlib.contextmanager
@@ -179,6 +205,26 @@ def run_program(program: Program) -> Ending:
     if ending.exit_status:
         return ending
     return next((late for late in (waited, joined) if late.exit_status), ending)
+
+
+def run_debugged_program(program: Program, begin: Callable[[], None]) -> Ending:
+    """Run it, and again as often as the debugger asks for that.
+
+    Args:
+        program: what to run.
+        begin: has its lines traced from now on.
+    """
+    # Imports what a run without a debugger has no need of.
+    from tkdebug.debugger.goals import RunAgain
+
+    while True:
+        begin()
+        try:
+            ending = run_program(program)
+        finally:
+            sys.settrace(None)
+        if not isinstance(ending.error, RunAgain):
+            return ending
 
 
 def _execute(program: Program, module: ModuleType) -> None:

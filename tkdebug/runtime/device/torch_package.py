@@ -1,7 +1,8 @@
-"""Whether torch, which kernels run on, can be imported: one clear line where it cannot."""
+"""The import of torch, which kernels run on: one clear line where it cannot be imported."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.util import find_spec
 
@@ -39,3 +40,23 @@ def check_importable() -> None:
         raise UsageError(
             f"torch cannot be imported ({type(error).__name__}: {text}); install it again"
         ) from error
+
+
+def import_torch() -> None:
+    """Import torch, and have collections of garbage leave out what is there by then.
+
+    It stays to the end, and is a million objects: with torch 2.13, collections took 0.15 of the
+    1.07 s of its import, and each full one after that 0.07 to 0.1 s.
+
+    Raises:
+        UsageError: this Python has none, or one that cannot be imported.
+    """
+    if "torch" in sys.modules or not gc.isenabled():
+        check_importable()
+        return
+    gc.disable()
+    try:
+        check_importable()
+        gc.freeze()
+    finally:
+        gc.enable()

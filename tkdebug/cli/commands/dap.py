@@ -2,71 +2,91 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.command_line.mistakes import check_variables
-from tkdebug.cli.script.execution import Program, find_program, run_program
-from tkdebug.cli.script.torch_import import import_torch
-from tkdebug.debugger.dap.adapter import Adapter
-from tkdebug.debugger.dap.arguments import optional, texts
-from tkdebug.debugger.dap.listener import LOOPBACK, Door
-from tkdebug.debugger.dap.output import ForwardedOutput
-from tkdebug.debugger.dap.watchdog import watched
-from tkdebug.debugger.dap.wire import Connection, ProtocolError, Request
+from tkdebug.cli.command import Command
 from tkdebug.errors import UsageError
-from tkdebug.fault_printing.processes import printing_faults
-from tkdebug.runtime.device.torch_package import check_installed
 from tkdebug.terminal_text import tell
+
+if TYPE_CHECKING:
+    from tkdebug.cli.script.execution import Program
+    from tkdebug.debugger.dap.adapter import Adapter
+    from tkdebug.debugger.dap.wire import Connection, Request
 
 # For a script to end after `terminate`, and for a client to disconnect.
 _LONGEST_ENDING_S = 5.0
 
 
-def dap_command(arguments: Arguments) -> int:
-    """Serve one client; the result is the script's exit status.
+class DapCommand(Command):
+    """Serves one client; the exit status is that of the script which it launches."""
 
-    Raises:
-        TkError: the port cannot be listened at, or the client speaks another protocol.
-    """
-    launch = _Launch()
-    problems: list[ProtocolError] = []
-    is_served = threading.Event()
+    help = "serve an editor that speaks the Debug Adapter Protocol"
+    description = (
+        "Debug a script from an editor, by the Debug Adapter Protocol: on stdin and stdout, or for "
+        "one client at a port of this machine, which has to show the token that is printed on "
+        "stderr. Its `launch` request names the script. To attach to a process that runs, it calls "
+        "tkdebug.debugger.listen()."
+    )
 
-    def serve(connection: Connection, first: Request | None = None) -> None:
-        launch.adapter = Adapter(connection, launch)
-        try:
-            with watched(connection.fileno()):
-                launch.adapter.serve(first)
-        except ProtocolError as error:
-            problems.append(error)
-        finally:
-            launch.give_up()
-            is_served.set()
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the port."""
+        parser.add_argument(
+            "--port",
+            type=int,
+            metavar="PORT",
+            help="listen there, on 127.0.0.1; 0 for any free one",
+        )
 
-    if arguments.port is None:
-        threading.Thread(target=serve, args=(_on_stdio(),), daemon=True).start()
-    else:
-        _listen(arguments.port, serve)
-    status = 0
-    if launch.is_wanted():
-        status = _run(launch, launch.adapter)
-    else:
-        launch.adapter.ended(None)
-    is_served.wait(_LONGEST_ENDING_S)
-    if problems:
-        raise problems[0]
-    return status
+    def run(self, options: argparse.Namespace) -> int:
+        """Serve the client; the result is the script's exit status."""
+        # The debugger's parts: nothing that help needs.
+        from tkdebug.debugger.dap.adapter import Adapter
+        from tkdebug.debugger.dap.watchdog import watched
+        from tkdebug.debugger.dap.wire import ProtocolError
+
+        launch = _Launch()
+        problems: list[ProtocolError] = []
+        is_served = threading.Event()
+
+        def serve(connection: Connection, first: Request | None = None) -> None:
+            launch.adapter = Adapter(connection, launch)
+            try:
+                with watched(connection.fileno()):
+                    launch.adapter.serve(first)
+            except ProtocolError as error:
+                problems.append(error)
+            finally:
+                launch.give_up()
+                is_served.set()
+
+        if options.port is None:
+            threading.Thread(target=serve, args=(_on_stdio(),), daemon=True).start()
+        else:
+            _listen(options.port, serve)
+        status = 0
+        if launch.is_wanted():
+            status = _run(launch, launch.adapter)
+        else:
+            launch.adapter.ended(None)
+        is_served.wait(_LONGEST_ENDING_S)
+        if problems:
+            raise problems[0]
+        return status
+
+
+COMMAND = DapCommand()
 
 
 def _listen(port: int, serve: Callable[[Connection, Request], None]) -> None:
     """Serve the first client that has the token, and nobody after it."""
+    from tkdebug.debugger.dap.listener import LOOPBACK, Door
 
     def serve_one(connection: Connection, request: Request) -> None:
         door.close()
@@ -79,6 +99,9 @@ def _listen(port: int, serve: Callable[[Connection, Request], None]) -> None:
 
 def _run(launch: _Launch, adapter: Adapter) -> int:
     from tkdebug import compat
+    from tkdebug.cli.script.execution import run_program
+    from tkdebug.debugger.dap.output import ForwardedOutput
+    from tkdebug.fault_printing.processes import printing_faults
 
     with ForwardedOutput(adapter.output):
         with compat.install(mode="interpret"), printing_faults():
@@ -89,6 +112,8 @@ def _run(launch: _Launch, adapter: Adapter) -> int:
 
 def _on_stdio() -> Connection:
     """The protocol on what are stdin and stdout now; the script gets others."""
+    from tkdebug.debugger.dap.wire import Connection
+
     reader = os.fdopen(os.dup(0), "rb")
     writer = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -118,6 +143,11 @@ class _Launch:
         self._decided.set()
 
     def check(self, command: str, arguments: Mapping[str, Any]) -> None:
+        from tkdebug.cli.command_line import check_variables
+        from tkdebug.cli.script.execution import find_program
+        from tkdebug.debugger.dap.arguments import optional, texts
+        from tkdebug.runtime.device.torch_package import check_installed, import_torch
+
         if command != "launch":
             raise UsageError(
                 f"got {command}, expected launch: a process is attached to at the port of its "
@@ -163,6 +193,8 @@ def _enter(folder: str) -> None:
 
 
 def _environment(arguments: Mapping[str, Any]) -> dict[str, str]:
+    from tkdebug.debugger.dap.arguments import optional
+
     empty: dict[str, Any] = {}
     given = optional(arguments, "env", empty)
     for name, value in given.items():

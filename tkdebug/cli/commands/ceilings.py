@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tkdebug import knobs
-from tkdebug.advice.ceilings import UNITS, Ceiling, Ceilings, as_json, save
-from tkdebug.advice.machines import MACHINES
-from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.places import check_writable, put_out
+from tkdebug.cli.command import Command
+from tkdebug.cli.options import ANSWER_FORMATS, add_format, add_output
 from tkdebug.errors import UsageError
 from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
+    from tkdebug.advice.ceilings import Ceiling, Ceilings
     from tkdebug.instrument.recording.nvml import Nvml
 
 _MS_TO_NS = 1e6
@@ -24,29 +23,50 @@ _RUNS_FOR_A_CLOCK = 20
 _PREFIXES = ((1e12, "T"), (1e9, "G"))
 
 
-def ceilings_command(arguments: Arguments) -> int:
-    """Measure, keep, print; the result is the exit status.
+class CeilingsCommand(Command):
+    """Measures what the GPU here reaches, keeps and prints the figures."""
 
-    Raises:
-        UsageError: there is no GPU that kernels can run on.
-    """
-    from tkdebug.runtime.device.platform import platform_in_force
+    help = "measure what the GPU here reaches, for the predictions of advise"
+    description = (
+        "Measure bandwidth of memory and of the second-level cache, products on tensor cores and "
+        "FMAs of fp32 on the GPU here, in a few seconds, and keep the figures beside compiled "
+        "kernels. advise predicts by them from then on, instead of by a data sheet."
+    )
 
-    if arguments.output is not None:
-        check_writable("-o", arguments.output)
-    format_name = arguments.format or format_by_name(arguments.output, ANSWERS)
-    obstacle = platform_in_force().obstacle()
-    if obstacle is not None:
-        raise UsageError(f"ceilings are measured on a GPU, and there is none to run on: {obstacle}")
-    ceilings = _measured()
-    tell(f"kept in {save(ceilings)}; tkdebug advise predicts by them")
-    text = as_json(ceilings) if format_name == "json" else "".join(ceilings_text(ceilings))
-    put_out((text,), arguments.output)
-    return 0
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add how the figures are shown."""
+        add_format(parser, ANSWER_FORMATS, by_name=True)
+        add_output(parser)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Measure, keep, print; the result is the exit status."""
+        from tkdebug.advice.ceilings import as_json, save
+        from tkdebug.cli.places import check_writable, put_out
+        from tkdebug.runtime.device.platform import platform_in_force
+
+        if options.output is not None:
+            check_writable("-o", options.output)
+        format_name = options.format or format_by_name(options.output, ANSWERS)
+        obstacle = platform_in_force().obstacle()
+        if obstacle is not None:
+            raise UsageError(
+                f"ceilings are measured on a GPU, and there is none to run on: {obstacle}"
+            )
+        ceilings = _measured()
+        tell(f"kept in {save(ceilings)}; tkdebug advise predicts by them")
+        text = as_json(ceilings) if format_name == "json" else "".join(ceilings_text(ceilings))
+        put_out((text,), options.output)
+        return 0
+
+
+COMMAND = CeilingsCommand()
 
 
 def ceilings_text(ceilings: Ceilings) -> Iterator[str]:
     """For people: each figure beside the data sheet's way of saying it."""
+    from tkdebug.advice.ceilings import UNITS
+    from tkdebug.advice.machines import MACHINES
+
     yield (
         f"{ceilings.name}, {ceilings.sms} multiprocessors, {ceilings.target}, driver "
         f"{ceilings.driver or 'unknown'}, {ceilings.date}\n"
@@ -103,6 +123,7 @@ class _Events:
 @contextmanager
 def _bare_and_native() -> Iterator[None]:
     """Kernels run natively, whatever the environment and the caller ask for scripts."""
+    from tkdebug import knobs
     from tkdebug.runtime.device.modes import mode
 
     with (
@@ -115,6 +136,7 @@ def _bare_and_native() -> Iterator[None]:
 def _measured() -> Ceilings:
     import torch
 
+    from tkdebug.advice.ceilings import Ceilings
     from tkdebug.ceilings.measuring import Sizes, higher, loads, measure
     from tkdebug.compiler.targets.registered_backends import target_of
     from tkdebug.instrument.recording.nvml import Nvml

@@ -1,6 +1,6 @@
-"""`tkdebug doctor`: what this machine can do, what is missing, and what to do about it.
+"""What tkdebug uses of this machine, part by part, for `tkdebug doctor`.
 
-Invariant: it never fails. Whatever a check runs into is that check's answer.
+Invariant: no question fails. Whatever it runs into is its answer.
 """
 
 from __future__ import annotations
@@ -8,64 +8,22 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug import __version__
-from tkdebug.cli.places import put_out
-from tkdebug.compiler.targets.machine_parts import MachinePart, first_sentence, package
-from tkdebug.terminal_style import Style, style_of
-from tkdebug.terminal_text import visible_line
+from tkdebug.compiler.targets.machine_parts import MachinePart, package
 
 if TYPE_CHECKING:
     from tkdebug.plugins import Plugin
 
 
-def doctor_command() -> int:
-    """Print the answers; the result is the exit status: 1 when something needed is missing."""
-    checks = [_guarded(name, check) for name, check in parts().items()]
-    checks += _plugins()
-    style = style_of(sys.stdout)
-    put_out((f"{line}\n" for line in _answers(checks, style)), styled=style.is_on)
-    return 1 if any(_is_missing(check) for check in checks) else 0
-
-
-def _answers(checks: list[MachinePart], style: Style) -> Iterator[str]:
-    width = max(len(check.name) for check in checks)
-    for check in checks:
-        mark = "-      "
-        if check.found:
-            mark = style.good("ok") + "     "
-        elif check.needed:
-            mark = style.error("missing")
-        yield f"{check.name.ljust(width)}  {mark}  {visible_line(check.detail)}"
-    yield ""
-    yield _auto_line()
-    for check in checks:
-        if check.advice and not check.found:
-            yield f"{'needed' if check.needed else 'optional'}: {check.name}: {check.advice}"
-    if not any(_is_missing(check) for check in checks):
-        yield "next: tkdebug run script.py"
-
-
-def _is_missing(check: MachinePart) -> bool:
-    return bool(check.needed and check.advice and not check.found)
-
-
-def _auto_line() -> str:
-    """What `--mode auto` means on this machine, and why."""
-    from tkdebug.runtime.device.platform import platform_in_force
-    from tkdebug.runtime.device.torch_package import check_importable
-
-    try:
-        check_importable()
-        reason = platform_in_force().obstacle()
-    except Exception as error:
-        return f"mode auto: no kernel can run here ({first_sentence(error)})"
-    return "mode auto: native" if reason is None else f"mode auto: interpret ({reason})"
+def machine_parts() -> list[MachinePart]:
+    """Return all parts, and the plugins, each of which is loaded for it."""
+    return [*(_guarded(name, check) for name, check in parts().items()), *_plugins()]
 
 
 def _guarded(name: str, check: Callable[[], MachinePart]) -> MachinePart:
@@ -85,7 +43,7 @@ def _python() -> MachinePart:
 
 
 def _tkdebug() -> MachinePart:
-    return MachinePart("tkdebug", True, f"{__version__} at {Path(__file__).parent.parent}")
+    return MachinePart("tkdebug", True, f"{__version__} at {Path(__file__).parents[1]}")
 
 
 def _torch() -> MachinePart:
@@ -193,7 +151,7 @@ def _plugin_kind(group: str) -> type | None:
 
 
 def parts() -> dict[str, Callable[[], MachinePart]]:
-    """What is asked, in this order: tkdebug, the platform, the code generators, the rest."""
+    """Return what is asked, in this order: tkdebug, the platform, the code generators, the rest."""
     from tkdebug.compiler.targets.registered_backends import backends
     from tkdebug.runtime.device.platform import platform_in_force
 

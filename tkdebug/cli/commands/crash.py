@@ -6,36 +6,56 @@ process is known but the dump: the line comes from the line table in the code th
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tkdebug.cli.command_line.arguments import Arguments
-from tkdebug.cli.places import put_out
+from tkdebug.cli.command import Command
+from tkdebug.cli.options import ANSWER_FORMATS, add_format
 from tkdebug.errors import UnsupportedError, shown_path
-from tkdebug.instrument.json_text import json_text
 from tkdebug.named_files import source_line
-from tkdebug.runtime.device.crash_dumps import CrashReport
-from tkdebug.runtime.device.platform import platform_in_force
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.device.crash_dumps import CrashReport
 
 FOUND_STATUS = 0
 NOTHING_STATUS = 1
 
 
-def crash_command(arguments: Arguments) -> int:
-    """Print what the dump says on stdout; exit status 1 when it names nothing that crashed.
+class CrashCommand(Command):
+    """Prints what a GPU core dump says; 1 when it names nothing that crashed."""
 
-    Raises:
-        TkError: the file is no GPU core dump, or a damaged one.
-    """
-    assert arguments.dump is not None
-    dumps = platform_in_force().crash_dumps
-    if dumps is None:
-        raise UnsupportedError("crash: this kind of device writes no core dumps")
-    report = dumps.read(arguments.dump, None)
-    if arguments.format == "json":
-        put_out((json_text(_as_json(report), indent=2), "\n"))
-    else:
-        put_out(f"{line}\n" for line in _as_text(report))
-    return FOUND_STATUS if report.faults else NOTHING_STATUS
+    help = "which line crashed, from the GPU core dump of any process"
+    description = (
+        "Show which line crashed, from a GPU core dump that the driver writes under "
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_COREDUMP_FILE=FILE. The exit status is 1 when "
+        "nothing in it says what crashed."
+    )
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the dump."""
+        parser.add_argument("dump", type=Path, metavar="FILE", help="the core dump")
+        add_format(parser, ANSWER_FORMATS)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Print what the dump says; the result is the exit status."""
+        from tkdebug.cli.places import put_out
+        from tkdebug.instrument.json_text import json_text
+        from tkdebug.runtime.device.platform import platform_in_force
+
+        dumps = platform_in_force().crash_dumps
+        if dumps is None:
+            raise UnsupportedError("crash: this kind of device writes no core dumps")
+        report = dumps.read(options.dump, None)
+        if options.format == "json":
+            put_out((json_text(_as_json(report), indent=2), "\n"))
+        else:
+            put_out(f"{line}\n" for line in _as_text(report))
+        return FOUND_STATUS if report.faults else NOTHING_STATUS
+
+
+COMMAND = CrashCommand()
 
 
 def _as_text(dump: CrashReport) -> Iterator[str]:

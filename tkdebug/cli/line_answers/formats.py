@@ -1,22 +1,32 @@
-"""`tkdebug lines` as text: sources with what each line costs, or one place in all stages."""
+"""`tkdebug lines` as text and as JSON, whose schema docs/json.md describes.
+
+The text has sources with what each line costs, or one place in all stages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tkdebug.cli.line_answers.answer import answer, not_found, place_text
-from tkdebug.cli.line_answers.kernel_lines import KernelLines
-from tkdebug.cli.line_answers.query import LinesQuery
+from tkdebug.cli.line_answers.kernel_lines import (
+    KernelLines,
+    LinesQuery,
+    answer,
+    not_found,
+    place_text,
+)
 from tkdebug.errors import Frame, UsageError, shown_path
 from tkdebug.findings.launch_counts import access_tests
+from tkdebug.instrument.json_text import json_text
 from tkdebug.linemap.line_columns import COLUMNS, Column, cell, local_cell, local_title
-from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, totals
+from tkdebug.linemap.line_counts import LineCounts, Place, count_lines, counts_data, totals
 from tkdebug.linemap.line_table import AssemblerNote, Trace
+from tkdebug.linemap.line_table_data import to_data
 from tkdebug.linemap.local_functions import LocalFunction, holding
 from tkdebug.linemap.resources import Resources
 from tkdebug.terminal_style import cut, fitted
 from tkdebug.terminal_text import visible_line
 
+SCHEMA = 1
 _LEGEND = """\
 SASS: instructions of the line; via: of functions it calls, shown at their own lines. regs: most
 registers in use. Accesses are counted as COUNTxBITS a thread. spill: stores/loads of spilled
@@ -276,3 +286,96 @@ def _sass(kernel: KernelLines, trace: Trace) -> Iterator[str]:
         ptx = "" if i.ptx_line is None else f"ptx {i.ptx_line}"
         live = "" if i.live_registers is None else f"{i.live_registers} regs"
         yield f"  0x{i.address:04x} {op:>6}  {i.text:56} {ptx:9} {live}".rstrip()
+
+
+def render_json(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
+    """All kernels, or where `query` names a place, those that have it.
+
+    Raises:
+        UsageError: no kernel has the place.
+    """
+    if not query.is_place:
+        data = [_kernel_data(kernel) for kernel in kernels]
+    else:
+        traces = [(kernel, answer(kernel, query)) for kernel in kernels]
+        data = [_traced_data(kernel, trace) for kernel, trace in traces if trace.found]
+        if not data:
+            raise UsageError(not_found(kernels, query))
+    return json_text({"schema": SCHEMA, "kernels": data}, indent=1) + "\n"
+
+
+def _head_data(kernel: KernelLines) -> dict[str, object]:
+    table = kernel.table
+    mapped = sum(instruction.mapped for instruction in table.instructions)
+    return {
+        "name": kernel.name,
+        "hash": kernel.hash or None,
+        "signature": kernel.signature or None,
+        "file": kernel.file or None,
+        "line": kernel.line or None,
+        "target": table.target,
+        "instructions": len(table.instructions),
+        "mapped": mapped,
+        "mapped_percent": round(table.mapped_percent, 2),
+    }
+
+
+def _kernel_data(kernel: KernelLines) -> dict[str, object]:
+    counts = count_lines(kernel.table)
+    lines = [
+        {
+            "file": place[0],
+            "line": place[1],
+            "source": kernel.source_line(*place),
+            **counts_data(counts[place]),
+        }
+        for place in sorted(place for place in counts if place is not None)
+    ]
+    return {
+        **_head_data(kernel),
+        "totals": counts_data(totals(kernel.table)),
+        "lines": lines,
+        "unmapped": counts_data(counts[None]) if None in counts else None,
+        "table": to_data(kernel.table),
+    }
+
+
+def _traced_data(kernel: KernelLines, trace: Trace) -> dict[str, object]:
+    table = kernel.table
+    code = [i for i in table.instructions if i.address in set(trace.addresses)]
+    ops = [table.ops[op_id] for op_id in dict.fromkeys((*trace.tile_ops, *trace.gpu_ops))]
+    return {
+        **_head_data(kernel),
+        "chains": [frames_data(chain) for chain in trace.chains],
+        "ops": [
+            {
+                "id": op.id,
+                "tile_name": op.tile_name,
+                "gpu_name": op.gpu_name,
+                "column": op.column or None,
+                "origins": list(op.origins),
+                "chains": [frames_data(chain) for chain in op.chains],
+            }
+            for op in ops
+        ],
+        "stages": {
+            stage.name: [{"line": n, "text": text} for n, text in stage.lines_of(trace)]
+            for stage in kernel.stages
+        },
+        "sass": [
+            {
+                "address": i.address,
+                "text": i.text,
+                "kind": i.kind,
+                "ptx_line": i.ptx_line,
+                "op_id": i.op_id,
+                "live_registers": i.live_registers,
+            }
+            for i in code
+        ],
+    }
+
+
+def frames_data(chain: Sequence[Frame]) -> list[dict[str, object]]:
+    """A call chain, outermost first."""
+    return [{"file": f.file, "line": f.line, "function": f.function} for f in chain]

@@ -1,1 +1,0 @@
-"""The command line parsed: its commands and options, and mistakes in it."""

@@ -1,0 +1,99 @@
+"""`tkdebug run` in the TUI: the script runs in a child process, itself `tkdebug run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tkdebug.cli.command import FAULT_STATUS, INTERRUPTED_STATUS
+from tkdebug.cli.runs.next_step import tell_next_step
+from tkdebug.cli.runs.outcome import not_looked_for, print_last_words, print_summary
+from tkdebug.cli.runs.request import RunRequest
+from tkdebug.cli.script.execution import command_in_a_process
+from tkdebug.errors import TkError
+from tkdebug.events import Fault
+from tkdebug.instrument.session import Session
+from tkdebug.instrument.session_file.creation import file_behind
+from tkdebug.temporary_folders import TemporaryFolder
+from tkdebug.terminal_text import tell
+
+
+def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:
+    """Open the TUI over a child process; the result is the child's exit status.
+
+    Args:
+        request: what is asked for, which is in force.
+        commands: what the script's debugger is to do first.
+    """
+    from tkdebug.tui.debug.pane import DebugPane
+    from tkdebug.tui.launches.pane import LaunchesPane
+    from tkdebug.tui.live import DebugEnds, run_live
+
+    if request.session is not None:
+        path, folder = file_behind(request.session), None
+    else:
+        folder = TemporaryFolder()
+        path = folder.path / "run.tkd"
+    # The TUI waits for the file: what an older run left there is not this run.
+    path.unlink(missing_ok=True)
+    ended = False
+    try:
+        ends = DebugEnds.made()
+        words = [f"--pane-socket={ends.theirs.fileno()}"]
+        # Ours to delete, since the summary is read from it first.
+        words += [] if folder is None else ["--temporary"]
+        command = child_command(request, path, words)
+        opens = DebugPane.TAB if request.waits_for_pane else LaunchesPane.TAB
+        status = run_live(
+            command, path, owns_session=False, debugged=ends, commands=commands, opens=opens
+        )
+        ended = _print_outcome(path, request, status)
+    finally:
+        if folder is not None and (ended or not path.exists()):
+            folder.remove()
+        elif folder is not None:
+            folder.keep()  # what is left of the run is named to the user
+    return status
+
+
+def child_command(request: RunRequest, session: Path, words: Sequence[str] = ()) -> list[str]:
+    """Return the command line of the child process: what was typed, and what the TUI adds.
+
+    Args:
+        request: what was typed.
+        session: the file that it records into.
+        words: further options.
+    """
+    command = command_in_a_process("run", *request.own_words, *words)
+    command += ["--no-tui", "-o", str(session)]
+    program = request.program
+    if program.text is not None:
+        code = program.text.decode("utf-8", "surrogateescape")
+        return [*command, "-c", code, *program.arguments]
+    return [*command, "-m" if program.is_module else "--", program.name, *program.arguments]
+
+
+def _print_outcome(path: Path, request: RunRequest, status: int) -> bool:
+    """Print the run's outcome where the TUI was; the result is whether it has ended."""
+    if not path.exists():
+        return False
+    try:
+        with Session.open(path) as session:
+            ended = session.run().end_ns is not None
+            if ended and status not in (0, FAULT_STATUS, INTERRUPTED_STATUS):
+                print_last_words(session)
+            kept_as = None if request.session is None and ended else path
+            faults = session.fault_groups()
+            missing = not_looked_for(request)
+            print_summary(session, faults, kept_as=kept_as, is_printed=_printed, missing=missing)
+            if ended:
+                tell_next_step(request, session, faults)
+    except TkError as error:
+        tell(str(error))
+        return False
+    return ended
+
+
+def _printed(fault: Fault) -> bool:
+    """Whether this terminal still shows the fault: what the TUI showed went with it."""
+    return False
