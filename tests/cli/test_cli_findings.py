@@ -6,6 +6,8 @@ import linecache
 import pytest
 from cli_scripts import tkdebug
 
+from tkdebug.knobs import KNOBS
+
 SCRIPT = """\
 import torch, triton, triton.language as tl
 
@@ -122,6 +124,16 @@ def test_baseline_lets_known_faults_pass_and_counts_fixed_ones(run, tmp_path):
     assert json.loads((tmp_path / "faults.json").read_text())["faults"] == []
 
 
+def test_baseline_that_a_variable_names_is_written(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TKDEBUG_BASELINE", str(tmp_path / "new.json"))
+    KNOBS.refresh()
+    status, lines, _ = run("--update-baseline")
+    assert status == 0
+    assert f"tkdebug: {tmp_path / 'new.json'}: 1 known fault written" in lines
+    assert run()[2] == ["known"]
+    KNOBS.refresh()
+
+
 def test_baseline_keeps_what_a_run_does_not_look_at(run, tmp_path):
     run("--baseline", "faults.json", "--update-baseline")
     before = (tmp_path / "faults.json").read_text()
@@ -171,8 +183,6 @@ def test_wrong_options_are_one_line_and_status_2(
 def test_wrong_variables_are_one_line_and_status_2(
     variable, value, words, script, monkeypatch, run_main
 ):
-    from tkdebug.knobs import KNOBS
-
     monkeypatch.setenv(variable, value)
     KNOBS.refresh()
     status, _, err = run_main("run", "--no-tui", script)

@@ -46,3 +46,10 @@ def test_version_that_is_unknown_is_one_line(run_main, asked):
     code, out, err = run_main("run", "--triton", asked, "-c", SCRIPT)
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].endswith(f"got '{asked}', expected one of 3.6, 3.7, 3.8, 3.9")
+
+
+def test_processes_of_the_script_get_the_compiler_that_was_asked_for(run_main, monkeypatch):
+    monkeypatch.setenv("TKDEBUG_COMPILER", "triton")
+    script = "import os; print(os.environ['TKDEBUG_COMPILER'])"
+    code, out, _ = run_main("run", "--no-tui", "--compiler", "tkdebug", "-c", script)
+    assert (code, out) == (0, "tkdebug\n")

@@ -1,4 +1,4 @@
-"""What a command of `tkdebug` is, and the exit statuses that commands share."""
+"""Commands of `tkdebug`: their interface, and the exit statuses that commands share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScriptEndedError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """How a command line names a script: after the command's options, before the script's own.
+    """The place of a script on a command line: after the command's options, before the script's own.
 
     Attributes:
         expected: what to give, for messages.

@@ -1,4 +1,4 @@
-"""What tkdebug uses of this machine, part by part, for `tkdebug doctor`.
+"""The parts of this machine that tkdebug uses, for `tkdebug doctor`.
 
 Invariant: no question fails. Whatever it runs into is its answer.
 """
@@ -120,7 +120,7 @@ def _plugin(plugin: Plugin) -> MachinePart:
 
 
 def _plugin_kind(group: str) -> type | None:
-    """What entry points of a group have to be."""
+    """Return the class that entry points of a group have to have."""
     match group:
         case "tkdebug.passes":
             from tkdebug.compiler.passes import PassPlugin

@@ -1,4 +1,4 @@
-"""Where a command's answer goes: stdout, or a file that is checked before a long run.
+"""The place that a command's answer goes to: stdout, or a file that is checked before a long run.
 
 Invariants: nothing that is read is written over; a file is written whole or not at all; what cannot
 be written is one line and never a traceback; nothing in an answer acts on the terminal.
@@ -124,5 +124,5 @@ def _same_file(path: Path, other: Path) -> bool:
 
 
 def view_of_answer(output: Path | None) -> View:
-    """How an answer is shown that goes where `put_out` would put it."""
+    """Return how an answer is shown that `put_out` writes to `output`."""
     return view_of(sys.stdout) if output is None else PLAIN_VIEW

@@ -96,7 +96,7 @@ class _Events:
         self._nvml = nvml
 
     def time_ns(self, run: Callable[[], object]) -> float:
-        """What `run` takes on the device."""
+        """Return the time that `run` takes on the device."""
         import torch
 
         event: Any = torch.cuda.Event

@@ -182,7 +182,7 @@ def _run(compiler: str, folder: Path, words: list[str]) -> None:
 
 
 def output_lines(outputs: Iterable[OutputDifference]) -> Iterator[str]:
-    """What kernels wrote, a line for each argument."""
+    """Yield a line for each argument that kernels wrote."""
     for one in outputs:
         where = f"{one.kernel} `{one.argument}`, launch {one.launch}"
         if one.reason:

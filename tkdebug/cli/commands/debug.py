@@ -301,6 +301,6 @@ def _lines_of(data: bytes) -> list[str]:
 
 @contextlib.contextmanager
 def _script_output(is_json: bool) -> Iterator[None]:
-    """Where stdout is the answers', what the script prints goes to stderr."""
+    """Send what the script prints to stderr, where stdout is for answers."""
     with contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext():
         yield

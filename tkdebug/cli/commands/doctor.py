@@ -62,7 +62,7 @@ def _is_missing(check: MachinePart) -> bool:
 
 
 def _auto_line() -> str:
-    """What `--mode auto` means on this machine, and why."""
+    """Return what `--mode auto` means on this machine, and why."""
     from tkdebug.compiler.targets.machine_parts import first_sentence
     from tkdebug.runtime.device.platform import platform_in_force
     from tkdebug.runtime.device.torch_package import check_importable

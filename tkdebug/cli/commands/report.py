@@ -117,7 +117,7 @@ def ranks_of_folder(folder: Path, as_json: bool, kernel: str | None = None) -> t
 
 
 def _narrow(sessions: Sequence[Session], kernel: str) -> None:
-    """Have ranks tell of kernels of that name alone.
+    """Narrow the ranks to kernels of that name.
 
     Raises:
         UsageError: none has one.

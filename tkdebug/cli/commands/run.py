@@ -101,7 +101,7 @@ COMMAND = RunCommand()
 
 
 def _add_ways(parser: argparse.ArgumentParser) -> None:
-    """How the script runs, and what is kept of the run."""
+    """Add how the script runs, and what is kept of the run."""
     parser.add_argument(
         "--mode",
         choices=MODE_NAMES,
@@ -131,7 +131,7 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
-    """How kernels are compiled, and what they are checked for."""
+    """Add how kernels are compiled, and what they are checked for."""
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -174,7 +174,7 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_records(parser: argparse.ArgumentParser) -> None:
-    """What else is recorded."""
+    """Add what else is recorded."""
     parser.add_argument(
         "--nvtx",
         action="store_true",
@@ -229,7 +229,7 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_gpu(parser: argparse.ArgumentParser) -> None:
-    """What is done beside kernels on a GPU."""
+    """Add what is done beside kernels on a GPU."""
     parser.add_argument(
         "--hang-timeout",
         type=value_of(parse_seconds),

@@ -40,7 +40,7 @@ def render_text(kernels: Sequence[KernelLines], query: LinesQuery, width: int | 
     """All kernels' annotated sources, or where `query` names a place, what belongs to it.
 
     Args:
-        kernels: to tell of.
+        kernels: to show.
         query: what is asked for.
         width: columns that tables must keep to, None for any.
 

@@ -83,7 +83,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class KernelLines:
-    """What is known of one kernel.
+    """One kernel, as far as it is known.
 
     Attributes:
         name: as the script calls it.
@@ -109,7 +109,7 @@ class KernelLines:
 
     @property
     def build(self) -> str:
-        """What a build has beside the kernel: "checked", "watched", "timeline"; "" for nothing."""
+        """Names of what a build has beside the kernel: "checked", "watched", "timeline"; "" for nothing."""
         return " and ".join(name for name in INSTRUMENTED if self.options.get(name))
 
     def stage(self, name: str) -> Stage | None:
@@ -222,7 +222,7 @@ def of_image(path: Path, backend: Backend) -> list[KernelLines]:
 
 
 def answer(kernel: KernelLines, query: LinesQuery) -> Trace:
-    """What belongs to the place that is asked for; an empty trace where there is nothing.
+    """Return what belongs to the place that is asked for; an empty trace where there is nothing.
 
     Raises:
         UsageError: the place is no line or address.
@@ -263,7 +263,7 @@ def _files(kernel: KernelLines, name: str) -> list[str]:
 
 
 def not_found(kernels: Sequence[KernelLines], query: LinesQuery) -> str:
-    """What to say where no kernel has the place asked for."""
+    """Return the message for a place that no kernel has."""
     names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
     if query.line is not None:
         first = kernels[0]

@@ -1,4 +1,4 @@
-"""What is wrong with a run that is asked for, before the script runs."""
+"""Mistakes in what `tkdebug run` is asked for, found before the script runs."""
 
 from __future__ import annotations
 

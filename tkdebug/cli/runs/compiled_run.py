@@ -34,7 +34,7 @@ from tkdebug.terminal_text import tell
 
 @dataclass(frozen=True, slots=True)
 class CompiledRun:
-    """What to look at.
+    """A session to look at.
 
     Attributes:
         session: the run.
@@ -238,7 +238,7 @@ def _record(program: Program, path: Path, target: str | None, asked: AskedRun) -
 
 @contextlib.contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """What is written to stdout inside, child processes' included, goes to stderr."""
+    """Send what is written to stdout, child processes' output included, to stderr."""
     if sys.stdout is None:  # closed before the process began: nothing is led elsewhere
         yield
         return

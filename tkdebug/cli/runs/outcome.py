@@ -1,4 +1,4 @@
-"""What `tkdebug run` says once the script has ended: summary, report, baseline, exit status.
+"""The end of `tkdebug run`, once the script has ended: summary, report, baseline, exit status.
 
 The summary goes to stderr: each fault with its counts, then one line for the run. A fault that was
 reported when it happened has one line here; others are reported in full.
@@ -53,7 +53,7 @@ MAX_LAST_LINES = 30
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a recorded run went.
+    """The end of a recorded script, and of its recording.
 
     Attributes:
         ending: how the script ended.
@@ -238,7 +238,7 @@ def print_summary(
 
 
 def _number(session: Session, faults: tuple[FaultGroup, ...]) -> str:
-    """How many faults there are, and how many that do not count."""
+    """Return the number of faults, and of those that do not count."""
     states = count_states(faults)
     others = []
     if states["known"]:

@@ -1,4 +1,4 @@
-"""What `tkdebug run` is asked for: options, variables and defaults resolved, once.
+"""The run that `tkdebug run` is asked for: options, variables and defaults resolved, once.
 
 An option whose `dest` is the name of a knob changes that knob: while a request is in force, what is
 asked for is read from `KNOBS`, wherever it was asked.
@@ -30,7 +30,7 @@ _DEBUGGED_CODE = "<code>"
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What kernels are checked for.
+    """The checks of a run.
 
     Attributes:
         names: the checks that options ask for, `none` among them; () for the variable's.
@@ -238,7 +238,7 @@ def _checks(options: argparse.Namespace) -> CheckRequest:
 
 
 def _checked_launches(options: argparse.Namespace) -> CheckedLaunchesName:
-    """Which launches of native kernels a run checks: the first of each kind by default.
+    """Return which launches of native kernels are checked: the first of each kind by default.
 
     Where stalls are sampled, none: they are those of the kernels as they are.
     """

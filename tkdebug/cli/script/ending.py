@@ -121,7 +121,7 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
 
 
 class ExitHandlers:
-    """What was registered with `atexit` while this was in force."""
+    """The handlers that were registered with `atexit` while this was in force."""
 
     def __init__(self) -> None:
         self._handlers: list[Handler] = []
@@ -204,7 +204,7 @@ def join_processes() -> None:
 
 @contextlib.contextmanager
 def kept_streams() -> Iterator[None]:
-    """Put the streams back at the end; those that the script closed are opened anew."""
+    """Put the streams back at the end; those that the script closed are opened again."""
     before = (sys.stdout, sys.stderr)
     try:
         yield
@@ -224,7 +224,7 @@ def _usable(stream: TextIO, descriptor: int) -> TextIO:
         try:
             os.fstat(stream.fileno())
         except io.UnsupportedOperation:
-            return stream  # no file behind it
+            return stream  # it has no file
         except OSError:
             return _nowhere()
         return stream

@@ -41,7 +41,7 @@ class NoProgramError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`.
+    """A script, module or code to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`.
 
     Attributes:
         text: what to run where it is in no file; None while stdin holds it.
@@ -80,7 +80,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a script ended: its exit status, what it raised, the signal that ended it."""
+    """The end of a script: its exit status, what it raised, the signal that ended it."""
 
     exit_status: int
     error: BaseException | None = None
@@ -88,7 +88,7 @@ class Ending:
 
 
 def command_program(code: str, argv: tuple[str, ...], name: str = COMMAND) -> Program:
-    """What `python -c code` would run.
+    """Return what `python -c code` would run.
 
     Args:
         code: the script.
@@ -179,7 +179,7 @@ def find_program(target: str, argv: tuple[str, ...], is_module: bool) -> Program
 
 
 def _instead(target: str, argv: tuple[str, ...]) -> str:
-    """What to give instead of a `target` that is not there."""
+    """Return what to give instead of a `target` that is not there."""
     name = target.rpartition("/")[2]
     if argv and (name == "python" or name.startswith("python3")):
         return f"tkdebug is the Python here: leave out {target} and give {' '.join(argv)}"
