@@ -252,10 +252,10 @@ def test_child_of_the_tui_runs_the_same_thing(requested, words):
 
 def test_options_name_knobs_and_kinds(requested):
     kinds = ("--ignore", "nan,race", "--ignore=inf")
-    options = requested(*kinds, "--interpret=a", "--interpret=b", "--check=all", "s.py").options
-    assert options["ignored_kinds"] == ("nan", "race", "inf")
-    assert options["interpret_kernels"] == ("a", "b")
-    assert options["checks"] == CHECK_NAMES
+    given = requested(*kinds, "--interpret=a", "--interpret=b", "--check=all", "s.py").given
+    assert given["ignored_kinds"] == ("nan", "race", "inf")
+    assert given["interpret_kernels"] == ("a", "b")
+    assert given["checks"] == CHECK_NAMES
 
 
 OF_RUN = {

@@ -28,7 +28,7 @@ class ScriptEndedError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """The place of a script on a command line: after the command's options, before the script's own.
+    """The place of a script on a command line: between the command's options and its own.
 
     Attributes:
         expected: what to give, for messages.

@@ -109,7 +109,7 @@ class KernelLines:
 
     @property
     def build(self) -> str:
-        """Names of what a build has beside the kernel: "checked", "watched", "timeline"; "" for nothing."""
+        """Names of what a build has beside the kernel, such as "checked"; "" for nothing."""
         return " and ".join(name for name in INSTRUMENTED if self.options.get(name))
 
     def stage(self, name: str) -> Stage | None:

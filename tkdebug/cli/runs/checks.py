@@ -34,8 +34,8 @@ def check_run(request: RunRequest) -> None:
     Raises:
         UsageError: there is one.
     """
-    if is_upstream(request.options):
-        check_upstream(request.options, request.mode)
+    if is_upstream(request.given):
+        check_upstream(request.given, request.mode)
     else:
         _check_mode(request)
         _check_asked(request)
@@ -126,7 +126,7 @@ def _check_asked(request: RunRequest) -> None:
 
 def _source(request: RunRequest, knob: str, option: str) -> str:
     """Return what a knob was given by: `option`, or its variable."""
-    return option if knob in request.options else next(iter(KNOBS.table[knob].sources))
+    return option if knob in request.given else next(iter(KNOBS.table[knob].sources))
 
 
 def _check_target(request: RunRequest) -> None:
@@ -191,7 +191,7 @@ def _runs_natively(mode: ModeName) -> bool:
 
 
 def _check_mode(request: RunRequest) -> None:
-    launches = request.options.get("check_launches")
+    launches = request.given.get("check_launches")
     if request.mode == "interpret" and launches is not None:
         raise UsageError(
             f"--check-launches {launches}: kernels are interpreted, which checks "

@@ -55,7 +55,7 @@ class AskedRun:
         script: what the command line names.
         native_target: the architecture to compile for without a GPU, "none" for none, None for
             the usual one where this machine can.
-        options: the knobs that options change, by name.
+        given: the knobs that options change, by name.
         needs_code: whether there is nothing to show of kernels that are only interpreted.
         advises: whether launches are looked at for advice, for which they are interpreted.
         shows_passes: whether an installed Triton has to dump its passes.
@@ -63,7 +63,7 @@ class AskedRun:
 
     script: ScriptWords
     native_target: str | None
-    options: Mapping[str, object]
+    given: Mapping[str, object]
     needs_code: bool = False
     advises: bool = False
     shows_passes: bool = False
@@ -88,8 +88,8 @@ class AskedRun:
         """
         if self.native_target is not None:
             asked = f"--target {self.native_target}"
-        elif "triton_version" in self.options:
-            asked = f"--triton {self.options['triton_version']}"
+        elif "triton_version" in self.given:
+            asked = f"--triton {self.given['triton_version']}"
         elif self.script.argv:
             asked = " ".join(self.script.argv)
         else:
@@ -116,11 +116,11 @@ def compiled_run(asked: AskedRun) -> Iterator[CompiledRun]:
     program = loaded(program_of(asked.script))
     check_variables()
     import_torch()
-    upstream = is_upstream(asked.options)
+    upstream = is_upstream(asked.given)
     if upstream and not asked.advises:
         # It compiles for the GPU that is there, or for a target that the script names.
         target = asked.native_target
-        given = {**asked.options, **({} if target is None else {"cross_compile": target})}
+        given = {**asked.given, **({} if target is None else {"cross_compile": target})}
         check_upstream(given, "native" if KNOBS.mode == "auto" else KNOBS.mode)
         target = None
     else:
@@ -216,7 +216,7 @@ def _record(program: Program, path: Path, target: str | None, asked: AskedRun) -
     recorder = Recorder(path, script=program.name, argv=program.arguments, output=False)
     knobs = KNOBS.scope(
         **{
-            **asked.options,
+            **asked.given,
             "cross_compile": target or KNOBS.cross_compile,
             "advise": asked.advises or KNOBS.advise,
             "checks": KNOBS.checks or (NO_CHECKS,),

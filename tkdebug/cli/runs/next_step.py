@@ -98,7 +98,7 @@ def _step(
     request: RunRequest,
 ) -> tuple[str, list[str]]:
     """Return what the next command is for, and its words before the script."""
-    version = request.options.get("triton_version")
+    version = request.given.get("triton_version")
     triton = [] if version is None else ["--triton", str(version)]
     open_faults = [group.fault for group in faults if group.fault.fails]
     if any(fault.kind in ENDING_KINDS for fault in open_faults):

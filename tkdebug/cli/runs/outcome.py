@@ -125,7 +125,7 @@ def _tell_unmatched(request: RunRequest, session: Session) -> None:
     """Say which patterns are the name of no kernel that was launched, as when mistyped."""
     names = [summary.kernel for summary in session.kernel_summaries()]
     asked = {
-        "--interpret": KNOBS.interpret_kernels if "interpret_kernels" in request.options else (),
+        "--interpret": KNOBS.interpret_kernels if "interpret_kernels" in request.given else (),
         "--only": KNOBS.only_kernels,
         "--timeline": tuple(text.partition("@")[0] for text in KNOBS.timelines),
     }

@@ -90,7 +90,7 @@ class RunRequest:
         mode: how kernels run.
         checks: what they are checked for.
         report: what is written at the end; None for nothing.
-        options: the knobs that options change, by name.
+        given: the knobs that options change, by name.
         session: the file to record into; None for a temporary one.
         is_temporary: whether the process that started this run deletes the session.
         nvtx: whether launches and scopes are ranges of NVTX.
@@ -108,7 +108,7 @@ class RunRequest:
     mode: ModeName
     checks: CheckRequest
     report: ReportRequest | None
-    options: Mapping[str, object]
+    given: Mapping[str, object]
     session: Path | None
     is_temporary: bool
     nvtx: bool
@@ -122,7 +122,7 @@ class RunRequest:
     @property
     def native_target(self) -> str | None:
         """The architecture that interpreted kernels are compiled for, too, by an option."""
-        return None if "cross_compile" not in self.options else str(self.options["cross_compile"])
+        return None if "cross_compile" not in self.given else str(self.given["cross_compile"])
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
@@ -130,7 +130,7 @@ class RunRequest:
         path = self.checks.baseline_path
         with KNOBS.scope(
             **{
-                **self.options,
+                **self.given,
                 "mode": self.mode,
                 "check_launches": self.checks.launches,
                 "baseline": path if path is not None and path.exists() else None,
@@ -166,7 +166,7 @@ def run_request(options: argparse.Namespace) -> RunRequest:
         mode=_mode(given, checks),
         checks=checks,
         report=report,
-        options=given,
+        given=given,
         session=options.session,
         is_temporary=options.temporary,
         nvtx=options.nvtx,

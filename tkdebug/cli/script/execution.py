@@ -41,9 +41,12 @@ class NoProgramError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A script, module or code to run: `argv` is what the script sees, `path_entry` its `sys.path[0]`.
+    """A script, module or code to run.
 
     Attributes:
+        name: as it was typed.
+        argv: `sys.argv` of the script.
+        path_entry: its `sys.path[0]`.
         text: what to run where it is in no file; None while stdin holds it.
         text_name: the file name that Python gives such a text; "" for a file or module.
     """
