@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tkdebug import instrument, knobs, language
+    from tkdebug.causes.expectations import expect
     from tkdebug.compat.interactive import install
     from tkdebug.compat.recording import record
     from tkdebug.errors import CompileError, LaunchError, TkError, UnsupportedError
@@ -47,6 +48,7 @@ _WHERE = {
     "constexpr_function": "tkdebug.runtime.jit.constexpr_function",
     "current_mode": "tkdebug.runtime.device.modes",
     "driver": "tkdebug.runtime.device.driver",
+    "expect": "tkdebug.causes.expectations",
     "heuristics": "tkdebug.runtime.tune.heuristics",
     "install": "tkdebug.compat.interactive",
     "jit": "tkdebug.runtime.jit.function",
@@ -86,6 +88,7 @@ __all__ = [
     "constexpr_function",
     "current_mode",
     "driver",
+    "expect",
     "heuristics",
     "install",
     "instrument",

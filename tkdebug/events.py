@@ -38,6 +38,7 @@ FaultKind = Literal[
     "assumption",
     "plugin-check",
     "assert",
+    "mismatch",
     "misaligned",
     # Of a native kernel that crashed, by the GPU's core dump.
     "illegal-address",
@@ -73,6 +74,7 @@ IGNORABLE_KINDS: tuple[FaultKind, ...] = tuple(
 # Whether a fault counts: not where a comment in the source ignores it, or the baseline has it.
 FaultState = Literal["open", "ignored", "known"]
 Mode = Literal["interpret", "native"]
+Verdict = Literal["fixes", "precision", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,65 @@ class LaunchProgress:
     elapsed_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class SourceEdit:
+    """An edit of a kernel's source.
+
+    Attributes:
+        line: of the file, where it begins.
+        before: the lines that go, without their indent.
+        after: the lines that come.
+    """
+
+    file: str
+    line: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LineLoss:
+    """What one source line loses by rounding.
+
+    Attributes:
+        share: of the sum of what all lines lose, each measured alone, 0 to 1.
+        value: the element that is wrong most, where only this line rounds.
+    """
+
+    file: str
+    line: int
+    share: float
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What is known of why a tensor is wrong.
+
+    Attributes:
+        verdict: "fixes": with each edit alone the launch agrees with what was expected;
+            "precision": in fp64 it does; "undecided": no edit that was tried does.
+        edits: the simplest first.
+        losses: of "precision", the lines that lose most, first.
+        got: the element that is wrong most.
+        expected: what it should be.
+        stored: (file, line) of the store that wrote it.
+        tried: how many edits were tried.
+        why: of "undecided", in words.
+        picture: where the tensor is wrong, a line for some rows: "#" wrong, "." right, "+" both.
+    """
+
+    verdict: Annotated[Verdict, OPEN]
+    edits: tuple[SourceEdit, ...] = ()
+    losses: tuple[LineLoss, ...] = ()
+    got: str = ""
+    expected: str = ""
+    stored: tuple[str, int] | None = None
+    tried: int = 0
+    why: str = ""
+    picture: tuple[str, ...] = ()
+
+
 @stored("faults")
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -353,6 +414,7 @@ class Fault:
         legal: half-open range of legal offsets.
         count: bad accesses of this (kind, op, tensor) in this launch.
         state: "ignored" by a comment in the source, "known" by the baseline, else "open".
+        cause: of a "mismatch", as far as it is known.
     """
 
     kind: Annotated[FaultKind, OPEN]
@@ -371,6 +433,7 @@ class Fault:
     count: int = 1
     hint: str | None = None
     state: Annotated[FaultState, OPEN] = "open"
+    cause: Annotated[Cause | None, REPEATED] = None
 
     @property
     def is_open(self) -> bool:

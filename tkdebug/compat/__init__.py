@@ -7,13 +7,14 @@ runtime's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from tkdebug.apart_imports import import_apart
 from tkdebug.checks import MARKING_CHECKS, modules_of
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError
+from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, ModeName
 from tkdebug.runtime.device.torch_package import check_installed
@@ -56,6 +57,8 @@ def _installed(
             from tkdebug.interpreter.memory.address_registry import watch_addresses
 
             undo.callback(watch_addresses())
+        if mode != "native":
+            undo.callback(_report_mismatches())
         _mark_memory(undo, mode, checks)
         if is_stand_in or mode == "interpret":
             # With torch, rather than while the first launch waits for them.
@@ -75,6 +78,21 @@ def _installed(
         variables = children.environment(mode, KNOBS.quick, patterns, checks, is_stand_in)
         undo.callback(Environment(variables).restore)
         return InPlace(undo)
+
+
+def _report_mismatches() -> Callable[[], None]:
+    """Report comparisons that fail of what interpreted launches wrote; gives what ends that."""
+    from tkdebug.causes.launches import RememberedLaunches
+    from tkdebug.causes.mismatch import Mismatches
+    from tkdebug.compat.around_torch.failed_comparisons import watch_failures
+
+    launches = RememberedLaunches()
+    hook = Hook(launches.begins, launches.ended, native=False, shows_faults=False)
+    with ExitStack() as undo:
+        HOOKS.add(hook)
+        undo.callback(HOOKS.remove, hook)
+        undo.callback(watch_failures(Mismatches(launches).failed))
+        return undo.pop_all().close
 
 
 def _mark_memory(undo: ExitStack, mode: ModeName, checks: tuple[str, ...]) -> None:

@@ -19,9 +19,11 @@ from tkdebug.terminal_text import visible, visible_line
 
 if TYPE_CHECKING:
     from tkdebug.errors import Frame
-    from tkdebug.events import Fault
+    from tkdebug.events import Cause, Fault
 
 
+# Edits of a mismatch that are shown.
+_MOST_EDITS = 3
 # What `tell` puts before the first line.
 _PREFIX_CHARS = len("tkdebug: ")
 # Of a source line that does not fit: how much of it stays behind the caret.
@@ -64,10 +66,31 @@ def fault_lines(
     offender = offender_text(fault, times)
     if offender:
         yield from _wrapped(visible_line(offender), view.width)
+    if fault.cause is not None:
+        yield from _cause_lines(fault.cause, fault.file, view)
     if fault.hint:
         first, *rest = _wrapped(f"hint: {visible_line(fault.hint)}", view.width)
         yield first.replace("hint:", style.hint("hint:"), 1)
         yield from rest
+
+
+def _cause_lines(cause: Cause, file: str | None, view: View) -> Iterator[str]:
+    """The edits that fix a mismatch, each as the lines that go and those that come."""
+    style = view.style
+    for number, edit in enumerate(cause.edits[:_MOST_EDITS]):
+        yield (
+            "  with this edit the launch agrees:" if number == 0 else "  so it does with this one:"
+        )
+        where = "" if edit.file == file else f"{shown_path(edit.file)}:"
+        for sign, lines, marked in (("-", edit.before, style.error), ("+", edit.after, style.hint)):
+            for offset, line in enumerate(lines):
+                text = visible_line(f"{where}{edit.line + offset} {sign} {line}")
+                if view.width is not None:
+                    text, _ = _window(text, 0, max(view.width - 4, 20))
+                yield f"    {marked(text)}"
+    rest = len(cause.edits) - _MOST_EDITS
+    if rest > 0:
+        yield f"  and with {counted(rest, 'other edit')}"
 
 
 def _caller_place(frame: Frame, fault: Fault) -> str:

@@ -115,6 +115,18 @@ class Knobs(KnobSet):
         _NO_PATH,
         "file of known faults, which do not fail a run",
     )
+    cause = Knob[bool](
+        {"TKDEBUG_CAUSE": parse_bool},
+        False,
+        bool,
+        "keep what interpreted launches are given, to run them again if a comparison fails",
+    )
+    cause_seconds = Knob[float](
+        {"TKDEBUG_CAUSE_SECONDS": parse_seconds},
+        10.0,
+        (float, int),
+        "seconds that the cause of a failed comparison is looked for",
+    )
     memory_budget_bytes = Knob[int](
         {"TKDEBUG_MEMORY_BUDGET": parse_size_bytes},
         1 << 30,

@@ -17,8 +17,8 @@ from tkdebug.compat.after_torch import after_import
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 
-_OF_NUMPY = ("allclose", "isclose", "array_equal", "array_equiv")
-_OF_TESTING = (
+OF_NUMPY = ("allclose", "isclose", "array_equal", "array_equiv")
+OF_TESTING = (
     "assert_allclose",
     "assert_almost_equal",
     "assert_array_almost_equal",
@@ -38,10 +38,10 @@ def watch_comparisons() -> Callable[[], None]:
     except ImportError:
         return lambda: None
     replaced = Replacements()
-    _replace(replaced, numpy, _OF_NUMPY)
+    _replace(replaced, numpy, OF_NUMPY)
 
     def with_testing() -> None:
-        _replace(replaced, sys.modules["numpy.testing"], _OF_TESTING)
+        _replace(replaced, sys.modules["numpy.testing"], OF_TESTING)
 
     # Few scripts import it.
     replaced.on_restore(after_import("numpy.testing", with_testing))

@@ -26,6 +26,7 @@ from tkdebug.compiler.frontend.flow import END_OF_FUNCTION, Flow
 from tkdebug.compiler.frontend.inline import inline
 from tkdebug.compiler.frontend.loops import visit_for, visit_while
 from tkdebug.compiler.frontend.scope import UsedGlobals
+from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.frontend.statements import STATEMENTS
 from tkdebug.compiler.frontend.variables import VariableRecorder
 from tkdebug.compiler.frontend.visitor import ExpressionHandler, Program, StatementHandler, Visitor
@@ -78,6 +79,7 @@ def compile_to_tile_ir(
     options: CompileOptions,
     recorder: VariableRecorder | None = None,
     watches: Sequence[Watch] = (),
+    sources: Mapping[Any, KernelSource] | None = None,
 ) -> TileModule:
     """Compile a kernel for given argument types and constants.
 
@@ -88,15 +90,23 @@ def compile_to_tile_ir(
         options: what the language can see of the launch.
         recorder: notes what the variables are at each line, for a debugger.
         watches: values that are to be shown.
+        sources: other sources of some Python functions.
 
     Raises:
         CompileError: the kernel is wrong; the message says where, why and what to write instead.
     """
-    source = kernel.kernel_source
+    sources = sources or {}
+    source = sources.get(kernel.fn) or kernel.kernel_source
     module = TileModule(source.name)
     emit = Emitter(module, options)
     program = Program(
-        emit, source.name, _EXPRESSIONS, _STATEMENTS, module.used_globals, recorder=recorder
+        emit,
+        source.name,
+        _EXPRESSIONS,
+        _STATEMENTS,
+        module.used_globals,
+        recorder=recorder,
+        sources=sources,
     )
     if watches:
         # Few compiles have any.

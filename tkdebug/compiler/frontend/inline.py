@@ -34,9 +34,8 @@ def inline(
     bound = _bind(function, arguments, keywords)
     key = _call_key(bound)
     _check_recursion(program, function, key)
-    visitor = Visitor(
-        program, function.fn, function.kernel_source, call_site.primary, is_kernel=False
-    )
+    source = program.sources.get(function.fn) or function.kernel_source
+    visitor = Visitor(program, function.fn, source, call_site.primary, is_kernel=False)
     definition = visitor.source.definition
     for name, value in bound.items():
         visitor.bind_parameter(name, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FunctionType
@@ -62,6 +62,20 @@ class KernelSource:
         if text is None or text.isascii():
             return offset + 1
         return len(text.encode()[:offset].decode(errors="ignore")) + 1
+
+    def with_lines(self, lines: Sequence[str]) -> KernelSource:
+        """Return the source with other lines in the place of its own.
+
+        Raises:
+            SyntaxError: they do not parse.
+        """
+        text = "".join(f"{line}\n" for line in lines)
+        definition = _parse(text, self.first_line, self.name)
+        if definition is None:
+            raise SyntaxError(f"no `def {self.name}`")
+        return KernelSource(
+            self.name, self.file, self.first_line, textwrap.dedent(text), definition, tuple(lines)
+        )
 
     def contains_return(self, statements: Iterable[ast.stmt]) -> bool:
         """Whether a `return` stands anywhere in `statements`."""

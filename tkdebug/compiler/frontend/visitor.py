@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -60,6 +60,7 @@ class Program:
         breakpoints: where `breakpoint()` was met.
         recorder: notes what the variables are at each line; None where that is not asked for.
         watching: records watched values; None without watches.
+        sources: other sources of some Python functions.
     """
 
     emit: Emitter
@@ -72,6 +73,7 @@ class Program:
     breakpoints: list[SourceLocation] = field(default_factory=list)
     recorder: VariableRecorder | None = None
     watching: Watching | None = None
+    sources: Mapping[FunctionType, KernelSource] = field(default_factory=dict)
 
 
 class Visitor:

@@ -30,6 +30,7 @@ DESCRIPTIONS: Mapping[FaultKind, str] = {
     "assumption": "A fact that the kernel lets the compiler assume does not hold.",
     "plugin-check": "A check of a plugin found something.",
     "assert": "A device assertion failed.",
+    "mismatch": "A tensor that a launch wrote is not what the script compares it with.",
     "misaligned": "A native kernel accessed a misaligned address.",
     "illegal-address": "A native kernel accessed an illegal address.",
     "illegal-instruction": "A native kernel ran into an illegal instruction.",

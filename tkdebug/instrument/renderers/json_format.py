@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from tkdebug.events import AutotuneChoice
+from tkdebug.events import AutotuneChoice, Cause
 from tkdebug.findings.baseline import as_json
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
@@ -255,4 +255,33 @@ def fault_object(group: FaultGroup) -> dict[str, object]:
         "hint": fault.hint,
         "severity": fault.severity,
         "state": fault.state,
+        "cause": None if fault.cause is None else cause_object(fault.cause),
+    }
+
+
+def cause_object(cause: Cause) -> dict[str, object]:
+    """The cause of a mismatch as JSON."""
+    return {
+        "verdict": cause.verdict,
+        "edits": [
+            {
+                "file": edit.file,
+                "line": edit.line,
+                "before": list(edit.before),
+                "after": list(edit.after),
+            }
+            for edit in cause.edits
+        ],
+        "losses": [
+            {"file": loss.file, "line": loss.line, "share": loss.share, "value": loss.value}
+            for loss in cause.losses
+        ],
+        "got": cause.got,
+        "expected": cause.expected,
+        "stored": None
+        if cause.stored is None
+        else {"file": cause.stored[0], "line": cause.stored[1]},
+        "tried": cause.tried,
+        "why": cause.why or None,
+        "picture": list(cause.picture),
     }

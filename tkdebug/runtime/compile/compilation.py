@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.apart_imports import import_apart
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend import TileModule
     from tkdebug.compiler.frontend.arguments import JitCallable
     from tkdebug.compiler.frontend.scope import UsedGlobal
+    from tkdebug.compiler.frontend.source import KernelSource
     from tkdebug.compiler.frontend.variables import VariableRecorder
     from tkdebug.compiler.ir import Module, SourceLocation
     from tkdebug.compiler.ops.emitter import CompileOptions
@@ -127,6 +129,22 @@ def compile_bare(src: Specialization) -> Module:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return compile_tile_ir(replace(src, checks=None)).module
+
+
+def compile_with_sources(
+    src: Specialization, sources: Mapping[FunctionType, KernelSource]
+) -> TileModule:
+    """The front end's Tile IR of a kernel with other sources of some of its functions.
+
+    Raises:
+        CompileError: the kernel does not compile with them.
+    """
+    from tkdebug.compiler.frontend import compile_to_tile_ir
+
+    kernel = cast("JitCallable", src.fn)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return compile_to_tile_ir(kernel, src.arguments, _language_options(src), sources=sources)
 
 
 def _compile_source(src: Specialization, recorder: VariableRecorder | None = None) -> TileModule:

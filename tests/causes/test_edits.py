@@ -1,0 +1,87 @@
+"""The edits of a kernel's source: which there are, and that they are what they seem."""
+
+import ast
+
+import pytest
+
+from tkdebug.causes.edits import Kind, edits_of
+from tkdebug.compiler.frontend.source import KernelSource
+
+FLOAT, INT, POINTER = Kind("float", 1), Kind("int"), Kind("pointer")
+KINDS = {
+    **{"x_ptr": POINTER, "o_ptr": POINTER, "n": INT, "sm": INT, "sn": INT},
+    **{"i": Kind("int", 1), "x": FLOAT, "m": FLOAT, "unused": FLOAT},
+}
+
+
+def source(*body):
+    lines = ["def k(x_ptr, o_ptr, n, sm, sn, BLOCK: tl.constexpr):", *(f"    {b}" for b in body)]
+    text = "\n".join(lines)
+    definition = ast.parse(text).body[0]
+    return KernelSource("k", "k.py", 1, text, definition, tuple(lines))
+
+
+def results(*body, line=None):
+    given = source(*body)
+    found = {}
+    for edit in edits_of(given, {}, KINDS, line):
+        before, after = edit.diff(given)
+        found.setdefault((" / ".join(before), " / ".join(after)), edit)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x = tl.exp2(x)", "x = tl.exp(x)"),
+        ("x = tl.max(x, axis=0)", "x = tl.max(x, axis=1)"),
+        ("x = tl.max(x, axis=0)", "x = tl.sum(x, axis=0)"),
+        ("m = i < n", "m = i <= n"),
+        ("x = x[:, None] * m", "x = x[None, :] * m"),
+        ("x = x - m", "x = m - x"),
+        ("x = x / (m * 2)", "x = x / (tl.sqrt(m * 2))"),
+        ("i = i * sm + sn", "i = i * sn + sm"),
+        ("x = tl.load(x_ptr + i)", "x = tl.load(o_ptr + i)"),
+        ("x = tl.load(x_ptr + i)", "x = tl.load(x_ptr + i * sm)"),
+        ("x = tl.load(x_ptr + i)", "x = tl.load(x_ptr + sn + i)"),
+        ("x = tl.load(x_ptr + i, mask=m)", "x = tl.load(x_ptr + i, mask=m, other=0.0)"),
+        ("x = tl.dot(x, m)", "x = tl.dot(m, x)"),
+        ("x += m", "x = m"),
+        ("x = x * m", "x = (x * m) + unused"),
+        ("x = tl.zeros((4,), dtype=tl.float16)", "x = tl.zeros((4,), dtype=tl.float32)"),
+    ],
+)
+def test_a_mistake_has_its_edit(old, new):
+    given = source("i = n", "m = unused = x", old)
+    diffs = [edit.plain(given).diff(given) for edit in edits_of(given, {}, KINDS)]
+    assert ((old,), (new,)) in diffs
+
+
+def test_an_edit_changes_its_line_and_no_other():
+    given = source("x = x + 1", "# a comment, with ünïcode", "x = x * m")
+    for edit in edits_of(given, {}, KINDS):
+        lines = edit.lines(given)
+        assert lines[2] == given.lines[2] or len(lines) != len(given.lines)
+        assert lines != list(given.lines)
+
+
+def test_statements_that_do_not_lead_to_a_store_are_left_alone():
+    body = ("x = tl.load(x_ptr + i)", "m = tl.load(o_ptr + i)", "tl.store(o_ptr + i, x)")
+    changed = {edit.line for edit in edits_of(source(*body), {}, KINDS, line=4)}
+    assert changed == {2, 4}
+
+
+def test_smaller_edits_come_first():
+    orders = [edit.order for edit in edits_of(source("x = x * m + 2"), {}, KINDS)]
+    assert orders == sorted(orders)
+
+
+def test_state_that_a_loop_never_renews_gets_an_assignment():
+    found = results("m = x", "for k in range(0, n):", "    x = x * m")
+    assert ("", "m = x") in found
+
+
+def test_a_loop_that_ends_early_gets_a_round_more():
+    found = results("for k in range(0, n - BLOCK, BLOCK):", "    x = x * m")
+    new = "for k in range(0, (n - BLOCK) + BLOCK, BLOCK):"
+    assert ("for k in range(0, n - BLOCK, BLOCK):", new) in found

@@ -1,0 +1,222 @@
+"""Comparisons that fail: what is reported, and the edit that fixes the launch."""
+
+import gc
+from functools import partial
+
+import numpy
+import pytest
+import torch
+import wrong_kernels as kernels
+from marked_lines import line_of
+from wrong_kernels import mismatch
+
+import tkdebug
+from tkdebug.knobs import scope
+
+line = partial(line_of, kernels)
+N = 96
+
+
+def scaled(x, s, out):
+    kernels.scaled_rows[(3, 3)](x, s, out, N, N, *x.stride(), BM=32, BN=32)
+
+
+def softmax(x, kernel=kernels.softmax):
+    y = torch.empty_like(x)
+    kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=128)
+    return y
+
+
+def edited_lines(fault):
+    return [edit.line for edit in fault.cause.edits]
+
+
+def test_an_edit_that_fixes_the_launch_is_named_with_its_line(faults):
+    x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
+    scaled(x, s, out)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x * s[:, None])
+    fault = mismatch(faults)
+    assert (fault.kernel, fault.line, fault.tensor) == ("scaled_rows", line("WRONG rows"), "o_ptr")
+    assert "wrong: all but the diagonal" in fault.message
+    assert fault.cause.verdict == "fixes"
+    (after,) = fault.cause.edits[0].after
+    assert "rm[:, None] * sxm + rn[None, :] * sxn" in after
+
+
+def test_the_scripts_memory_is_as_it_was(faults):
+    x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
+    scaled(x, s, out)
+    before = [tensor.clone() for tensor in (x, s, out)]
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x * s[:, None])
+    assert all(map(torch.equal, (x, s, out), before))
+
+
+def test_a_comparison_that_holds_is_no_fault(faults):
+    x = torch.randn(5, 100)
+    torch.testing.assert_close(softmax(x, kernels.right_softmax), torch.softmax(x, 1))
+    assert torch.allclose(softmax(x, kernels.right_softmax), torch.softmax(x, 1), atol=1e-6)
+    assert faults == []
+
+
+def test_an_element_that_no_launch_wrote_is_no_fault(faults):
+    softmax(torch.randn(5, 100))
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(torch.zeros(5, 100), torch.ones(5, 100))
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    "compare",
+    [
+        lambda y, want: torch.testing.assert_close(y, want),
+        lambda y, want: torch.testing.assert_close(y.double(), want.double(), rtol=1e-4, atol=1e-4),
+        lambda y, want: torch.testing.assert_close([want, y], [want, want]),
+        lambda y, want: numpy.testing.assert_allclose(y.numpy(), want.numpy(), rtol=1e-4),
+        lambda y, want: numpy.testing.assert_array_almost_equal(y.clone().numpy(), want.numpy()),
+        lambda y, want: tkdebug.testing.assert_close(y, want),
+        lambda y, want: tkdebug.expect(y, want),
+        lambda y, want: tkdebug.expect(y, lambda: want, rtol=1e-3),
+    ],
+)
+def test_every_way_to_compare_leads_to_the_cause(faults, compare):
+    x = torch.randn(5, 100)
+    y = softmax(x)
+    with pytest.raises(AssertionError):
+        compare(y, torch.softmax(x, 1))
+    fault = mismatch(faults)
+    assert fault.severity == "error"
+    assert fault.line == edited_lines(fault)[0] == line("WRONG base")
+
+
+def test_an_asserted_answer_is_a_failure(faults):
+    x = torch.randn(5, 100)
+    y = softmax(x)
+    with pytest.raises(AssertionError):
+        assert torch.allclose(y, torch.softmax(x, 1))
+    assert mismatch(faults).severity == "error"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda y, want: torch.allclose(y, want),
+        lambda y, want: torch.equal(y, want),
+        lambda y, want: torch.isclose(y, want).all(),
+        lambda y, want: numpy.allclose(y.numpy(), want.numpy()),
+    ],
+)
+def test_a_question_is_a_warning_without_a_search(faults, ask):
+    x = torch.randn(5, 100)
+    y = softmax(x)
+    assert not ask(y, torch.softmax(x, 1))
+    fault = mismatch(faults)
+    assert (fault.severity, fault.cause.edits, fault.cause.tried) == ("warning", (), 0)
+
+
+def test_a_fault_in_a_function_that_the_kernel_calls_is_found_there(faults):
+    x, out = torch.randn(100), torch.empty(100)
+    kernels.twice[(2,)](x, out, 100, BLOCK=64)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, 2 * x)
+    assert mismatch(faults).line == line("WRONG callee")
+
+
+def test_launches_that_wrote_what_the_last_one_read_are_searched_too(faults):
+    x, middle, out = torch.randn(100), torch.empty(100), torch.empty(100)
+    kernels.added[(2,)](x, middle, 100, BLOCK=64)
+    kernels.added[(2,)](middle, out, 100, BLOCK=64)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x + 2)
+    assert mismatch(faults).line == line("WRONG first")
+
+
+def test_a_changed_input_is_said_and_nothing_is_guessed(faults):
+    x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
+    scaled(x, s, out)
+    want = x * s[:, None]
+    x.zero_()
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, want)
+    fault = mismatch(faults)
+    assert (fault.cause.verdict, fault.cause.tried) == ("undecided", 0)
+    assert "has changed since; `--cause` keeps that" in fault.hint
+
+
+def test_a_kernel_that_works_in_place_needs_its_inputs_kept(faults):
+    def launched():
+        x = torch.randn(100)
+        want = x * 2
+        kernels.in_place[(2,)](x, 100, BLOCK=64)
+        with pytest.raises(AssertionError):
+            torch.testing.assert_close(x, want)
+
+    launched()
+    assert mismatch(faults).cause.verdict == "undecided"
+    faults.clear()
+    with scope(cause=True):
+        launched()
+    fault = mismatch(faults)
+    assert fault.line == line("WRONG place")
+    assert "* 2.0" in fault.cause.edits[0].after[0]
+
+
+def test_an_argument_that_was_freed_is_said(faults):
+    x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
+    scaled(x, s, out)
+    want = x * s[:, None]
+    del x
+    gc.collect()
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, want)
+    assert "an argument of the launch was freed since" in mismatch(faults).hint
+
+
+def test_precision_that_is_lost_is_told_from_a_wrong_formula(faults):
+    x, out = torch.ones(64), torch.empty(64)
+    x[:32] = 1e8
+    kernels.suffix_sums[(1,)](x, out, N=64)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, x.double().flip(0).cumsum(0).flip(0).float())
+    fault = mismatch(faults)
+    assert (fault.cause.verdict, fault.line) == ("precision", line("WRONG precision"))
+    assert fault.cause.losses[0].value == "1"
+    assert "in fp64 the launch agrees" in fault.hint
+
+
+def test_a_search_ends_with_its_budget(faults):
+    x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
+    scaled(x, s, out)
+    with pytest.raises(AssertionError), scope(cause_seconds=0.001):
+        torch.testing.assert_close(out, x * s[:, None])
+    assert mismatch(faults).cause.verdict == "undecided"
+
+
+def test_only_some_causes_are_looked_for_in_a_run(faults):
+    x = torch.randn(5, 100)
+    for _ in range(4):
+        with pytest.raises(AssertionError):
+            torch.testing.assert_close(softmax(x), torch.softmax(x, 1))
+    verdicts = [fault.cause.verdict for fault in faults]
+    assert verdicts == ["fixes"] * 3 + ["undecided"]
+    assert "3 times in a run" in faults[-1].hint
+
+
+def test_expect_compares_without_tkdebug():
+    tkdebug.expect(torch.ones(3), torch.ones(3, dtype=torch.float64))
+    with pytest.raises(AssertionError, match="not close"):
+        tkdebug.expect(torch.ones(3), lambda: torch.zeros(3))
+
+
+def test_lines_that_go_and_come_are_printed(faults, capsys):
+    from tkdebug.fault_printing.text import describe
+
+    x = torch.randn(5, 100)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(softmax(x), torch.softmax(x, 1))
+    text = describe(mismatch(faults))
+    at = line("WRONG base")
+    assert "with this edit the launch agrees:" in text
+    assert f"{at} - e = tl.exp2(x - tl.max(x, axis=0))" in text
+    assert f"{at} + e = tl.exp(x - tl.max(x, axis=0))" in text

@@ -1,0 +1,151 @@
+"""A comparison that failed: which elements differ, by how much, and which launch wrote them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.launches import Launched, RememberedLaunches, address_of
+from tkdebug.errors import Frame
+
+
+@dataclass
+class Comparison:
+    """Two tensors that should agree and do not.
+
+    Attributes:
+        function: what compared them, such as "torch.testing.assert_close".
+        actual: what the script computed.
+        expected: what it should be.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        equal_nan: whether NaNs equal each other.
+        frames: of the script, where it compared, outermost first.
+        raises: whether it raised an assertion.
+    """
+
+    function: str
+    actual: Tensor
+    expected: Tensor
+    rtol: float
+    atol: float
+    equal_nan: bool
+    frames: tuple[Frame, ...] = ()
+    raises: bool = True
+
+    def wrong(self, actual: Tensor) -> Tensor:
+        """Return where a tensor of the compared one's shape differs: a bool tensor."""
+        with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+            a, b = _plain(actual), _plain(self.expected)
+            if a.is_floating_point() or b.is_floating_point() or a.is_complex():
+                a, b = _wide(a), _wide(b)
+            return ~torch.isclose(
+                a, b.to(a.dtype), rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan
+            )
+
+    @cached_property
+    def wrong_elements(self) -> Tensor:
+        """Where the compared tensor is wrong."""
+        return self.wrong(self.actual)
+
+    @cached_property
+    def worst(self) -> int:
+        """Position in the flat tensor of the element that is wrong most; one that is NaN first."""
+        with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+            a, b = _wide(_plain(self.actual)), _wide(_plain(self.expected))
+            difference = (a - b).abs()
+            difference = torch.nan_to_num(difference, nan=float("inf"))
+            difference = difference.where(self.wrong_elements, -1)
+            return int(difference.reshape(-1).argmax())
+
+    def value(self, tensor: Tensor) -> Any:
+        """Return a tensor's worst element."""
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            return _plain(tensor).reshape(-1)[self.worst].item()
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """The worst element's index."""
+        index, rest = [], self.worst
+        for extent in reversed(self.actual.shape):
+            index.append(rest % extent)
+            rest //= extent
+        return tuple(reversed(index))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The memory that a compared tensor shows, and who wrote it.
+
+    Attributes:
+        tensor: of the compared tensor's shape, in the memory that the launch wrote.
+        name: of the launch's argument.
+    """
+
+    launched: Launched
+    tensor: Tensor
+    name: str
+
+
+def written(compared: Tensor, launches: RememberedLaunches) -> Written | None:
+    """Return which launch wrote what a compared tensor shows, or None if none is known to.
+
+    The tensor is in the launch's memory, or was copied from it: then it equals an argument of the
+    same shape.
+    """
+    address = address_of(compared)
+    launched = launches.writer_of(address)
+    if launched is not None:
+        return Written(launched, compared.detach(), _name_at(launched, address))
+    seen: set[int] = set()
+    for launched in launches.newest_first():
+        stored = launched.stored_storages()
+        for name, tensor in launched.tensors():
+            key = address_of(tensor)
+            if key not in stored or key in seen or tensor.shape != compared.shape:
+                continue
+            if _equal(tensor, compared):
+                return Written(launched, tensor, name)
+        seen |= stored
+    return None
+
+
+def _name_at(launched: Launched, address: int) -> str:
+    names = [name for name, tensor in launched.tensors() if address_of(tensor) == address]
+    return names[0] if names else "the output"
+
+
+def _equal(tensor: Tensor, compared: Tensor) -> bool:
+    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+        a, b = _plain(tensor), _plain(compared)
+        same = a.to(b.dtype) == b
+        if b.is_floating_point():
+            same |= a.isnan() & b.isnan()
+        return bool(same.all())
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """On the CPU, without autograd."""
+    return tensor.detach().cpu()
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_complex() else tensor.to(torch.float64)
+
+
+def tolerances_of(*tensors: Tensor) -> tuple[float, float]:
+    """Return the relative and absolute tolerance that torch.testing takes for some tensors."""
+    known = {
+        torch.float16: (1e-3, 1e-5),
+        torch.bfloat16: (1.6e-2, 1e-5),
+        torch.float32: (1.3e-6, 1e-5),
+        torch.complex64: (1.3e-6, 1e-5),
+        torch.float64: (1e-7, 1e-7),
+        torch.complex128: (1e-7, 1e-7),
+    }
+    each = [known.get(tensor.dtype, (0.0, 0.0)) for tensor in tensors]
+    return max(rtol for rtol, _ in each), max(atol for _, atol in each)

@@ -1,0 +1,44 @@
+"""`tkdebug.expect`: says what a tensor should be, in any script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def expect(
+    actual: Tensor,
+    expected: Tensor | Callable[[], Tensor],
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
+    """Check that a tensor is what it should be.
+
+    Under tkdebug a tensor that an interpreted launch wrote is reported with the cause, as far as it
+    can be found; without, this compares and no more.
+
+    Args:
+        actual: of any shape and dtype.
+        expected: of the same shape, or a function that gives it.
+        rtol: relative tolerance; None for what suits the dtypes.
+        atol: absolute tolerance; None for what suits the dtypes.
+
+    Raises:
+        AssertionError: they differ by more than atol + rtol * abs(expected), or in shape.
+    """
+    import torch
+
+    from tkdebug.causes.comparison import tolerances_of
+
+    wanted: Any = expected() if callable(expected) else expected
+    rtol_of_types, atol_of_types = tolerances_of(actual, wanted)
+    torch.testing.assert_close(
+        actual,
+        wanted,
+        rtol=rtol_of_types if rtol is None else rtol,
+        atol=atol_of_types if atol is None else atol,
+        check_dtype=False,
+    )

@@ -1,0 +1,221 @@
+"""The last interpreted launches, remembered so that they can run again.
+
+Responsible for finding the launch that wrote a tensor, and for its arguments as they are now.
+Invariant: no tensor lives longer because its launch is remembered; only `KNOBS.cause` has copies
+made of what launches are given.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compiler.dialects import tt
+from tkdebug.errors import TkError
+from tkdebug.events import KernelLaunch, LaunchRecord
+from tkdebug.interpreter.prepared import Prepared
+from tkdebug.knobs import KNOBS
+from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
+
+if TYPE_CHECKING:
+    from tkdebug.runtime.launch.grid import Grid
+
+# Launches before these are forgotten.
+_REMEMBERED = 4096
+
+
+class GoneError(TkError):
+    """An argument of a remembered launch was freed since."""
+
+
+class _HeldTensor:
+    """A tensor's place in memory that keeps the memory from nothing.
+
+    Args:
+        tensor: of which it is.
+    """
+
+    __slots__ = ("_dtype", "_offset", "_shape", "_storage", "_strides")
+
+    def __init__(self, tensor: Tensor) -> None:
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._storage = _WeakStorage(tensor.untyped_storage())
+            self._dtype = tensor.dtype
+            self._shape = tuple(tensor.shape)
+            self._strides = tensor.stride()
+            self._offset = tensor.storage_offset()
+
+    def tensor(self) -> Tensor:
+        """Return the tensor.
+
+        Raises:
+            GoneError: its memory was freed.
+        """
+        storage = self._storage.strong()
+        if storage is None:
+            raise GoneError("an argument of the launch was freed since")
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            out = torch.empty(0, dtype=self._dtype, device=storage.device)
+            return out.set_(storage, self._offset, self._shape, self._strides)
+
+
+class _WeakStorage:
+    """A reference to an allocation of torch's that does not keep it."""
+
+    __slots__ = ("_pointer",)
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self._pointer = storage._weak_ref()  # noqa: SLF001
+
+    def strong(self) -> torch.UntypedStorage | None:
+        """Return the allocation, or None if it was freed."""
+        return torch.UntypedStorage._new_with_weak_ptr(self._pointer)  # noqa: SLF001
+
+    def __del__(self) -> None:
+        torch.UntypedStorage._free_weak_ref(self._pointer)  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One interpreted launch.
+
+    Attributes:
+        id: of its record.
+        held: its arguments, tensors as places in memory.
+        before: bytes of the allocations that it was given, by address, as they were before it;
+            empty where these are not kept.
+    """
+
+    kernel: InterpretedKernel
+    grid: Grid
+    id: int
+    held: tuple[Any, ...]
+    before: Mapping[int, Tensor]
+
+    def values(self) -> tuple[Any, ...]:
+        """Return a value for each parameter of the kernel, its tensors as they are now.
+
+        Raises:
+            GoneError: one of them was freed.
+        """
+        return tuple(_given(value) for value in self.held)
+
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """Return its tensors that are there, by the names of their parameters."""
+        found = []
+        for name, held in zip(self.kernel.src.fn.arg_names, self.held, strict=True):
+            value = getattr(held, "base", held)
+            if isinstance(value, _HeldTensor):
+                try:
+                    found.append((name, value.tensor()))
+                except GoneError:
+                    continue
+        return found
+
+    def run_time_values(self) -> list[Any]:
+        """Return the values as the interpreter takes them.
+
+        Raises:
+            GoneError: a tensor was freed.
+        """
+        return runtime_values(self.kernel.src.specs, self.values())
+
+    def stored_storages(self) -> frozenset[int]:
+        """Return the addresses of the allocations that it may have written, which are there."""
+        module = self.kernel.module
+        written = Prepared.of(module).written
+        names = tt.Func(module.function).arg_names
+        stored = {
+            name.partition(".")[0]
+            for place, name in enumerate(names)
+            if written is None or place in written
+        }
+        return frozenset(address_of(tensor) for name, tensor in self.tensors() if name in stored)
+
+
+class RememberedLaunches:
+    """The last launches of this process, , for hooks that are told of each."""
+
+    def __init__(self) -> None:
+        self._launches: deque[Launched] = deque(maxlen=_REMEMBERED)
+        # Of launches under way, by their ids.
+        self._before: dict[int, dict[int, Tensor]] = {}
+
+    def begins(self, kernel: object, record: LaunchRecord) -> None:
+        """Keep what a launch is given, where that is asked for."""
+        if KNOBS.cause and isinstance(kernel, InterpretedKernel):
+            if isinstance(record, KernelLaunch):
+                self._before[record.id] = _copies(record.values)
+
+    def ended(self, kernel: object, record: LaunchRecord) -> None:
+        """Remember a launch."""
+        before = self._before.pop(record.id, {})
+        if isinstance(kernel, InterpretedKernel) and isinstance(record, KernelLaunch):
+            if record.error is None:
+                held = tuple(map(_held, record.values))
+                self._launches.append(Launched(kernel, record.grid, record.id, held, before))
+
+    def newest_first(self) -> Iterator[Launched]:
+        """Yield the launches, the last one first."""
+        return reversed(tuple(self._launches))
+
+    def writer_of(self, address: int) -> Launched | None:
+        """Return the last launch that may have written the allocation at an address, or None."""
+        for launched in self.newest_first():
+            if address in launched.stored_storages():
+                return launched
+        return None
+
+
+def address_of(tensor: Tensor) -> int:
+    """Return the address of a tensor's allocation."""
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        return tensor.untyped_storage().data_ptr()
+
+
+def _copies(values: Iterable[Any]) -> dict[int, Tensor]:
+    """Copies of the allocations of some arguments, by address."""
+    copies: dict[int, Tensor] = {}
+    for value in values:
+        if isinstance(value, tuple):
+            copies |= _copies(value)
+        tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
+        if isinstance(tensor, Tensor):
+            with torch._C.DisableTorchFunction():  # noqa: SLF001
+                storage = tensor.untyped_storage()
+                if storage.data_ptr() not in copies:
+                    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+                    whole.set_(storage, 0, (storage.nbytes(),), (1,))
+                    copies[storage.data_ptr()] = whole.clone()
+    return copies
+
+
+def _held(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return _HeldTensor(value)
+    if isinstance(value, tuple):
+        return tuple(map(_held, value))
+    if isinstance(getattr(value, "base", None), Tensor):
+        described = copy.copy(value)
+        described.base = _HeldTensor(value.base)
+        return described
+    return value
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, _HeldTensor):
+        return value.tensor()
+    if isinstance(value, tuple):
+        return tuple(map(_given, value))
+    if isinstance(getattr(value, "base", None), _HeldTensor):
+        described = copy.copy(value)
+        described.base = value.base.tensor()
+        return described
+    return value

@@ -1,0 +1,225 @@
+"""Reports comparisons that failed: the wrong elements, the launch that wrote them, and the cause.
+
+Nothing is computed before a comparison fails. The launch runs again on what its arguments hold now;
+where that does not give the same tensor, its inputs have changed, and no cause is looked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tkdebug.causes import patterns
+from tkdebug.causes.comparison import Comparison, Written, written
+from tkdebug.causes.launches import GoneError, Launched, RememberedLaunches, address_of
+from tkdebug.causes.precision import losses
+from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store
+from tkdebug.causes.search import NOTHING_TRIED, Search, Tried
+from tkdebug.errors import Frame
+from tkdebug.events import Cause, Fault, LineLoss, SourceEdit, Verdict
+from tkdebug.findings.reporting import is_checked, report
+from tkdebug.knobs import KNOBS
+
+# Causes that are looked for in a run; each may take `KNOBS.cause_seconds`.
+_MOST_CAUSES = 3
+# Launches of one chain: each wrote what the next one reads.
+_MOST_LAUNCHES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The result of a search for a cause, and why it ended."""
+
+    store: Store | None = None
+    tried: Tried = NOTHING_TRIED
+    losses: tuple[LineLoss, ...] = ()
+    why: str = ""
+
+
+class Mismatches:
+    """Reports the comparisons of a script that fail.
+
+    Args:
+        launches: those that it has made.
+    """
+
+    def __init__(self, launches: RememberedLaunches) -> None:
+        self._launches = launches
+        self._explained = 0
+
+    def failed(self, comparison: Comparison) -> None:
+        """Report a comparison, if a launch wrote what is wrong.
+
+        Args:
+            comparison: which failed; one that the script only asked about is a warning.
+        """
+        if not bool(comparison.wrong_elements.any()):
+            return  # of other shapes, types or devices
+        found = written(comparison.actual, self._launches)
+        if found is None or not is_checked(found.launched.kernel.name):
+            return
+        report(self._fault(comparison, found))
+
+    def _fault(self, comparison: Comparison, found: Written) -> Fault:
+        index = list(comparison.index)
+        values = (comparison.value(t) for t in (comparison.actual, comparison.expected))
+        got, expected = map(_shown, values)
+        element = f"{found.name}{index}" if index else found.name
+        wrong = comparison.wrong_elements
+        message = (
+            f"{comparison.function}: {element} is {got}, expected {expected}; "
+            f"wrong: {patterns.describe(wrong)}"
+        )
+        cause, store = Cause("undecided", got=got, expected=expected), None
+        if comparison.raises:
+            cause, store = self._cause(comparison, found, got, expected)
+        frames = comparison.frames
+        if cause.edits or cause.losses:
+            places: list[SourceEdit | LineLoss] = [*cause.edits, *cause.losses]
+            first = places[0]
+            frames = (Frame(first.file, first.line, found.launched.kernel.name),)
+        elif store is not None:
+            frames = store.op.location.frames
+        grid_x, grid_y, _ = found.launched.grid
+        program = None if store is None else store.program
+        return Fault(
+            kind="mismatch",
+            kernel=found.launched.kernel.name,
+            frames=frames,
+            message=message + _stored_text(store, found.launched),
+            launch_id=found.launched.id,
+            severity="error" if comparison.raises else "warning",
+            op_id=None if store is None else store.op.id,
+            program_id=None
+            if program is None
+            else (program % grid_x, program // grid_x % grid_y, program // (grid_x * grid_y)),
+            tensor=found.name,
+            index=None if store is None else _offset(found.tensor, comparison.index),
+            count=int(wrong.sum()),
+            hint=_hint(cause),
+            cause=cause,
+        )
+
+    def _cause(
+        self, comparison: Comparison, found: Written, got: str, expected: str
+    ) -> tuple[Cause, Store | None]:
+        """Return the cause as far as it is known, and the store of the worst element."""
+        picture = patterns.picture(comparison.wrong_elements)
+        answer = _Answer()
+        if self._explained >= _MOST_CAUSES:
+            answer = _Answer(why=f"causes are looked for {_MOST_CAUSES} times in a run")
+        else:
+            self._explained += 1
+            budget = Budget(KNOBS.cause_seconds)
+            try:
+                answer = self._searched(comparison, found, budget)
+            except GoneError as error:
+                answer = _Answer(why=str(error))
+            except OutOfTimeError:
+                answer = _Answer(
+                    why=f"the launch alone takes longer than {KNOBS.cause_seconds:g} s"
+                )
+        place = None
+        if answer.store is not None:
+            primary = answer.store.op.location.primary
+            place = (primary.file, primary.line)
+        edits = tuple(
+            SourceEdit(fix.file, fix.edit.line, fix.before, fix.after) for fix in answer.tried.fixes
+        )
+        verdict: Verdict = "undecided"
+        if edits or answer.losses:
+            verdict = "fixes" if edits else "precision"
+        tried, why = answer.tried.tried, answer.why
+        cause = Cause(verdict, edits, answer.losses, got, expected, place, tried, why, picture)
+        return cause, answer.store
+
+    def _searched(self, comparison: Comparison, found: Written, budget: Budget) -> _Answer:
+        rerun = self._reproducing(found, budget)
+        if rerun is None:
+            return _Answer(
+                why="run again, the launch gives another tensor: what it was given has changed "
+                "since; `--cause` keeps that"
+            )
+        if not rerun.can_run:
+            return _Answer(
+                why="programs wait for each other, or write to memory that is no argument"
+            )
+        store = rerun.store_of(_byte(found.tensor, comparison.index))
+
+        def wrong(tensor: Tensor) -> Tensor:
+            return comparison.wrong(tensor.to(comparison.actual.dtype))
+
+        if comparison.actual.is_floating_point():
+            lost = losses(comparison, rerun)
+            if lost is not None:
+                return _Answer(store, losses=lost)
+        tried = Search(rerun, store, wrong, comparison.worst).run()
+        if tried.fixes:
+            return _Answer(store, tried)
+        end = "no edit that was tried fixes it"
+        if not tried.is_whole:
+            within = f"{KNOBS.cause_seconds:g} s"
+            end = f"no edit fixes it of the {tried.tried} that could be tried within {within}"
+        if store is None:
+            end = f"no program stores the element; {end}"
+        return _Answer(store, tried, why=end)
+
+    def _reproducing(self, found: Written, budget: Budget) -> Rerun | None:
+        """The launches to run again: the last one alone, or with those that wrote its inputs."""
+        chain = [found.launched]
+        while True:
+            rerun = Rerun(chain, found.tensor, budget)
+            if not rerun.can_run:
+                return rerun
+            if not rerun.reproduces():
+                return None
+            before = self._writer_before(chain)
+            if before is None or len(chain) >= _MOST_LAUNCHES:
+                return rerun
+            longer = Rerun([before, *chain], found.tensor, budget)
+            if not longer.can_run or not longer.reproduces():
+                return rerun
+            chain = [before, *chain]
+
+    def _writer_before(self, chain: Sequence[Launched]) -> Launched | None:
+        """The last launch before a chain that wrote what the chain's launches are given."""
+        first = chain[0]
+        given = {address_of(t) for launched in chain for _, t in launched.tensors()}
+        own = frozenset().union(*(launched.stored_storages() for launched in chain))
+        for launched in self._launches.newest_first():
+            if launched.id < first.id and launched.stored_storages() & (given - own):
+                return launched
+        return None
+
+
+def _stored_text(store: Store | None, launched: Launched) -> str:
+    if store is None:
+        return f"; written by launch {launched.id}"
+    return f"; stored at line {store.op.location.primary.line} by launch {launched.id}"
+
+
+def _offset(tensor: Tensor, index: Sequence[int]) -> int:
+    return sum(i * int(stride) for i, stride in zip(index, tensor.stride(), strict=True))
+
+
+def _byte(tensor: Tensor, index: Sequence[int]) -> int:
+    return (int(tensor.storage_offset()) + _offset(tensor, index)) * tensor.element_size()
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.9g}"
+    return str(value)
+
+
+def _hint(cause: Cause) -> str | None:
+    if cause.losses:
+        each = ", ".join(
+            f"line {loss.line} {loss.share:.0%} (alone it gives {loss.value})"
+            for loss in cause.losses
+        )
+        return f"in fp64 the launch agrees: precision is lost, at {each}"
+    return f"no cause was found: {cause.why}" if cause.why else None

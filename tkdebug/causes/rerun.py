@@ -1,0 +1,336 @@
+"""Launches that run again on copies of what they write, as they are or with edited sources.
+
+Invariant: the script's memory is read and never written.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.fp64 import NotLiftableError, lift
+from tkdebug.causes.launches import Launched, address_of
+from tkdebug.compiler.dialects import scf
+from tkdebug.compiler.ir import Operation, Region
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.fault_log import FaultLog
+from tkdebug.interpreter.launch import run_programs
+from tkdebug.interpreter.memory_usage import written_arguments
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.spin_loops import spin_loops
+from tkdebug.runtime.compile.compilation import compile_with_sources
+
+if TYPE_CHECKING:
+    from tkdebug.compiler.frontend.source import KernelSource
+    from tkdebug.compiler.ir import Module
+    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.memory.observed_access import ObservedAccess
+    from tkdebug.interpreter.state import EvaluatorState
+
+Sources = Mapping[FunctionType, "KernelSource"]
+# What written memory holds before the first launch: NaNs, or zeros where launches add to it.
+_POISON, _ZERO = 0xFF, 0
+
+
+_LOOPS = names_of(scf.For, scf.While)
+
+
+_WALL = 4.0
+
+
+class OutOfTimeError(Exception):
+    """The time that was given is over."""
+
+
+class Budget:
+    """Processor time of this thread that may be used; on a busy machine `_WALL` times as long.
+
+    Args:
+        seconds: of it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._begun = time.thread_time()
+        self._wall_end = time.monotonic() + _WALL * seconds
+
+    def used(self) -> float:
+        """Return the part that is used, 1 or more when it is over."""
+        if time.monotonic() > self._wall_end:
+            return 1.0
+        return (time.thread_time() - self._begun) / self.seconds
+
+
+class _Deadline(Observer):
+    """Ends a run whose budget is used up, at the next round of a loop."""
+
+    is_passive = True
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def moments(self, op: Operation) -> Moments:
+        """At the edges of loops and branches."""
+        return Moments.REGIONS if op.regions else Moments.NEVER
+
+    def enters(self, run: Evaluator, region: Region, arguments: Sequence[Any]) -> None:
+        """Raise OutOfTimeError once it is late."""
+        if self._budget.used() >= 1:
+            raise OutOfTimeError
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store of an element: the op, and the linear number of the program that ran it."""
+
+    op: Operation
+    program: int
+
+
+class _StoreFinder(Observer):
+    """Notes the last store of one element of an allocation."""
+
+    follows_accesses = True
+    is_passive = True
+
+    def __init__(self, address: int, byte: int) -> None:
+        self._address, self._byte = address, byte
+        self.found: Store | None = None
+
+    def written(self, run: EvaluatorState, access: ObservedAccess) -> None:
+        """After a store."""
+        if access.buffer.storage_key == self._address:
+            touched = access.touch()
+            hit = (touched.places * access.itemsize == self._byte).nonzero().reshape(-1)
+            if hit.numel():
+                self.found = Store(access.op, int(touched.programs[int(hit[-1])]))
+
+    atomic_done = written
+
+
+class Rerun:
+    """Launches that lead to a tensor, to be run again.
+
+    Args:
+        launches: in their order; the last one wrote the tensor.
+        target: the tensor, where it is in memory.
+        budget: for all runs.
+
+    Raises:
+        GoneError: an argument was freed since.
+    """
+
+    def __init__(self, launches: Sequence[Launched], target: Tensor, budget: Budget) -> None:
+        self.launches = launches
+        self.budget = budget
+        self._target = target
+        self._given = [launched.run_time_values() for launched in launches]
+        written = frozenset().union(*(launched.stored_storages() for launched in launches))
+        self._written = written
+        self._fill: int | None = _POISON
+        # What was kept of the first launch that was given an allocation.
+        self._before: dict[int, Tensor] = {}
+        for launched in reversed(launches):
+            self._before |= launched.before
+        self._modules: list[Module] = [launched.kernel.module for launched in launches]
+
+    @property
+    def can_run(self) -> bool:
+        """Whether no programs wait for each other, and all that is written is known."""
+        return not any(
+            spin_loops(module) or written_arguments(module) is None for module in self._modules
+        )
+
+    def reproduces(self) -> bool:
+        """Whether the launches give the tensor again, bit for bit, as the inputs are now.
+
+        Raises:
+            OutOfTimeError: time is over.
+        """
+        for fill in (None,) if self._before else (_POISON, _ZERO):
+            self._fill = fill
+            again = self.run()
+            if again is not None and _same_bits(again, self._target):
+                return True
+        return False
+
+    def run(
+        self,
+        sources: Sources | None = None,
+        programs: Sequence[range] | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> Tensor | None:
+        """Return what the tensor is after the launches, None where an edited one has a fault.
+
+        Args:
+            sources: edited sources.
+            programs: of the last launch those that run; None for all.
+            observers: who looks on at the last launch.
+
+        Raises:
+            OutOfTimeError: time is over.
+            TkError: an edited kernel does not compile.
+        """
+        memory: dict[int, torch.UntypedStorage] = {}
+        last = len(self.launches) - 1
+        for at, launched in enumerate(self.launches):
+            module = self._modules[at]
+            if sources:
+                module = compile_with_sources(launched.kernel.src, sources)
+                if not _writes_no_more(module, self._modules[at]):
+                    return None
+            values = [self._moved(value, memory) for value in self._given[at]]
+            x, y, z = launched.grid
+            chosen = programs if at == last and programs is not None else [range(x * y * z)]
+            log = FaultLog(launched.kernel.name, 0, launched.grid, is_reported=False)
+            looking = [*self._deadline(module), *(observers if at == last else ())]
+            run_programs(module, values, launched.grid, chosen, log, (), looking)
+            if sources and log.publish():
+                return None
+        out: Tensor = self._moved(self._target, memory)
+        return out
+
+    def run_in_fp64(self, line: tuple[str, int] | None = None) -> Tensor:
+        """Return what the tensor is where the launches compute in fp64.
+
+        Args:
+            line: file and number of a line whose ops keep their own types.
+
+        Raises:
+            NotLiftableError: a kernel does what means nothing in fp64.
+            OutOfTimeError: time is over.
+        """
+        memory: dict[int, torch.UntypedStorage] = {}
+        for at, launched in enumerate(self.launches):
+            module = compile_with_sources(launched.kernel.src, {})
+            lift(module, line)
+            values = [self._widened(value, memory) for value in self._given[at]]
+            x, y, z = launched.grid
+            log = FaultLog(launched.kernel.name, 0, launched.grid, is_reported=False)
+            run_programs(
+                module, values, launched.grid, [range(x * y * z)], log, (), self._deadline(module)
+            )
+        out: Tensor = self._widened(self._target, memory)
+        return out
+
+    def _widened(self, value: Any, memory: dict[int, torch.UntypedStorage]) -> Any:
+        """A value with its floats in fp64, in memory of its own."""
+        if isinstance(getattr(value, "base", None), Tensor):
+            described = copy.copy(value)
+            described.base = self._widened(value.base, memory)
+            return described
+        if not isinstance(value, Tensor):
+            return value
+        if not value.is_floating_point():
+            return self._moved(value, memory)
+        with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+            storage = value.untyped_storage()
+            count = storage.nbytes() // value.element_size()
+            own = memory.get(storage.data_ptr())
+            if own is None:
+                if self._fill is not None and storage.data_ptr() in self._written:
+                    number = math.nan if self._fill == _POISON else 0.0
+                    wide = torch.full((count,), number, dtype=torch.float64, device=storage.device)
+                else:
+                    held = storage if self._fill is not None else self._initial(storage)
+                    flat = torch.empty(0, dtype=value.dtype, device=storage.device)
+                    wide = flat.set_(_storage_of(held), 0, (count,), (1,)).to(torch.float64)
+                own = memory[storage.data_ptr()] = wide.untyped_storage()
+            if own.nbytes() // 8 != count:
+                raise NotLiftableError("an allocation is used with types of two sizes")
+            out = torch.empty(0, dtype=torch.float64, device=storage.device)
+            return out.set_(own, value.storage_offset(), tuple(value.shape), value.stride())
+
+    @property
+    def marks_written(self) -> bool:
+        """Whether `is_written` knows memory that was not written."""
+        return self._fill == _POISON
+
+    def is_written(self, tensor: Tensor) -> Tensor:
+        """Return where a tensor that `run` gave was written: bool, of its shape."""
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            size = tensor.element_size()
+            flat = tensor.contiguous().view(torch.uint8).reshape(*tensor.shape, size)
+            return (flat != _POISON).any(-1)
+
+    def store_of(self, byte: int) -> Store | None:
+        """Return who stores the element at a byte of the tensor's allocation last, or None.
+
+        Raises:
+            OutOfTimeError: time is over.
+        """
+        memory: dict[int, torch.UntypedStorage] = {}
+        moved = self._moved(self._target, memory)
+        finder = _StoreFinder(address_of(moved), byte)
+        self._run_on(memory, finder)
+        return finder.found
+
+    def _run_on(self, memory: dict[int, torch.UntypedStorage], observer: Observer) -> None:
+        for at, launched in enumerate(self.launches):
+            values = [self._moved(value, memory) for value in self._given[at]]
+            x, y, z = launched.grid
+            log = FaultLog(launched.kernel.name, 0, launched.grid, is_reported=False)
+            looking = self._deadline(self._modules[at])
+            looking += [observer] if at == len(self.launches) - 1 else []
+            run_programs(
+                self._modules[at], values, launched.grid, [range(x * y * z)], log, (), looking
+            )
+
+    def _initial(self, storage: torch.UntypedStorage) -> Tensor:
+        """The bytes that an allocation has before the first launch, in memory of their own."""
+        kept = self._before.get(storage.data_ptr())
+        if kept is not None:
+            return kept.clone()
+        fill = _POISON if self._fill is None else self._fill
+        return torch.full((storage.nbytes(),), fill, dtype=torch.uint8, device=storage.device)
+
+    def _deadline(self, module: Module) -> list[Observer]:
+        """Return an observer that ends a run that takes too long, if the kernel has loops."""
+        has_loops = any(op.name in _LOOPS for op in module.walk())
+        return [_Deadline(self.budget)] if has_loops else []
+
+    def _moved(self, value: Any, memory: dict[int, torch.UntypedStorage]) -> Any:
+        """A value with what is written in copies of its own."""
+        if isinstance(getattr(value, "base", None), Tensor):
+            described = copy.copy(value)
+            described.base = self._moved(value.base, memory)
+            return described
+        if not isinstance(value, Tensor):
+            return value
+        if address_of(value) not in self._written and address_of(value) not in self._before:
+            return value
+        with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001
+            storage = value.untyped_storage()
+            own = memory.get(storage.data_ptr())
+            if own is None:
+                filled = self._initial(storage)
+                own = memory[storage.data_ptr()] = filled.untyped_storage()
+            out = torch.empty(0, dtype=value.dtype, device=storage.device)
+            return out.set_(own, value.storage_offset(), tuple(value.shape), value.stride())
+
+
+def _storage_of(held: Tensor | torch.UntypedStorage) -> torch.UntypedStorage:
+    return held.untyped_storage() if isinstance(held, Tensor) else held
+
+
+def _writes_no_more(edited: Module, original: Module) -> bool:
+    """Whether an edited kernel writes through no other parameter: that memory is the script's."""
+    now, before = written_arguments(edited), written_arguments(original)
+    return now is not None and before is not None and now <= before
+
+
+def _same_bits(first: Tensor, second: Tensor) -> bool:
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        first, second = first.detach(), second.detach()
+        same = first == second
+        if first.is_floating_point():
+            same |= first.isnan() & second.isnan()
+        return bool(same.all())

@@ -1,0 +1,269 @@
+"""Sees comparisons of torch and numpy that fail, and hands them on with what was compared.
+
+A comparison that holds costs the call of one more function. What raises an assertion is a failure;
+`allclose`, `equal` and their kin only answer: a failure where the statement that asks is an
+`assert`, else a question.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.causes.comparison import Comparison, tolerances_of
+from tkdebug.compat.after_torch import after_import
+from tkdebug.compat.around_torch.numpy_comparisons import OF_NUMPY, OF_TESTING
+from tkdebug.compat.replacements import Replacements
+from tkdebug.errors import Frame
+from tkdebug.named_files import source_lines
+from tkdebug.tracebacks import is_own_file
+
+Tolerances = tuple[float, float, bool]
+Failed = Callable[[Comparison], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A function that compares its first two arguments.
+
+    Attributes:
+        name: as people write it.
+        tolerances: rtol, atol and whether NaNs are equal, of a call with two tensors.
+        fails: whether its result says no; None for a function that raises.
+    """
+
+    name: str
+    tolerances: Callable[[Tensor, Tensor, Mapping[str, Any], Sequence[Any]], Tolerances]
+    fails: Callable[[Any], bool] | None
+
+
+def _exact(a: Tensor, b: Tensor, keywords: Mapping[str, Any], rest: Sequence[Any]) -> Tolerances:
+    return 0.0, 0.0, False
+
+
+def _exact_with_nans(
+    a: Tensor, b: Tensor, keywords: Mapping[str, Any], rest: Sequence[Any]
+) -> Tolerances:
+    return 0.0, 0.0, True
+
+
+def _of_close(a: Tensor, b: Tensor, keywords: Mapping[str, Any], rest: Sequence[Any]) -> Tolerances:
+    """Tolerances of torch.testing.assert_close."""
+    rtol, atol = tolerances_of(a, b)
+    given = keywords.get("rtol"), keywords.get("atol")
+    if given[0] is not None or given[1] is not None:
+        rtol, atol = float(given[0] or 0.0), float(given[1] or 0.0)
+    return rtol, atol, bool(keywords.get("equal_nan", False))
+
+
+def _of_allclose(
+    a: Tensor, b: Tensor, keywords: Mapping[str, Any], rest: Sequence[Any]
+) -> Tolerances:
+    """Tolerances of allclose and isclose, of torch and of numpy."""
+    given = dict(zip(("rtol", "atol", "equal_nan"), rest, strict=False)) | dict(keywords)
+    rtol, atol = given.get("rtol", 1e-5), given.get("atol", 1e-8)
+    return float(rtol), float(atol), bool(given.get("equal_nan", False))
+
+
+def _of_numpy_allclose(
+    a: Tensor, b: Tensor, keywords: Mapping[str, Any], rest: Sequence[Any]
+) -> Tolerances:
+    """Tolerances of numpy.testing.assert_allclose."""
+    given = dict(zip(("rtol", "atol", "equal_nan"), rest, strict=False)) | dict(keywords)
+    rtol, atol = given.get("rtol", 1e-7), given.get("atol", 0.0)
+    return float(rtol), float(atol), bool(given.get("equal_nan", True))
+
+
+def _of_decimals(
+    a: Tensor, b: Tensor, keywords: Mapping[str, Any], rest: Sequence[Any]
+) -> Tolerances:
+    """Tolerances of numpy.testing's assert_almost_equal and assert_array_almost_equal."""
+    decimal = rest[0] if rest else keywords.get("decimal", 6)
+    return 0.0, 1.5 * 10.0 ** -float(decimal), True
+
+
+def _no(result: Any) -> bool:
+    return result is False or (type(result).__module__ == "numpy" and not result)
+
+
+def _not_all(result: Any) -> bool:
+    return isinstance(result, Tensor) and result.device.type == "cpu" and not bool(result.all())
+
+
+_NUMPY: Mapping[str, _Compared] = {
+    "allclose": _Compared("numpy.allclose", _of_allclose, _no),
+    "array_equal": _Compared("numpy.array_equal", _exact, _no),
+    "assert_allclose": _Compared("numpy.testing.assert_allclose", _of_numpy_allclose, None),
+    "assert_almost_equal": _Compared("numpy.testing.assert_almost_equal", _of_decimals, None),
+    "assert_array_almost_equal": _Compared(
+        "numpy.testing.assert_array_almost_equal", _of_decimals, None
+    ),
+    "assert_array_equal": _Compared("numpy.testing.assert_array_equal", _exact_with_nans, None),
+    "assert_equal": _Compared("numpy.testing.assert_equal", _exact_with_nans, None),
+}
+
+
+def watch_failures(failed: Failed) -> Callable[[], None]:
+    """Call `failed` with each comparison that fails from now on; the result, called, stops it."""
+    replaced = Replacements()
+    watched = functools.partial(_watched, failed)
+    for name, compared in (
+        ("allclose", _Compared("torch.allclose", _of_allclose, _no)),
+        ("equal", _Compared("torch.equal", _exact, _no)),
+        ("isclose", _Compared("torch.isclose", _of_allclose, _not_all)),
+    ):
+        replaced.set(torch, name, watched(getattr(torch, name), compared))
+
+    def with_torch_testing() -> None:
+        testing = sys.modules["torch.testing"]
+        compared = _Compared("torch.testing.assert_close", _of_close, None)
+        replaced.set(testing, "assert_close", watched(testing.assert_close, compared))
+
+    def with_numpy(module: str, names: Sequence[str]) -> None:
+        owner = sys.modules[module]
+        for name in names:
+            if name in _NUMPY and hasattr(owner, name):
+                replaced.set(owner, name, watched(getattr(owner, name), _NUMPY[name]))
+
+    for module, action in (
+        ("torch.testing", with_torch_testing),
+        ("numpy", functools.partial(with_numpy, "numpy", OF_NUMPY)),
+        ("numpy.testing", functools.partial(with_numpy, "numpy.testing", OF_TESTING)),
+    ):
+        replaced.on_restore(after_import(module, action))
+    return replaced.restore
+
+
+class _Depth(threading.local):
+    """Watched functions under way in a thread: one is built of others."""
+
+    now = 0
+
+
+_DEPTH = _Depth()
+
+
+def _watched(failed: Failed, function: Callable[..., Any], compared: _Compared) -> Any:
+    @functools.wraps(function)
+    def watched(*args: Any, **keywords: Any) -> Any:
+        if _DEPTH.now:
+            return function(*args, **keywords)
+        _DEPTH.now += 1
+        try:
+            result = function(*args, **keywords)
+            if compared.fails is not None and compared.fails(result):
+                _hand_on(failed, compared, args, keywords)
+            return result
+        except AssertionError:
+            if compared.fails is None:
+                _hand_on(failed, compared, args, keywords)
+            raise
+        finally:
+            _DEPTH.now -= 1
+
+    return watched
+
+
+def _hand_on(
+    failed: Failed, compared: _Compared, args: Sequence[Any], keywords: Mapping[str, Any]
+) -> None:
+    caller = _caller(sys._getframe(2))  # noqa: SLF001
+    if caller is None or (compared.fails is not None and caller is not sys._getframe(2)):  # noqa: SLF001
+        return  # a comparison that torch or numpy makes for itself
+    for a, b in _pairs(args, keywords):
+        rtol, atol, equal_nan = compared.tolerances(a, b, keywords, args[2:])
+        raises = compared.fails is None or _is_asserted(caller)
+        frames = (_frame(caller),)
+        failed(Comparison(compared.name, a, b, rtol, atol, equal_nan, frames, raises))
+        return
+
+
+def _pairs(args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The tensors that were compared, of sequences those that are not equal first."""
+    values = list(args[:2])
+    for names in (("actual", "input", "a", "a1", "x"), ("expected", "desired", "other", "b", "a2")):
+        values += [keywords[name] for name in names if name in keywords]
+    if len(values) < 2:
+        return
+    first, second = values[:2]
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        pairs = [
+            pair
+            for one, other in zip(first, second, strict=False)
+            if (pair := _pair(one, other)) is not None
+        ]
+        yield from sorted(pairs, key=lambda pair: bool(torch.equal(*pair)))
+        return
+    pair = _pair(first, second)
+    if pair is not None:
+        yield pair
+
+
+def _pair(first: Any, second: Any) -> tuple[Tensor, Tensor] | None:
+    a, b = _tensor(first), _tensor(second)
+    if a is None or b is None:
+        return None
+    if a.shape != b.shape:
+        try:
+            b = b.expand(a.shape)
+        except RuntimeError:
+            return None
+    return a, b
+
+
+def _tensor(value: Any) -> Tensor | None:
+    if isinstance(value, Tensor):
+        return value.detach()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":
+        # It may be over a tensor's memory, which tells whose it is.
+        return torch.from_numpy(value if value.flags.writeable else value.copy())
+    return torch.tensor(value) if isinstance(value, int | float) else None
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame from one on that is the script's."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_own_file(file) and not _is_of_comparing_package(frame):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _is_of_comparing_package(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] in ("torch", "numpy", "contextlib", "unittest")
+
+
+def _frame(frame: FrameType) -> Frame:
+    return Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def _is_asserted(frame: FrameType) -> bool:
+    """Whether the statement that runs is an assertion of the answer itself."""
+    try:
+        tree = ast.parse("".join(source_lines(frame.f_code.co_filename, frame.f_globals)))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return any(
+        isinstance(node, ast.Assert)
+        and node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)
+        and _is_call(node.test)
+        for node in ast.walk(tree)
+    )
+
+
+def _is_call(node: ast.expr) -> bool:
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return all(map(_is_call, node.values))
+    return isinstance(node, ast.Call)
