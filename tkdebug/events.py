@@ -382,6 +382,7 @@ class Cause:
         stored: (file, line) of the store that wrote it.
         tried: how many edits were tried.
         why: of "undecided", in words.
+        lacks_inputs: whether it was not looked for, as what the launch was given is gone.
         picture: where the tensor is wrong, a line for some rows: "#" wrong, "." right, "+" both.
     """
 
@@ -393,6 +394,7 @@ class Cause:
     stored: tuple[str, int] | None = None
     tried: int = 0
     why: str = ""
+    lacks_inputs: bool = False
     picture: tuple[str, ...] = ()
 
 

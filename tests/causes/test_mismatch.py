@@ -141,6 +141,7 @@ def test_a_changed_input_is_said_and_nothing_is_guessed(faults):
         torch.testing.assert_close(out, want)
     fault = mismatch(faults)
     assert (fault.cause.verdict, fault.cause.tried) == ("undecided", 0)
+    assert fault.cause.lacks_inputs
     assert "has changed since; `--cause` keeps that" in fault.hint
 
 
@@ -171,6 +172,15 @@ def test_an_argument_that_was_freed_is_said(faults):
     with pytest.raises(AssertionError):
         torch.testing.assert_close(out, want)
     assert "an argument of the launch was freed since" in mismatch(faults).hint
+
+
+def test_a_temporary_argument_is_kept_where_that_is_asked_for(faults):
+    s, out = torch.randn(N), torch.empty(N, N)
+    with scope(cause=True), pytest.raises(AssertionError):
+        x = torch.randn(N, N)
+        scaled(x.clone(), s, out)
+        torch.testing.assert_close(out, x * s[:, None])
+    assert mismatch(faults).line == line("WRONG rows")
 
 
 def test_precision_that_is_lost_is_told_from_a_wrong_formula(faults):

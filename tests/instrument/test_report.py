@@ -89,6 +89,7 @@ def test_json_report_has_schema_1(recorded, script):
             "hint": fault().hint,
             "severity": "error",
             "state": "open",
+            "cause": None,
         }
     ]
 

@@ -88,7 +88,7 @@ class Launched:
 
     Attributes:
         id: of its record.
-        held: its arguments, tensors as places in memory.
+        held: its arguments; tensors as places in memory, unless they are kept.
         before: bytes of the allocations that it was given, by address, as they were before it;
             empty where these are not kept.
     """
@@ -112,7 +112,9 @@ class Launched:
         found = []
         for name, held in zip(self.kernel.src.fn.arg_names, self.held, strict=True):
             value = getattr(held, "base", held)
-            if isinstance(value, _HeldTensor):
+            if isinstance(value, Tensor):
+                found.append((name, value))
+            elif isinstance(value, _HeldTensor):
                 try:
                     found.append((name, value.tensor()))
                 except GoneError:
@@ -159,7 +161,8 @@ class RememberedLaunches:
         before = self._before.pop(record.id, {})
         if isinstance(kernel, InterpretedKernel) and isinstance(record, KernelLaunch):
             if record.error is None:
-                held = tuple(map(_held, record.values))
+                # What is to be kept is not freed either.
+                held = record.values if before else tuple(map(_held, record.values))
                 self._launches.append(Launched(kernel, record.grid, record.id, held, before))
 
     def newest_first(self) -> Iterator[Launched]:

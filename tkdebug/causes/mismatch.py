@@ -37,6 +37,7 @@ class _Answer:
     tried: Tried = NOTHING_TRIED
     losses: tuple[LineLoss, ...] = ()
     why: str = ""
+    lacks_inputs: bool = False
 
 
 class Mismatches:
@@ -117,7 +118,7 @@ class Mismatches:
             try:
                 answer = self._searched(comparison, found, budget)
             except GoneError as error:
-                answer = _Answer(why=str(error))
+                answer = _Answer(why=f"{error}; `--cause` keeps it", lacks_inputs=True)
             except OutOfTimeError:
                 answer = _Answer(
                     why=f"the launch alone takes longer than {KNOBS.cause_seconds:g} s"
@@ -133,7 +134,10 @@ class Mismatches:
         if edits or answer.losses:
             verdict = "fixes" if edits else "precision"
         tried, why = answer.tried.tried, answer.why
-        cause = Cause(verdict, edits, answer.losses, got, expected, place, tried, why, picture)
+        cause = Cause(
+            *(verdict, edits, answer.losses, got, expected, place),
+            *(tried, why, answer.lacks_inputs, picture),
+        )
         return cause, answer.store
 
     def _searched(self, comparison: Comparison, found: Written, budget: Budget) -> _Answer:
@@ -141,7 +145,8 @@ class Mismatches:
         if rerun is None:
             return _Answer(
                 why="run again, the launch gives another tensor: what it was given has changed "
-                "since; `--cause` keeps that"
+                "since; `--cause` keeps that",
+                lacks_inputs=True,
             )
         if not rerun.can_run:
             return _Answer(

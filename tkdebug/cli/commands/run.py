@@ -133,6 +133,13 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
     """Add how kernels are compiled, and what they are checked for."""
     parser.add_argument(
+        "--cause",
+        action="store_true",
+        default=None,
+        help="keep what interpreted launches are given, so that the cause of a failed comparison "
+        "is found where inputs change afterwards; takes memory",
+    )
+    parser.add_argument(
         "--quick",
         action="store_true",
         default=None,

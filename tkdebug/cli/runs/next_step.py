@@ -19,7 +19,7 @@ from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending
 from tkdebug.errors import shown_path
-from tkdebug.events import ENDING_KINDS
+from tkdebug.events import ENDING_KINDS, Fault
 from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.session import Session
@@ -103,18 +103,27 @@ def _step(
     open_faults = [group.fault for group in faults if group.fault.fails]
     if any(fault.kind in ENDING_KINDS for fault in open_faults):
         return "to find the access", ["run", "--mode", "interpret", *triton]
+    launches = session.launches_in_order(limit=2)
+    is_failed_comparison = error.kind == "AssertionError" and bool(launches)
+    if is_failed_comparison and (launches[0].mode == "native" or _lacks_inputs(open_faults)):
+        return "to find the cause", ["run", "--mode", "interpret", "--cause", *triton]
     for fault in open_faults:
+        if fault.kind == "mismatch":
+            continue  # nothing to stop at: a launch was compared after its end
         if fault.file is not None and fault.line is not None and fault.kind != "compile-error":
             place = f"b fault {fault.kind}"
             if fault.kind in CHECK_NAMES:  # not looked for in launches that are debugged
                 place = f"b {_place(fault.file, fault.line, request)}"
             return "to stop at the fault", _debug(triton, place)
-    if error.kind == "AssertionError":
-        launches = session.launches_in_order(limit=2)
-        if len(launches) == 1:
-            return _of_the_only(launches[0], error, triton)
+    if is_failed_comparison and len(launches) == 1:
+        return _of_the_only(launches[0], error, triton)
     place = f"b {_place(error.file, error.line, request)}"
     return "to stop where it failed", _debug(triton, place)
+
+
+def _lacks_inputs(faults: list[Fault]) -> bool:
+    """Whether the cause of a mismatch was not looked for, as its inputs have changed since."""
+    return any(fault.cause is not None and fault.cause.lacks_inputs for fault in faults)
 
 
 def _of_the_only(launch: Launch, error: UncaughtError, triton: list[str]) -> tuple[str, list[str]]:

@@ -176,8 +176,11 @@ def _watched(failed: Failed, function: Callable[..., Any], compared: _Compared) 
 def _hand_on(
     failed: Failed, compared: _Compared, args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> None:
-    caller = _caller(sys._getframe(2))  # noqa: SLF001
-    if caller is None or (compared.fails is not None and caller is not sys._getframe(2)):  # noqa: SLF001
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
+    while frame is not None and is_own_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    caller = _caller(frame)
+    if caller is None or (compared.fails is not None and caller is not frame):
         return  # a comparison that torch or numpy makes for itself
     for a, b in _pairs(args, keywords):
         rtol, atol, equal_nan = compared.tolerances(a, b, keywords, args[2:])
