@@ -19,7 +19,7 @@ import os, signal, threading
 os.kill(os.getpid(), signal.SIGUSR1)
 import begun
 if threading.current_thread() is not threading.main_thread():
-    begun.EVENT.wait(10)
+    begun.EVENT.wait(60)
 VALUE = 7
 """
 BEGUN = "import threading\nEVENT = threading.Event()\n"

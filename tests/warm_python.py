@@ -61,7 +61,7 @@ def run_module(module: str, *arguments: object, **options: Any) -> subprocess.Co
     a folder, or variables that only tkdebug reads; `capture_output=True` always does.
     """
     words = list(map(str, arguments))
-    options = {"timeout": 60, "env": ENVIRONMENT, **options}
+    options = {"timeout": 300, "env": ENVIRONMENT, **options}
     if options.keys() <= {"timeout", "env", "cwd", "input"} and _WARM.fits(options["env"]):
         return _WARM.run(module, words, **options)
     options = {"capture_output": True, "text": True, **options}
@@ -87,7 +87,7 @@ class WarmPython:
         env: Mapping[str, str],
         cwd: Path | str | None = None,
         input: str | None = None,
-        timeout: float = 60,
+        timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` of `python -m module arguments` with text captured."""
         asked = {

@@ -39,5 +39,5 @@ def tkdebug(*arguments, **options):
 
 def python(*arguments, **options):
     """Run Python itself, to compare with."""
-    options = {"capture_output": True, "text": True, "timeout": 60, "env": ENVIRONMENT, **options}
+    options = {"capture_output": True, "text": True, "timeout": 300, "env": ENVIRONMENT, **options}
     return subprocess.run([sys.executable, *map(str, arguments)], **options)

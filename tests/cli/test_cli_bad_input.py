@@ -429,7 +429,7 @@ def test_version_and_help(run_main):
 def test_input_that_is_a_fifo_is_refused(tmp_path, command):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    done = tkdebug(command, fifo, *[fifo][: command == "compare"], timeout=30)
+    done = tkdebug(command, fifo, *[fifo][: command == "compare"], timeout=300)
     assert done.returncode == 2
     assert "is not a regular file" in done.stderr
 

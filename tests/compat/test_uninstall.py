@@ -65,13 +65,13 @@ def test_threads_that_outlive_the_stand_in_see_plain_torch():
 
     def work():
         ready.set()
-        go.wait(10)
+        go.wait(60)
         heard.append((torch.ones(2) + 1).tolist())
 
     installed = cuda_standin.install()
     thread = threading.Thread(target=work)
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     installed.uninstall()
     go.set()
     thread.join()

@@ -40,7 +40,7 @@ def path(tmp_path):
 
 
 def wait_for(condition):
-    ended = time.monotonic() + 20
+    ended = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < ended
         time.sleep(0.01)

@@ -39,7 +39,7 @@ def run_python(code, *arguments, **options):
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         **options,
     )
 
@@ -185,7 +185,8 @@ with Recorder(sys.argv[1]):
     launch()
 """
     environment = {**ENVIRONMENT, "RANK": "3", "WORLD_SIZE": "1"}
-    subprocess.run([sys.executable, "-c", code, str(path)], env=environment, check=True, timeout=60)
+    command = [sys.executable, "-c", code, str(path)]
+    subprocess.run(command, env=environment, check=True, timeout=300)
     with Session.open(path) as session:
         assert session.launches().launches[0].rank == 3
 
@@ -209,7 +210,7 @@ def test_session_has_the_last_launches_of_a_pool_that_is_ended(tmp_path, method)
     script, path = tmp_path / "pool.py", tmp_path / "run.tkd"
     script.write_text(POOL_SCRIPT)
     command = [sys.executable, "-m", "tkdebug", "run", "--no-tui", "-o", path, script, method]
-    subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, timeout=300)
     with Session.open(path) as session:
         assert session.launch_count() == 200
 

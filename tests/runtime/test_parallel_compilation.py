@@ -65,7 +65,7 @@ class Generation:
             self._under_way += 1
             self.most = max(self.most, self._under_way)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.most >= self._together, timeout=2)
+            self._changed.wait_for(lambda: self.most >= self._together, timeout=60)
         try:
             return code_generation.generate(llvm_ir, *arguments, **keywords)
         finally:
@@ -371,7 +371,7 @@ def test_ctrl_c_ends_compiles_workers_and_threads(monkeypatch):
     def interrupt():
         # Whatever comes of them: without the signal the test would wait for ever.
         first.wait(60)
-        second.wait(10)
+        second.wait(60)
         waiting.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
 
