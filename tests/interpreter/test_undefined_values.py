@@ -124,6 +124,13 @@ def test_through_changes_of_shape():
     assert fault.count == 1
 
 
+def test_a_flip_takes_it_to_the_other_end():
+    x, d = torch.arange(8, dtype=torch.int32), integers(0, 1, 1, 1, 1, 1, 1, 1)
+    assert not run(kernels.flipped, (1,), x, d, zeros(8), 4, BLOCK=8)
+    fault = only(run(kernels.flipped, (1,), x, d, zeros(8), 8, BLOCK=8))
+    assert (fault.line, fault.lane, fault.index) == (line("BAD flipped"), (0,), 7)
+
+
 def test_through_reductions_and_scans():
     d = torch.ones(4, 4, dtype=torch.int32)
     d[2, 1] = 0

@@ -232,3 +232,10 @@ def counted(d_ptr, out_ptr, BLOCK: tl.constexpr):
         i += 1
         n = tl.minimum(n, 4)
     tl.store(out_ptr, 1)
+
+
+@tkdebug.jit
+def flipped(x_ptr, d_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    q = tl.load(x_ptr + offs) // tl.load(d_ptr + offs)  # BAD flipped
+    tl.store(out_ptr + offs, tl.flip(q), mask=offs < n)
