@@ -125,3 +125,12 @@ LOOK_ALIKES = {
 def test_threads_that_keep_to_their_elements(name, warps):
     grid, arguments, constants = LOOK_ALIKES[name]
     assert run(getattr(kernels, name), grid, *arguments(), **constants, num_warps=warps) == []
+
+
+def test_accesses_of_one_line_are_of_one_round_unless_one_op_is_both():
+    (once,) = run(kernels.shifted_at_one_line, (1,), zeros(257), BLOCK=256)
+    assert once.line == line("ONCE shifted_at_one_line")
+    assert "reads at the same line: Triton" in once.message
+    (rounds,) = run(kernels.turned_in_rounds, (1,), ints(256), 2, BLOCK=256)
+    assert rounds.line == line("ROUNDS turned_in_rounds")
+    assert "writes at the same line, in another round: Triton" in rounds.message

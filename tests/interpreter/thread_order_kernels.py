@@ -232,3 +232,19 @@ def updated(param, grad, moment, step, n, BLOCK: tl.constexpr):
     tl.store(param + i, tl.load(param + i, mask=mask) - m, mask=mask)
     if tl.program_id(0) == 0:
         tl.store(step, tl.load(step) + 1)
+
+
+@tkdebug.jit
+def shifted_at_one_line(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i + 1))  # ONCE shifted_at_one_line
+
+
+@tkdebug.jit
+def turned_in_rounds(x, rounds, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    first = tl.load(x + i)
+    tl.debug_barrier()
+    for step in range(rounds):
+        j = tl.where(step % 2 == 0, i, BLOCK - 1 - i)
+        tl.store(x + j, first + step)  # ROUNDS turned_in_rounds

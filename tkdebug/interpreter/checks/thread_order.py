@@ -164,7 +164,8 @@ def _text(op: Operation, buffer: Buffer, found: _Found) -> FaultText:
     places = list(dict.fromkeys(place_of(other, op) for other in others))
     listed = " and ".join([", ".join(places[:-1]), places[-1]] if places[1:] else places)
     if places == [place_of(op, op)]:
-        listed = "the same line, in another round"
+        is_later = not set(found.others) - {op}
+        listed = "the same line, in another round" if is_later else "the same line"
     return FaultText(
         "thread-order",
         f"{access_verb(op)} offset {index} of {named(buffer.name)}, which another thread of the "
