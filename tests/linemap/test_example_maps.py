@@ -14,8 +14,9 @@ from typing import NamedTuple
 import pytest
 from map_checks import differences_from_nvdisasm, problems
 from native_support import needs_codegen, needs_libdevice, needs_nvdisasm
-from warm_python import ENVIRONMENT, run_module
 
+from tkdebug.cli import main
+from tkdebug.knobs import KNOBS
 from tkdebug.linemap.line_table import LineTable
 from tkdebug.linemap.line_table_data import from_data
 
@@ -32,7 +33,9 @@ TUTORIALS = (
     "07-extern-functions",
     "08-grouped-gemm",
 )
-CASES = [("sm_90a", name) for name in EXAMPLES] + [("sm_80", "matmul"), ("sm_80", "attention")]
+# The same one has the same place in each list: its tests run one after the other.
+ON_SM90 = [("sm_90a", name) for name in EXAMPLES]
+CASES = [*ON_SM90, ("sm_80", "matmul"), ("sm_80", "attention")]
 # The tutorial itself benchmarks long sequences only.
 ATTENTION = """
 import importlib.util, sys
@@ -55,9 +58,8 @@ class Mapped(NamedTuple):
 def lines_of(folder: Path, target: str, *command: str) -> list[Mapped]:
     dump, out = folder / "dump", folder / "lines.json"
     words = ["lines", "--target", target, "--format", "json", "-o", str(out), *command]
-    env = {**ENVIRONMENT, "TKDEBUG_DUMP": str(dump)}
-    done = run_module("tkdebug", *words, cwd=folder, env=env, timeout=1200)
-    assert done.returncode == 0, done.stderr[-3000:]
+    with KNOBS.scope(dump_dir=dump):
+        assert main(words) == 0
     kernels = json.loads(out.read_text())["kernels"]
     assert kernels
     return [
@@ -91,19 +93,19 @@ def check_against_nvdisasm(kernels: list[Mapped]) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(("target", "name"), CASES)
-def test_instructions_are_on_lines_with_such_ops(example, target: str, name: str) -> None:
-    check(example(target, name))
+@pytest.mark.parametrize("case", CASES, ids="-".join, scope="module")
+def test_instructions_are_on_lines_with_such_ops(example, case) -> None:
+    check(example(*case))
 
 
-@pytest.mark.parametrize(("target", "name"), CASES)
-def test_lines_are_those_of_nvdisasm(example, target: str, name: str) -> None:
-    check_against_nvdisasm(example(target, name))
+@pytest.mark.parametrize("case", CASES, ids="-".join, scope="module")
+def test_lines_are_those_of_nvdisasm(example, case) -> None:
+    check_against_nvdisasm(example(*case))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_registers_in_use_are_within_the_kernels(example, name: str) -> None:
-    for table, _ in example("sm_90a", name):
+@pytest.mark.parametrize("case", ON_SM90, ids="-".join, scope="module")
+def test_registers_in_use_are_within_the_kernels(example, case) -> None:
+    for table, _ in example(*case):
         most = max(i.live_registers or 0 for i in table.instructions)
         assert 0 < most <= table.resources.registers
 
