@@ -4,6 +4,7 @@ A process started in the background must not hand its signals on. Tests marked `
 others run as on a machine without one, so that the mode "auto" interprets.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,16 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 
 if profile := os.environ.get("HYPOTHESIS_PROFILE"):
     hypothesis.settings.load_profile(profile)
+
+
+# What is imported and collected stays: garbage collections look at what tests make alone.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def has_gpu():
