@@ -150,6 +150,33 @@ class LaunchDebugger(Protocol):
         ...
 
 
+class LaunchFollower(Protocol):
+    """Remembers interpreted launches, of which it needs no record."""
+
+    def begins(self, values: tuple[object, ...]) -> object:
+        """A launch with a value for each parameter; the result is given to `ended`."""
+        ...
+
+    def ended(
+        self,
+        kernel: object,
+        grid: tuple[int, int, int],
+        values: tuple[object, ...],
+        launch_id: int,
+        before: object,
+    ) -> None:
+        """That launch has ended well.
+
+        Args:
+            kernel: the runtime's interpreted kernel.
+            grid: programs along x, y, z.
+            values: as for `begins`.
+            launch_id: of its record, 0 without one.
+            before: what `begins` gave.
+        """
+        ...
+
+
 class HookChain:
     """The ordered subscribers of this process; changes copy, so that reading needs no lock.
 
@@ -177,6 +204,8 @@ class HookChain:
         self._teller: FaultPrinter | None = None
         # Who takes over the launches of interpreted kernels.
         self.debugger: LaunchDebugger | None = None
+        # Who remembers interpreted launches.
+        self.follower: LaunchFollower | None = None
         # Makes the debugger of a kernel that calls `breakpoint()`; None without a front to ask.
         self.break_into: Callable[[], LaunchDebugger | None] | None = None
         self.renew_locks()

@@ -1,29 +1,27 @@
 """Kernels in fp64, whole and but for one line."""
 
+import mismatched_kernels as kernels
 import pytest
 import torch
-import wrong_kernels as kernels
 from marked_lines import line_of
 
 from tkdebug.causes.fp64 import NotLiftableError, lift, rounding_lines, shortest_decimal
 from tkdebug.causes.launches import RememberedLaunches
 from tkdebug.causes.rerun import Budget, Rerun
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import scope
 
 
 @pytest.fixture
 def rerun_of():
-    launches = RememberedLaunches()
-    hook = Hook(launches.begins, launches.ended)
-    HOOKS.add(hook)
+    launches = HOOKS.follower = RememberedLaunches()
 
     def rerun(out):
         return Rerun([next(launches.newest_first())], out, Budget(60))
 
     with scope(mode="interpret"):
         yield rerun
-    HOOKS.remove(hook)
+    HOOKS.follower = None
 
 
 def test_a_kernel_gives_what_fp64_gives(rerun_of):

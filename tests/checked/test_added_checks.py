@@ -8,8 +8,8 @@ import checked_bugs
 import pytest
 import torch
 from check_support import copy_of, launches, with_checks
-from checked_kernels import described
 from machine_launches import by_ptx
+from native_check_kernels import described
 from native_support import needs_codegen
 
 from tkdebug import knobs

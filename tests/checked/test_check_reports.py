@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from check_support import launches, reported
-from checked_kernels import (
+from native_check_kernels import (
     add,
     asserting,
     block_sum,

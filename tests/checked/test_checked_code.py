@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import torch
 from check_support import copy_of, launches, with_checks
-from checked_kernels import add, histogram, matmul, neighbours, repeated
+from native_check_kernels import add, histogram, matmul, neighbours, repeated
 from native_support import needs_codegen
 
 import tkdebug

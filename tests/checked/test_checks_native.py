@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from check_support import launches
-from checked_kernels import (
+from machine_launches import by_ptx
+from native_check_kernels import (
     add,
     asserting,
     block_sum,
@@ -17,7 +18,6 @@ from checked_kernels import (
     neighbours,
     unmasked,
 )
-from machine_launches import by_ptx
 from native_launches import natively
 from test_symptoms import RUNS as SYMPTOMATIC
 

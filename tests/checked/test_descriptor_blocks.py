@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from check_support import launches, with_checks
-from checked_kernels import described
+from native_check_kernels import described
 
 import tkdebug
 import tkdebug.language as tl

@@ -12,9 +12,9 @@ from functools import partial
 import pytest
 import torch
 from check_support import copy_of, for_ends, launches
-from checked_kernels import add, matmul
 from guarded_text import Thread, guarded_texts, report_texts
 from machine_launches import by_ptx
+from native_check_kernels import add, matmul
 
 import tkdebug
 import tkdebug.language as tl

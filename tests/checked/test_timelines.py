@@ -8,7 +8,7 @@ import struct
 import pytest
 import torch
 from check_support import copy_of, launches
-from checked_kernels import add, matmul
+from native_check_kernels import add, matmul
 from native_support import needs_codegen
 
 import tkdebug

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from cli_scripts import ENVIRONMENT, python, tkdebug
 
-from tkdebug.checks import CHECK_NAMES
+from tkdebug.checks import OWN_NAMES
 
 KERNEL = """\
 import torch, triton
@@ -102,7 +102,7 @@ def test_install_can_be_undone_and_takes_the_place_of_an_earlier_one():
     )
     done = python("-c", code)
     assert done.stdout.splitlines() == [
-        f"3.9.0 interpret {len(CHECK_NAMES)}",
+        f"3.9.0 interpret {len(OWN_NAMES)}",
         "auto ()",
         "True",
         "checks: 'rac' is not one; did you mean race?",

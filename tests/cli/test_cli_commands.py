@@ -259,6 +259,7 @@ def test_options_name_knobs_and_kinds(requested):
 
 
 OF_RUN = {
+    "--cause": None,
     "--mode": "interpret",
     "--triton": "3.7",
     "--compiler": "triton",
@@ -336,14 +337,15 @@ def test_order_of_the_help_names_commands_that_there_are():
     assert set(command_line._HELP_ORDER) == set(command_names())
 
 
-def test_the_child_of_the_tui_takes_no_modules_of_the_current_folder(tmp_path):
+def test_the_child_of_the_tui_takes_no_modules_of_the_current_folder(tmp_path, requested):
     """As `python script.py` takes none, wherever it is typed."""
     for name in ("argparse", "difflib", "tkdebug"):
         (tmp_path / f"{name}.py").write_text("print('taken')")
-    command = child_command(parse(["run", "no_script.py"]), Path("run.tkd"))
+    command = child_command(requested("s.py"), Path("run.tkd"))
+    (tmp_path / "s.py").unlink()
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == ""
-    assert "no_script.py: no such file" in done.stderr
+    assert "s.py: no such file" in done.stderr
 
 
 def test_doctor_tells_all_it_looks_at(run_main):

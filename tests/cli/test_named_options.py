@@ -25,6 +25,7 @@ FOREIGN = re.compile(
 ASKED = ("passes", "lines", "advise")
 # Which commands have messages of a file, if it names options without a command.
 PLACES = {
+    "causes/": ("run",),
     "cli/command_line.py": None,  # of each there is a test of its own
     "cli/line_answers/": ("lines",),
     "cli/options.py": None,

@@ -27,9 +27,9 @@ import torch
 
 import tkdebug
 import tkdebug.interpreter
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
-from tkdebug.compiler.passes.peephole import DIVISIONS
 from tkdebug.events import Fault
 from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.runtime.arguments.alignment import alignment_key
@@ -424,7 +424,7 @@ class Judge(Reference):
         self.stored[address] = (who, value)
 
     def execute(self, op: Any, operands: Any, environment: Any) -> Any:
-        if op.name in DIVISIONS and bool((operands[1] == 0).any()):
+        if arith.IntegerDivision.matches(op) and bool((operands[1] == 0).any()):
             self.why = DIVISION
         return super().execute(op, operands, environment)
 

@@ -362,7 +362,7 @@ def test_checked_kernel_takes_its_table_and_bounds_behind_all_others():
     binary = SimpleNamespace(tensor_maps={}, made_maps=(), workspace_bytes=16, checks=checks)
     slots = kernel_slots(("x", "pair"), (x, (x, dtypes.int32)), binary)
     assert [slot.name for slot in slots[3:]] == [
-        "workspace", "probe table", "shown table",
+        "workspace", "check table", "shown table",
         "begin of x", "end of x", "elements of x",
         "begin of pair.0", "end of pair.0", "elements of pair.0",
     ]  # fmt: skip

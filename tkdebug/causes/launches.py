@@ -18,7 +18,6 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.errors import TkError
-from tkdebug.events import KernelLaunch, LaunchRecord
 from tkdebug.interpreter.prepared import Prepared
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
@@ -87,7 +86,7 @@ class Launched:
     """One interpreted launch.
 
     Attributes:
-        id: of its record.
+        id: of its record, 0 without one.
         held: its arguments; tensors as places in memory, unless they are kept.
         before: bytes of the allocations that it was given, by address, as they were before it;
             empty where these are not kept.
@@ -143,27 +142,29 @@ class Launched:
 
 
 class RememberedLaunches:
-    """The last launches of this process, , for hooks that are told of each."""
+    """The last interpreted launches of this process."""
 
     def __init__(self) -> None:
         self._launches: deque[Launched] = deque(maxlen=_REMEMBERED)
-        # Of launches under way, by their ids.
-        self._before: dict[int, dict[int, Tensor]] = {}
 
-    def begins(self, kernel: object, record: LaunchRecord) -> None:
-        """Keep what a launch is given, where that is asked for."""
-        if KNOBS.cause and isinstance(kernel, InterpretedKernel):
-            if isinstance(record, KernelLaunch):
-                self._before[record.id] = _copies(record.values)
+    def begins(self, values: tuple[object, ...]) -> dict[int, Tensor]:
+        """Return copies of what a launch is given, where these are asked for."""
+        return _copies(values) if KNOBS.cause else {}
 
-    def ended(self, kernel: object, record: LaunchRecord) -> None:
-        """Remember a launch."""
-        before = self._before.pop(record.id, {})
-        if isinstance(kernel, InterpretedKernel) and isinstance(record, KernelLaunch):
-            if record.error is None:
-                # What is to be kept is not freed either.
-                held = record.values if before else tuple(map(_held, record.values))
-                self._launches.append(Launched(kernel, record.grid, record.id, held, before))
+    def ended(
+        self,
+        kernel: object,
+        grid: Grid,
+        values: tuple[object, ...],
+        launch_id: int,
+        before: object,
+    ) -> None:
+        """Remember a launch; arguments as for `LaunchFollower.ended`."""
+        assert isinstance(kernel, InterpretedKernel)
+        assert isinstance(before, dict)
+        # What is to be kept is not freed either.
+        held = values if before else tuple(map(_held, values))
+        self._launches.append(Launched(kernel, grid, launch_id, held, before))
 
     def newest_first(self) -> Iterator[Launched]:
         """Yield the launches, the last one first."""

@@ -194,16 +194,20 @@ class Mismatches:
         first = chain[0]
         given = {address_of(t) for launched in chain for _, t in launched.tensors()}
         own = frozenset().union(*(launched.stored_storages() for launched in chain))
+        is_before = False
         for launched in self._launches.newest_first():
-            if launched.id < first.id and launched.stored_storages() & (given - own):
+            if launched is first:
+                is_before = True
+            elif is_before and launched.stored_storages() & (given - own):
                 return launched
         return None
 
 
 def _stored_text(store: Store | None, launched: Launched) -> str:
+    by = f" by launch {launched.id}" if launched.id else ""
     if store is None:
-        return f"; written by launch {launched.id}"
-    return f"; stored at line {store.op.location.primary.line} by launch {launched.id}"
+        return f"; written{by or ' by a launch'}"
+    return f"; stored at line {store.op.location.primary.line}{by}"
 
 
 def _offset(tensor: Tensor, index: Sequence[int]) -> int:

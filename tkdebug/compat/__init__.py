@@ -14,7 +14,7 @@ from tkdebug.apart_imports import import_apart
 from tkdebug.checks import MARKING_CHECKS, modules_of
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, ModeName
 from tkdebug.runtime.device.torch_package import check_installed
@@ -86,13 +86,14 @@ def _report_mismatches() -> Callable[[], None]:
     from tkdebug.causes.mismatch import Mismatches
     from tkdebug.compat.around_torch.failed_comparisons import watch_failures
 
-    launches = RememberedLaunches()
-    hook = Hook(launches.begins, launches.ended, native=False, shows_faults=False)
-    with ExitStack() as undo:
-        HOOKS.add(hook)
-        undo.callback(HOOKS.remove, hook)
-        undo.callback(watch_failures(Mismatches(launches).failed))
-        return undo.pop_all().close
+    launches = HOOKS.follower = RememberedLaunches()
+    forget = watch_failures(Mismatches(launches).failed)
+
+    def end() -> None:
+        forget()
+        HOOKS.follower = None
+
+    return end
 
 
 def _mark_memory(undo: ExitStack, mode: ModeName, checks: tuple[str, ...]) -> None:

@@ -120,9 +120,16 @@ class InterpretedKernel(CompiledKernel):
                 self._launch(grid, values, is_reported=False)
 
     def _launch(self, grid: Grid, values: tuple[Any, ...], is_reported: bool) -> None:
-        if not HOOKS.launch:
+        follower = HOOKS.follower
+        before = None if follower is None else follower.begins(values)
+        launch_id = self._hooked(grid, values, is_reported) if HOOKS.launch else 0
+        if not launch_id:
             self._execute(grid, values, None, is_reported)
-            return
+        if follower is not None:
+            follower.ended(self, grid, values, launch_id, before)
+
+    def _hooked(self, grid: Grid, values: tuple[Any, ...], is_reported: bool) -> int:
+        """Launch with hooks around it; the result is the launch's id."""
         record = self.launch_record(next_launch_id(), grid, 0, values, time.time_ns())
         hooks = HOOKS.enter(self, record)
         started_ns = time.perf_counter_ns()
@@ -134,6 +141,7 @@ class InterpretedKernel(CompiledKernel):
         finally:
             record.duration_ns = time.perf_counter_ns() - started_ns
             HOOKS.exit(hooks, self, record)
+        return record.id
 
     def launch_nothing(self, grid: Grid, values: tuple[Any, ...]) -> None:
         """Report what a grid with an axis of 0 leaves unwritten, where that is asked for."""

@@ -45,6 +45,7 @@ STAGES = (
         f"compiler.targets.nvptx.{name}"
         for name in (
             "architectures",
+            "codegen.deadly_ops",
             "codegen.generation",
             "codegen.libdevice",
             "codegen.llvm_stage",
