@@ -50,6 +50,9 @@ def has_gpu():
 def pytest_configure(config):
     # Of the processes that tests start, too.
     os.environ.setdefault("TKDEBUG_MODE", "interpret" if has_gpu() else "auto")
+    if os.environ.get("HYPOTHESIS_PROFILE") == "ci" and config.option.durations is None:
+        # What makes CI slow is listed at its end.
+        config.option.durations, config.option.durations_min = 40, 3.0
 
 
 def pytest_addoption(parser):
