@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_m
 from tkdebug.compat.cuda_standin.generators import with_random_numbers
 from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
+    FOR_THE_CPU,
     MIXED,
     ROUNDED_ONCE,
     SPECIAL,
@@ -51,10 +52,12 @@ _TWO_DEVICES = "Expected all tensors to be on the same device, but found at leas
 
 def register_kernels() -> Callable[[], None]:
     """Give torch's operators kernels for CUDA; return what takes them away."""
-    libraries = [_library("aten"), _library("c10d")]
+    libraries = [_library("aten"), _library("c10d"), _library("aten", "CPU")]
     with warnings.catch_warnings():
         # A build for CUDA has kernels already, and warns of each that is replaced.
         warnings.simplefilter("ignore", UserWarning)
+        for name, kernel in FOR_THE_CPU.items():
+            libraries[2].impl(name, "CPU", kernel, False)
         for name, kernel in _aten_kernels():
             libraries[0].impl(name, "CUDA", kernel, False)
         if torch.distributed.is_available():
@@ -69,8 +72,8 @@ def register_kernels() -> Callable[[], None]:
     return undo
 
 
-def _library(namespace: str) -> Any:
-    return torch._C._dispatch_library("IMPL", namespace, "CUDA", __file__, 0)
+def _library(namespace: str, key: str = "CUDA") -> Any:
+    return torch._C._dispatch_library("IMPL", namespace, key, __file__, 0)
 
 
 def _names(namespace: str) -> list[str]:
@@ -171,6 +174,7 @@ class _Kernel:
         # A written argument that is given back is the very tensor.
         self._gives_back = tuple(self._written_by(each.alias_info) for each in op._schema.returns)
         self._rounded = ROUNDED_ONCE.get(self._name)
+        self._refuses_mixtures = self._rounded is not None and None not in self._rounded
         owners = (torch._C._VariableFunctions, torch._C._special, torch._C._nn, Tensor)
         found = (getattr(owner, self._name, None) for owner in owners)
         self._of_python = next((each for each in found if each is not None), None)
@@ -259,6 +263,9 @@ class _Kernel:
             wide.append((value, value.float()))
             return wide[-1][1]
 
+        if self._refuses_mixtures and len(_types((*values, *keywords.values()))) > 1:
+            # torch has its own answer to that.
+            return self._on_cpu(*values, **keywords)
         wide_values = [widen(value) for value in values]
         wide_keywords = {name: widen(value) for name, value in keywords.items()}
         result = self._on_cpu(*wide_values, **wide_keywords)
@@ -326,6 +333,10 @@ class _Kernel:
 
 def _argument(names: tuple[str, ...], at: int, values: Any, keywords: dict[str, Any]) -> Any:
     return values[at] if at < len(values) else keywords.get(names[at])
+
+
+def _types(values: Iterable[Any]) -> set[torch.dtype]:
+    return {each.dtype for each in tensors_in(values) if each.is_floating_point()}
 
 
 def _store(before: Any, after: Any) -> None:

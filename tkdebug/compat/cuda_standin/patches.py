@@ -76,6 +76,16 @@ def _patch_modules(patches: Replacements) -> None:
     patches.set(torch, "Stream", streams.Stream)
     patches.set(torch, "Event", streams.Event)
     patches.set(torch.version, "cuda", torch.version.cuda or _CUDA_VERSION)
+    convert = Tensor.type
+
+    @functools.wraps(convert)
+    def to_type(self: Tensor, dtype: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        # C++ code knows the legacy types of a build for CUDA alone.
+        if isinstance(dtype, type) and dtype.__module__ == "torch.cuda":
+            dtype = f"torch.cuda.{dtype.__name__}"
+        return convert(self, dtype, *arguments, **keywords)
+
+    patches.set(Tensor, "type", to_type)
     # Its argument is refused for not being torch's own stream type before a kernel would see it.
     patches.set(Tensor, "record_stream", lambda tensor, stream: None)
 
@@ -138,6 +148,11 @@ def _patch_backward(patches: Replacements) -> None:
         with torch.autograd.set_multithreading_enabled(False):
             return run(*arguments, **keywords)
 
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if warn is not None:
+        # Streams of the stand-in have no numbers in C++ code.
+        warn(False)
+        patches.on_restore(lambda: warn(True))
     for owner in (torch.autograd, torch.autograd.graph):
         if "_engine_run_backward" in vars(owner):
             patches.set(owner, "_engine_run_backward", run_backward)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
-from tkdebug.compat.cuda_standin.tensors import announce, host, no_such_device, place, replace
-from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS
+from tkdebug.compat.cuda_standin.tensors import host, no_such_device, place, replace
+from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, is_pinned
+from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
 
 Kernel = Callable[..., Any]
 _ATEN = torch.ops.aten
@@ -97,6 +98,15 @@ def _flagged(tensor: Tensor) -> Tensor:
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    if self.is_cuda != src.is_cuda:
+        other = src if self.is_cuda else self
+        is_number = self.is_cuda and not src.dim()
+        if not is_number and capture_in_force() is not None and not is_pinned(other.untyped_storage()):
+            refuse_while_capturing(
+                "a copy between the GPU and host memory that is not pinned",
+                "copy before the capture or after the replay, or use tensor.pin_memory() and "
+                "non_blocking=True",
+            )
     with torch._C.DisableTorchFunction():
         _flagged(self).copy_(_flagged(src))
     return self
@@ -145,6 +155,28 @@ def _histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
     of_cpu = host(self)
     wide = of_cpu if of_cpu.is_floating_point() else of_cpu.double()
     return place(torch.histc(wide, bins, min, max).to(self.dtype))
+
+
+def _histc_out(
+    self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Tensor
+) -> Tensor:
+    return _resize(out, (bins,)).copy_(_histc(self, bins, min, max))
+
+
+def _softmax(function: Callable[..., Tensor]) -> Kernel:
+    def run(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+        of_cpu = host(self)
+        return place(function(of_cpu.float() if half_to_float else of_cpu, dim))
+
+    return run
+
+
+def _softmax_backward(op: Any) -> Kernel:
+    def run(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+        of_grad, of_output = host(grad), host(output)
+        return place(op.redispatch(CPU_KEYS, of_grad, of_output, dim, grad.dtype).to(input_dtype))
+
+    return run
 
 
 def _product(plain: Any, factors: int) -> Kernel:
@@ -254,6 +286,11 @@ SPECIAL: Mapping[str, Kernel] = {
     "index.Tensor": _index(_ATEN.index.Tensor),
     "_index_put_impl_": _index(_ATEN._index_put_impl_.default),
     "histc": _histc,
+    "histc.out": _histc_out,
+    "_softmax": _softmax(torch.softmax),
+    "_log_softmax": _softmax(torch.log_softmax),
+    "_softmax_backward_data": _softmax_backward(_ATEN._softmax_backward_data.default),
+    "_log_softmax_backward_data": _softmax_backward(_ATEN._log_softmax_backward_data.default),
     "mm.dtype": _product(torch.mm, 2),
     "mm.dtype_out": _product(torch.mm, 2),
     "bmm.dtype": _product(torch.bmm, 2),
@@ -271,10 +308,9 @@ SPECIAL: Mapping[str, Kernel] = {
 }
 
 
-def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """Return a copy of a CPU tensor in memory that counts as pinned."""
-    pinned = torch.empty_like(self, pin_memory=True)
-    return pinned.copy_(self)
+def _is_pinned(self: Tensor, device: Any = None) -> bool:
+    return is_pinned(self.untyped_storage())
 
 
-__all__ = ["AS_A_WHOLE", "MIXED", "ROUNDED_ONCE", "SPECIAL", "UNDECLARED_WRITES", "announce"]
+# Of the CPU's tensors.
+FOR_THE_CPU: Mapping[str, Kernel] = {"is_pinned": _is_pinned}

@@ -34,78 +34,50 @@ _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 # What comes before the functions of a table: the offset to the object's top, and its type
 # (Itanium C++ ABI, 2.5.2).
 _TABLE_HEAD = 2
+_HEAD_BYTES = _TABLE_HEAD * _POINTER_BYTES
 _VIRTUAL = re.compile(r"\bvirtual\s[^;{(=]*?(~?\w+)\s*\(")
 _UNBUILT = re.compile(r"//[^\n]*|^#ifdef USE_ROCM$.*?^#endif", re.MULTILINE | re.DOTALL)
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _GET_HOOKS = "_ZN2at6detail12getCUDAHooksEv"
+_NO_HOOKS = "_ZTVN2at18CUDAHooksInterfaceE"
+_ATTENTION = "_ZN2at6native22_fused_sdp_choice_stubE"
 _GET_ALLOCATOR = "_ZN3c1012GetAllocatorERKNS_10DeviceTypeE"
 # A generator has its device in the word before its keys, which are within so many bytes.
 _GENERATOR_BYTES = 256
 _CPU_DEVICE = b"\x00\xff"
 _CUDA_DEVICE = b"\x01\x00"
 _STORAGE_WORDS = 24
-# Of the guard: by what function of the CPU's guard each of CUDA's is done. `deviceCount` gives 1,
-# which is also True, the device type CUDA, the device cuda:0, and a stream of it.
+# What functions of the tables are done by: functions of the CPU's guard. `deviceCount` gives 1, which
+# is also True, the device type CUDA, the device cuda:0, and a stream of it; `type` gives 0.
 _GUARD = {
-    "type": "deviceCount",
-    "exchangeDevice": "deviceCount",
-    "getDevice": "deviceCount",
-    "getStream": "deviceCount",
-    "getDefaultStream": "deviceCount",
-    "getStreamFromGlobalPool": "deviceCount",
-    "getNewStream": "deviceCount",
-    "exchangeStream": "deviceCount",
-    "destroyEvent": "setDevice",
-    "record": "setDevice",
-    "block": "setDevice",
-    "queryEvent": "deviceCount",
-    "queryStream": "deviceCount",
-    "synchronizeStream": "setDevice",
-    "synchronizeEvent": "setDevice",
-    "synchronizeDevice": "setDevice",
-    "recordDataPtrOnStream": "setDevice",
-    "isStreamCapturing": "type",
+    "deviceCount": (
+        "type exchangeDevice getDevice getStream getDefaultStream getStreamFromGlobalPool "
+        "getNewStream exchangeStream queryEvent queryStream"
+    ),
+    "setDevice": (
+        "destroyEvent record block synchronizeStream synchronizeEvent synchronizeDevice "
+        "recordDataPtrOnStream"
+    ),
+    "type": "isStreamCapturing",
 }
-# The same of the hooks; `type` of the CPU's guard gives 0, which is False.
 _HOOKS = {
-    "isBuilt": "deviceCount",
-    "isAvailable": "deviceCount",
-    "hasPrimaryContext": "deviceCount",
-    "init": "setDevice",
-    "deviceCount": "deviceCount",
-    "setCurrentDevice": "setDevice",
-    "getCurrentDevice": "type",
-    "exchangeDevice": "type",
-    "maybeExchangeDevice": "type",
-    "isPinnedPtr": "type",
-    "getDeviceFromPtr": "deviceCount",
-    "hasCUDA": "deviceCount",
-    "hasCUDART": "type",
-    "hasMAGMA": "type",
-    "hasCuDNN": "type",
-    "hasCuSOLVER": "type",
-    "hasCuBLASLt": "type",
-    "hasROCM": "type",
-    "hasCKSDPA": "type",
-    "hasCKGEMM": "type",
-    "current_device": "type",
-    "compiledWithCuDNN": "type",
-    "compiledWithMIOpen": "type",
-    "supportsDilatedConvolutionWithCuDNN": "type",
-    "supportsDepthwiseConvolutionWithCuDNN": "type",
-    "supportsBFloat16ConvolutionWithCuDNNv8": "type",
-    "supportsBFloat16RNNWithCuDNN": "type",
-    "getNumGPUs": "deviceCount",
-    "deviceSynchronize": "setDevice",
+    "deviceCount": (
+        "isBuilt isAvailable hasPrimaryContext deviceCount getDeviceFromPtr hasCUDA getNumGPUs"
+    ),
+    "setDevice": "init setCurrentDevice deviceSynchronize",
+    "type": (
+        "getCurrentDevice exchangeDevice maybeExchangeDevice current_device isPinnedPtr "
+        "versionCuDNN versionRuntimeCuDNN versionCuDNNFrontend versionCUDART "
+        "cuFFTGetPlanCacheMaxSize cuFFTGetPlanCacheSize"
+    ),
 }
 
 _pointer_of: Any = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 _to_dlpack: Any = getattr(torch._C, "_to_dlpack", None)
 _from_dlpack: Any = getattr(torch._C, "_from_dlpack", None)
+# Type and index, as one number on a little-endian machine.
 _device_at = ctypes.c_int64.from_address
-# DLDevice: type and index, as one number on a little-endian machine.
-_DEVICES = {_CPU_TYPE: _DL_CPU, _CUDA_TYPE: _DL_CUDA}
 # Objects that torch's C++ code may hold for as long as the process lives.
 _kept: list[object] = []
 
@@ -131,38 +103,46 @@ def put_in_place(default_generator: torch.Generator) -> Callable[[], None]:
     """
     try:
         slots = (ctypes.c_void_p * (_CUDA_TYPE + 1)).in_dll(_library("c10"), _REGISTRY)
-        hooks = _called(_library("torch_cpu"), _GET_HOOKS)
+        of_torch = _library("torch_cpu")
+        hooks = ctypes.c_void_p.from_address(_called(of_torch, _GET_HOOKS))
+        no_hooks = ctypes.c_char.in_dll(of_torch, _NO_HOOKS)
+        attention = ctypes.c_char.in_dll(of_torch, _ATTENTION)
     except (OSError, ValueError, AttributeError) as error:
         raise UnknownTorchError(str(error)) from None
-    table = _Table(slots[_CPU_TYPE] or 0, _indices("c10/core/impl/DeviceGuardImplInterface.h"))
-    of_cpu = {name: table.function(name) for name in ("type", "deviceCount", "setDevice")}
-    guard = table.changed({name: of_cpu[by] for name, by in _GUARD.items()})
-    hook_table = _Table(hooks, _hook_indices())
-    callbacks = _pointers_given(
-        {
-            "getPinnedMemoryAllocator": pinned_allocator(),
-            "getDefaultGenerator": _held_generator(default_generator),
-        }
-    )
-    changed = hook_table.changed({name: of_cpu[by] for name, by in _HOOKS.items()} | callbacks)
-    guard_object = ctypes.c_void_p(guard)
-    _kept.append(guard_object)
-    before, slots[_CUDA_TYPE] = slots[_CUDA_TYPE], ctypes.addressof(guard_object)
-    hook_slot = ctypes.c_void_p.from_address(hooks)
-    table_before, hook_slot.value = hook_slot.value, changed
+    of_cpu = ctypes.c_void_p.from_address(slots[_CPU_TYPE] or 0).value or 0
+    table = _Table(of_cpu, _indices("c10/core/impl/DeviceGuardImplInterface.h"))
+    guard = ctypes.c_void_p(table.changed(_done_by(table, _GUARD)))
+    _kept.append(guard)
+    # That of a build for CUDA asks the driver; this one is the same in all builds.
+    hook_table = _Table(ctypes.addressof(no_hooks) + _HEAD_BYTES, _hook_indices())
+    pointers = {
+        "getPinnedMemoryAllocator": pinned_allocator(),
+        "getDefaultGenerator": _held_generator(default_generator),
+    }
+    changed = hook_table.changed(_done_by(table, _HOOKS) | _pointers_given(pointers))
+    # By device type, the CPU's first; a build for CUDA asks the driver in its own.
+    choice = ctypes.c_void_p.from_address(ctypes.addressof(attention) + _POINTER_BYTES)
+    before = slots[_CUDA_TYPE], hooks.value, choice.value
+    slots[_CUDA_TYPE], hooks.value, choice.value = ctypes.addressof(guard), changed, None
 
     def undo() -> None:
-        slots[_CUDA_TYPE] = before
-        hook_slot.value = table_before
+        slots[_CUDA_TYPE], hooks.value, choice.value = before
 
     return undo
 
 
-class _Table:
-    """The functions of a C++ object, by name."""
+def _done_by(guard: _Table, functions: Mapping[str, str]) -> dict[str, int]:
+    """Return the addresses of functions by the names of those that are done by them."""
+    return {
+        name: guard.function(by) for by, names in functions.items() for name in names.split()
+    }
 
-    def __init__(self, of: int, indices: Mapping[str, int]) -> None:
-        self._address = ctypes.c_void_p.from_address(of).value or 0
+
+class _Table:
+    """The functions of a C++ class, by name."""
+
+    def __init__(self, address: int, indices: Mapping[str, int]) -> None:
+        self._address = address
         self._indices = indices
 
     def function(self, name: str) -> int:
@@ -180,13 +160,12 @@ class _Table:
         """Return the address of a copy with other functions, as far as this torch has them."""
         count = max(self._indices.values()) + 1
         own = (ctypes.c_void_p * (count + _TABLE_HEAD))()
-        head_bytes = _POINTER_BYTES * _TABLE_HEAD
-        ctypes.memmove(own, self._address - head_bytes, ctypes.sizeof(own))
+        ctypes.memmove(own, self._address - _HEAD_BYTES, ctypes.sizeof(own))
         for name, function in functions.items():
             if name in self._indices:
                 own[_TABLE_HEAD + self._indices[name]] = function
         _kept.append(own)
-        return ctypes.addressof(own) + head_bytes
+        return ctypes.addressof(own) + _HEAD_BYTES
 
 
 def _indices(header: str, first: int = 0) -> dict[str, int]:
