@@ -150,7 +150,7 @@ def with_random_numbers(op: Any, kernel: Callable[..., Any]) -> Callable[..., An
             return _with_default_numbers(kernel, args, kwargs)
         at = named[0]
         given = args[at] if at < len(args) else kwargs.get(name)
-        numbers = _chosen(given).drawn(_count(args, kwargs))
+        numbers = chosen(given).drawn(_count(args, kwargs))
         if at < len(args):
             return kernel(*args[:at], numbers, *args[at + 1 :], **kwargs)
         return kernel(*args, **{**kwargs, name: numbers})
@@ -158,7 +158,12 @@ def with_random_numbers(op: Any, kernel: Callable[..., Any]) -> Callable[..., An
     return draw
 
 
-def _chosen(generator: Any) -> Generator:
+def chosen(generator: Any) -> Generator:
+    """Return the generator that an operator draws from: the device's where it is given None.
+
+    Raises:
+        RuntimeError: it is given one of another device.
+    """
     if generator is None:
         return GENERATOR
     # Operators are given another Python object of the same generator.

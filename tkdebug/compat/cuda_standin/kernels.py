@@ -32,6 +32,7 @@ from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS
 
 Kernel = Callable[..., Any]
 
+_in_force: list[Any] = []
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _COMPOSITES = (
     "CompositeExplicitAutograd",
@@ -65,9 +66,13 @@ def register_kernels() -> Callable[[], None]:
                 if _has_kernel(f"c10d::{name}", "CPU"):
                     libraries[1].impl(name, "CUDA", _of_first_call(f"c10d::{name}"), False)
 
+    # Whoever installs the stand-in may keep nothing of it; kernels go with their library.
+    _in_force.extend(libraries)
+
     def undo() -> None:
         for library in libraries:
             library.reset()
+            _in_force.remove(library)
 
     return undo
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
+from tkdebug.compat.cuda_standin.generators import chosen
 from tkdebug.compat.cuda_standin.tensors import host, no_such_device, place, replace
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, is_pinned
 from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
@@ -83,8 +85,16 @@ def _empty_strided(size: Any, stride: Any, device: Any = None, **options: Any) -
     return _made(_ATEN.empty_strided.default, size, stride, device=device, **options)
 
 
-def _zero_tensor(size: Any, device: Any = None, **options: Any) -> Tensor:
+def _zeros(size: Any, device: Any = None, **options: Any) -> Tensor:
     return _made(_ATEN.zeros.default, size, device=device, **options)
+
+
+def _drawn(op: Any) -> Kernel:
+    def draw(size: Any, generator: Any = None, device: Any = None, **options: Any) -> Tensor:
+        numbers = chosen(generator).drawn(math.prod(size))
+        return _made(op, size, generator=numbers, device=device, **options)
+
+    return draw
 
 
 def _flagged(tensor: Tensor) -> Tensor:
@@ -114,6 +124,31 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
 
 def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
     return _copy(dst, self)
+
+
+_clone_on_cpu = _ATEN.clone.default._handle.redispatch_boxed
+_copy_on_cpu = _ATEN._to_copy.default._handle.redispatch_boxed
+
+
+def _clone(self: Tensor, memory_format: Any = None) -> Tensor:
+    with torch._C.DisableTorchFunction():
+        return place(_clone_on_cpu(CPU_KEYS, _flagged(self), memory_format=memory_format))
+
+
+def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
+    """Return a copy of a tensor of any device on any device."""
+    waits = not options.get("non_blocking") and capture_in_force() is None
+    if waits and self.is_cuda and device is not None and device.type == "cpu":
+        with torch._C.DisableTorchFunction():
+            return _copy_on_cpu(CPU_KEYS, _flagged(self), **options)
+    if not self.is_cuda or not (device is None or device.type == "cuda"):
+        return _copy_on_cpu(CPU_KEYS, self, device=device, **options)
+    if device is not None and device.index not in (None, 0):
+        raise no_such_device(device.index)
+    options.pop("non_blocking", None)
+    options.pop("pin_memory", None)
+    with torch._C.DisableTorchFunction():
+        return place(_copy_on_cpu(CPU_KEYS, _flagged(self), **options))
 
 
 def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
@@ -275,7 +310,14 @@ def _set(op: Any) -> Kernel:
 SPECIAL: Mapping[str, Kernel] = {
     "empty.memory_format": _empty,
     "empty_strided": _empty_strided,
-    "_efficientzerotensor": _zero_tensor,
+    "_efficientzerotensor": _zeros,
+    "zeros": _zeros,
+    "rand": _drawn(_ATEN.rand.generator),
+    "rand.generator": _drawn(_ATEN.rand.generator),
+    "randn": _drawn(_ATEN.randn.generator),
+    "randn.generator": _drawn(_ATEN.randn.generator),
+    "clone": _clone,
+    "_to_copy": _to_copy,
     "copy_": _copy,
     "_copy_from": _copy_from,
     "resize_": _resize,
