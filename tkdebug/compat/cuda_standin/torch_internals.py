@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _GET_HOOKS = "_ZN2at6detail12getCUDAHooksEv"
 _NO_HOOKS = "_ZTVN2at18CUDAHooksInterfaceE"
 _ATTENTION = "_ZN2at6native22_fused_sdp_choice_stubE"
+_TIMERS = "_ZN4c10d13TimerRegistryEv"
+_MOST_TIMERS = 8
 _GET_ALLOCATOR = "_ZN3c1012GetAllocatorERKNS_10DeviceTypeE"
 # A generator has its device in the word before its keys, which are within so many bytes.
 _GENERATOR_BYTES = 256
@@ -243,6 +246,35 @@ def _held_generator(generator: torch.Generator) -> int:
     held = ctypes.c_void_p(generator._cdata)
     _kept.extend((held, generator))
     return ctypes.addressof(held)
+
+
+def share_timers() -> Callable[[], None]:
+    """Have gradient reducers time CUDA's work as the CPU's; return what undoes it.
+
+    A build for CUDA asks the driver for its events. Of the registry of timers, an `unordered_map`
+    from device types to functions, the function's 32 bytes are replaced; a build without CUDA has
+    none to replace.
+    """
+    find = getattr(_library("torch_cpu"), _TIMERS, None)
+    if find is None or sys.platform != "linux":
+        return lambda: None
+    words = (ctypes.c_uint64 * 4).from_address(_called(_library("torch_cpu"), _TIMERS))
+    node, count = words[2], words[3]
+    makers: dict[int, Any] = {}
+    for _ in range(min(count, _MOST_TIMERS)):
+        following, kind, *_maker = (ctypes.c_uint64 * 6).from_address(node)
+        makers[kind & 0xFF] = (ctypes.c_uint64 * 4).from_address(node + 2 * _POINTER_BYTES)
+        node = following
+    if {_CPU_TYPE, _CUDA_TYPE} - makers.keys():
+        return lambda: None
+    of_cuda = makers[_CUDA_TYPE]
+    before = list(of_cuda)
+    of_cuda[:] = list(makers[_CPU_TYPE])
+
+    def undo() -> None:
+        of_cuda[:] = before
+
+    return undo
 
 
 def give_cuda_device(generator: torch.Generator) -> None:
