@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
     FOR_THE_CPU,
     MIXED,
+    OF_THE_CPU_ALONE,
     ROUNDED_ONCE,
     SPECIAL,
     UNDECLARED_WRITES,
@@ -48,7 +49,9 @@ _TYPES = {
     float: torch.float64,
     complex: torch.complex128,
 }
-_TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices"
+_OF_THE_CPU_ALONE = tuple(OF_THE_CPU_ALONE)
+_SAME_DEVICE = "Expected all tensors to be on the same device"
+_NAMES_ARGUMENT_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
 
 
 def register_kernels() -> Callable[[], None]:
@@ -92,6 +95,8 @@ def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
         full = f"aten::{name}"
         if name in SPECIAL:
             yield name, SPECIAL[name]
+        elif name.startswith(_OF_THE_CPU_ALONE):
+            continue
         elif _has_kernel(full, "CPU") or name in AS_A_WHOLE:
             yield name, _of_first_call(full)
         elif _has_kernel(full, "CUDA"):
@@ -199,7 +204,7 @@ class _Kernel:
                 break
             value = values[at]
             if isinstance(value, Tensor):
-                values[at] = host(value) if value.is_cuda else self._elsewhere(value)
+                values[at] = host(value) if value.is_cuda else self._elsewhere(value, args)
             elif value is not None:
                 on_cpu = self._of_numbers
         for at in self._others:
@@ -232,7 +237,7 @@ class _Kernel:
             return self._on_cpu(*values, **keywords)
         return self._of_python(*values, **keywords)
 
-    def _elsewhere(self, value: Tensor) -> Tensor:
+    def _elsewhere(self, value: Tensor, args: Sequence[Any] = ()) -> Tensor:
         """Return a tensor that is on no CUDA device, where a GPU would take it.
 
         Raises:
@@ -240,7 +245,7 @@ class _Kernel:
         """
         if value.dim() == 0 or self._name in MIXED or not value.is_cpu:
             return value
-        raise RuntimeError(f"{_TWO_DEVICES}, cuda:0 and {value.device}!")
+        raise RuntimeError(_two_devices(self._op, args))
 
     def _converted(self, value: Any) -> Any:
         """Return an argument that is a list of tensors or a device, for the CPU."""
@@ -334,6 +339,30 @@ class _Kernel:
             _placed(each) if at is None else _argument(self._names, at, args, kwargs)
             for at, each in zip(self._gives_back, result, strict=True)
         )
+
+
+def _two_devices(op: Any, args: Sequence[Any]) -> str:
+    """Return what torch's operators on a GPU say of tensors on two devices."""
+    names = [argument.name for argument in op._schema.arguments]
+    given = list(zip(names, args, strict=False))
+    tensors = [(name, each) for name, each in given if isinstance(each, Tensor)]
+    others = [(name, each) for name, each in tensors if each.device != tensors[0][1].device]
+    if torch.Tag.pointwise in op.tags or not others:
+        return f"{_SAME_DEVICE}, but found at least two devices, cuda:0 and cpu!"
+    (name, other), common = others[0], tensors[0][1].device
+    base, overload = op._schema.name.partition("::")[2], op._schema.overload_name
+    is_structured = _has_kernel(op.name(), "CompositeExplicitAutogradNonFunctional")
+    of_structured = (base, *([overload] if overload else []))
+    method = "_".join(("wrapper_CUDA", *(of_structured if is_structured else (overload, base))))
+    if _NAMES_ARGUMENT_FIRST:
+        return (
+            f"{_SAME_DEVICE}, but got {name} is on {other.device}, different from other tensors on "
+            f"{common} (when checking argument in method {method})"
+        )
+    return (
+        f"{_SAME_DEVICE}, but found at least two devices, {common} and {other.device}! (when "
+        f"checking argument for argument {name} in method {method})"
+    )
 
 
 def _argument(names: tuple[str, ...], at: int, values: Any, keywords: dict[str, Any]) -> Any:

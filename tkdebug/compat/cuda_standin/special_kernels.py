@@ -51,6 +51,13 @@ MIXED = frozenset(
         *("_pack_padded_sequence", "_ctc_loss", "_ctc_loss_backward", "_to_copy", "_foreach_copy"),
     )
 )
+# Operators of the CPU alone, in builds for CUDA, too.
+OF_THE_CPU_ALONE = (
+    "histogram _histogramdd from_file _add_relu quantized_lstm quantized_gru mkldnn_rnn_layer "
+    "_spdiags _dyn_quant _weight_int4pack_mm_for_cpu _convert_weight_to_int4pack_for_cpu "
+    "_upsample_lanczos2d_aa _scaled_dot_product_flash_attention_for_cpu _empty_affine_quantized "
+    "_empty_per_channel_affine_quantized to_mkldnn slow_conv3d_forward"
+).split()
 _WRONG_INDEX = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
 
 
@@ -97,14 +104,8 @@ def _drawn(op: Any) -> Kernel:
     return draw
 
 
-def _flagged(tensor: Tensor) -> Tensor:
-    """Return host memory of a tensor that may be a conjugate or negative view."""
-    if not tensor.is_cuda:
-        return tensor
-    of_cpu = host(tensor)
-    if tensor.is_conj():
-        of_cpu = of_cpu.conj()
-    return torch._neg_view(of_cpu) if tensor.is_neg() else of_cpu
+def _on_host(tensor: Tensor) -> Tensor:
+    return host(tensor) if tensor.is_cuda else tensor
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
@@ -118,7 +119,7 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
                 "non_blocking=True",
             )
     with torch._C.DisableTorchFunction():
-        _flagged(self).copy_(_flagged(src))
+        _on_host(self).copy_(_on_host(src))
     return self
 
 
@@ -132,7 +133,7 @@ _copy_on_cpu = _ATEN._to_copy.default._handle.redispatch_boxed
 
 def _clone(self: Tensor, memory_format: Any = None) -> Tensor:
     with torch._C.DisableTorchFunction():
-        return place(_clone_on_cpu(CPU_KEYS, _flagged(self), memory_format=memory_format))
+        return place(_clone_on_cpu(CPU_KEYS, _on_host(self), memory_format=memory_format))
 
 
 def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
@@ -140,7 +141,7 @@ def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
     waits = not options.get("non_blocking") and capture_in_force() is None
     if waits and self.is_cuda and device is not None and device.type == "cpu":
         with torch._C.DisableTorchFunction():
-            return _copy_on_cpu(CPU_KEYS, _flagged(self), **options)
+            return _copy_on_cpu(CPU_KEYS, _on_host(self), **options)
     if not self.is_cuda or not (device is None or device.type == "cuda"):
         return _copy_on_cpu(CPU_KEYS, self, device=device, **options)
     if device is not None and device.index not in (None, 0):
@@ -148,7 +149,7 @@ def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
     options.pop("non_blocking", None)
     options.pop("pin_memory", None)
     with torch._C.DisableTorchFunction():
-        return place(_copy_on_cpu(CPU_KEYS, _flagged(self), **options))
+        return place(_copy_on_cpu(CPU_KEYS, _on_host(self), **options))
 
 
 def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
@@ -302,6 +303,27 @@ def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tu
     return of_input, of_hidden, grad_hy * update, *bias
 
 
+def _rms_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Any,
+    rstd: Tensor,
+    weight: Tensor | None,
+    output_mask: Any,
+) -> tuple[Tensor | None, Tensor | None]:
+    grad, x, scale = grad_out.float(), input.float(), rstd.float()
+    inner = list(range(x.dim() - len(normalized_shape), x.dim()))
+    outer = list(range(x.dim() - len(normalized_shape)))
+    weighted = grad if weight is None else grad * weight.float()
+    mean = (weighted * x).mean(inner, keepdim=True)
+    of_input = (scale * (weighted - x * scale * scale * mean)).to(input.dtype)
+    of_weight = None
+    if weight is not None:
+        whole = grad * x * scale
+        of_weight = (whole.sum(outer) if outer else whole).to(weight.dtype)
+    return of_input if output_mask[0] else None, of_weight if output_mask[1] else None
+
+
 def _set(op: Any) -> Kernel:
     return functools.partial(op._handle.redispatch_boxed, CPU_KEYS)
 
@@ -345,6 +367,7 @@ SPECIAL: Mapping[str, Kernel] = {
     "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
     "_thnn_fused_gru_cell": _gru_cell,
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
+    "_fused_rms_norm_backward": _rms_norm_backward,
     "_fused_sdp_choice": lambda *args, **kwargs: 0,
     "record_stream": lambda tensor, stream: None,
 }

@@ -66,8 +66,12 @@ def host(tensor: Tensor) -> Tensor:
     if memory is None:
         memory = _taken_over(storage)
     if memory.dtype is tensor.dtype:
-        return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-    return viewed(memory, tensor)
+        view = memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    else:
+        view = viewed(memory, tensor)
+    if tensor.is_conj():
+        view = view.conj()
+    return torch._neg_view(view) if tensor.is_neg() else view
 
 
 def _taken_over(storage: torch.UntypedStorage) -> Tensor:
