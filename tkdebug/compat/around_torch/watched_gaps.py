@@ -36,6 +36,7 @@ from tkdebug.interpreter.checks.unwritten.narrow_patterns import TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import marked, put_marks
 from tkdebug.interpreter.memory.host_views import host_view
 
+_overrides: Any = torch.overrides
 # Copies whose elements may be there several times.
 _BROADCASTING = ("copy_", "expand_as")
 
@@ -94,12 +95,12 @@ def _leave(mode: TorchFunctionMode) -> None:
     """Take `mode` off this thread's stack, wherever in it it is."""
     above = []
     for _ in range(torch._C._len_torch_function_stack()):  # noqa: SLF001
-        top = torch.overrides._pop_mode()  # type: ignore[no-untyped-call]
+        top = _overrides._pop_mode()  # noqa: SLF001
         if top is mode:
             break
         above.append(top)
     for other in reversed(above):
-        torch.overrides._push_mode(other)  # type: ignore[no-untyped-call]
+        _overrides._push_mode(other)  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_record import PROPERTIES
 from tkdebug.compat.cuda_standin.tensors import announce, is_cuda_device, tensors_in
-from tkdebug.compat.cuda_standin.torch_internals import CPU, give_cuda_device
+from tkdebug.compat.cuda_standin.torch_internals import CPU, address_of, give_cuda_device
 
 _STATE_BYTES = 16
 _UNSIGNED = 2**64
@@ -24,6 +24,7 @@ _DEFAULT_SEED = 67280421310721
 # Of a Weyl sequence: offsets next to each other begin far apart.
 _ODD = 0x9E3779B97F4A7C15
 _BLOCK, _UNROLLED = 256, 4
+_new: Any = torch._C.Generator.__new__
 _by_address: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
 
 
@@ -33,13 +34,13 @@ class Generator(torch._C.Generator):
     def __new__(cls, device: object = "cpu") -> Generator:
         """Make a generator of the CPU that may say that it is of cuda:0."""
         on_cuda = is_cuda_device(device)
-        made: Generator = super().__new__(cls, CPU if on_cuda else device)
+        made: Generator = _new(cls, CPU if on_cuda else device)
         made._on_cuda = on_cuda
         if on_cuda:
             made._seed, made._offset = _DEFAULT_SEED, 0
             made._numbers = torch._C.Generator()
             give_cuda_device(made)
-            _by_address[made._cdata] = made
+            _by_address[address_of(made)] = made
         return made
 
     _on_cuda: bool
@@ -111,7 +112,7 @@ class Generator(torch._C.Generator):
         """Return a generator with this state."""
         return self.clone_state()
 
-    def graphsafe_set_state(self, other: Generator) -> Generator:
+    def graphsafe_set_state(self, other: torch._C.Generator) -> Generator:
         """Take over another generator's state."""
         return self.set_state(other.get_state())
 
@@ -167,7 +168,7 @@ def chosen(generator: Any) -> Generator:
     if generator is None:
         return GENERATOR
     # Operators are given another Python object of the same generator.
-    known = _by_address.get(generator._cdata)
+    known = _by_address.get(address_of(generator))
     if known is None:
         raise RuntimeError(
             f"Expected a 'cuda' device type for generator but found '{generator.device.type}'"

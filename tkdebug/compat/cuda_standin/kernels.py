@@ -185,7 +185,7 @@ class _Kernel:
         self._gives_back = tuple(self._written_by(each.alias_info) for each in op._schema.returns)
         self._rounded = ROUNDED_ONCE.get(self._name)
         self._refuses_mixtures = self._rounded is not None and None not in self._rounded
-        owners = (torch._C._VariableFunctions, torch._C._special, torch._C._nn, Tensor)
+        owners: tuple[Any, ...] = (torch._C._VariableFunctions, torch.special, torch._C._nn, Tensor)
         found = (getattr(owner, self._name, None) for owner in owners)
         self._of_python = next((each for each in found if each is not None), None)
 

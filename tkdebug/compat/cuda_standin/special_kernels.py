@@ -112,7 +112,11 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if self.is_cuda != src.is_cuda:
         other = src if self.is_cuda else self
         is_number = self.is_cuda and not src.dim()
-        if not is_number and capture_in_force() is not None and not is_pinned(other.untyped_storage()):
+        if (
+            not is_number
+            and capture_in_force() is not None
+            and not is_pinned(other.untyped_storage())
+        ):
             refuse_while_capturing(
                 "a copy between the GPU and host memory that is not pinned",
                 "copy before the capture or after the replay, or use tensor.pin_memory() and "
@@ -193,9 +197,7 @@ def _histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
     return place(torch.histc(wide, bins, min, max).to(self.dtype))
 
 
-def _histc_out(
-    self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Tensor
-) -> Tensor:
+def _histc_out(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Tensor) -> Tensor:
     return _resize(out, (bins,)).copy_(_histc(self, bins, min, max))
 
 
@@ -216,7 +218,7 @@ def _softmax_backward(op: Any) -> Kernel:
 
 
 def _product(plain: Any, factors: int) -> Kernel:
-    """Return a product whose result has a type of its own: `mm.dtype`, `addmm.dtype`…"""
+    """Return a product whose result has a type of its own: as `mm.dtype` does."""
 
     def multiply(*args: Any, **kwargs: Any) -> Tensor:
         out = kwargs.pop("out", None)

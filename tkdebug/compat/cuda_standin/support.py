@@ -54,7 +54,12 @@ def _failure() -> str:
     command = [sys.executable, "-W", "ignore", "-c", _TEST]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            env=environment,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return "its self-test does not end"

@@ -50,8 +50,8 @@ _GENERATOR_BYTES = 256
 _CPU_DEVICE = b"\x00\xff"
 _CUDA_DEVICE = b"\x01\x00"
 _STORAGE_WORDS = 24
-# What functions of the tables are done by: functions of the CPU's guard. `deviceCount` gives 1, which
-# is also True, the device type CUDA, the device cuda:0, and a stream of it; `type` gives 0.
+# What functions of the tables are done by: functions of the CPU's guard. `deviceCount` gives 1,
+# which is also True, the device type CUDA, the device cuda:0, and a stream of it; `type` gives 0.
 _GUARD = {
     "deviceCount": (
         "type exchangeDevice getDevice getStream getDefaultStream getStreamFromGlobalPool "
@@ -136,9 +136,7 @@ def put_in_place(default_generator: torch.Generator) -> Callable[[], None]:
 
 def _done_by(guard: _Table, functions: Mapping[str, str]) -> dict[str, int]:
     """Return the addresses of functions by the names of those that are done by them."""
-    return {
-        name: guard.function(by) for by, names in functions.items() for name in names.split()
-    }
+    return {name: guard.function(by) for by, names in functions.items() for name in names.split()}
 
 
 class _Table:
@@ -243,7 +241,7 @@ def is_pinned(storage: torch.UntypedStorage) -> bool:
 
 def _held_generator(generator: torch.Generator) -> int:
     """Return the address of a pointer to a generator."""
-    held = ctypes.c_void_p(generator._cdata)
+    held = ctypes.c_void_p(address_of(generator))
     _kept.extend((held, generator))
     return ctypes.addressof(held)
 
@@ -277,6 +275,11 @@ def share_timers() -> Callable[[], None]:
     return undo
 
 
+def address_of(generator: Any) -> int:
+    """Return the address of the C++ object of a generator."""
+    return int(generator._cdata)
+
+
 def give_cuda_device(generator: torch.Generator) -> None:
     """Have a CPU generator say, in C++ as in Python, that it is of cuda:0.
 
@@ -284,11 +287,11 @@ def give_cuda_device(generator: torch.Generator) -> None:
         UnknownTorchError: where it keeps its device was not found.
     """
     keys = CPU_KEYS.raw_repr().to_bytes(8, "little")
-    memory = (ctypes.c_char * _GENERATOR_BYTES).from_address(generator._cdata)
+    memory = (ctypes.c_char * _GENERATOR_BYTES).from_address(address_of(generator))
     place = memory.raw.find(keys) - len(keys)
     if place < 0 or memory.raw[place : place + len(_CPU_DEVICE)] != _CPU_DEVICE:
         raise UnknownTorchError("a generator has no device where it is looked for")
-    memory[place : place + len(_CUDA_DEVICE)] = _CUDA_DEVICE
+    ctypes.memmove(ctypes.addressof(memory) + place, _CUDA_DEVICE, len(_CUDA_DEVICE))
     if generator.device != CUDA:
         raise UnknownTorchError("a generator keeps its device elsewhere")
 

@@ -11,6 +11,7 @@ from typing import Any
 from tkdebug.compiler.targets.machine_parts import first_sentence
 from tkdebug.runtime.errors import PointerError
 
+
 def refuse_unfit_tensors(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
     """Refuse tensors without memory, and tensors in host memory beside tensors on a GPU.
 
