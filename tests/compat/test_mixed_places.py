@@ -8,7 +8,6 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug import compat
 from tkdebug.compat.cuda_standin import cuda_usable
-from tkdebug.knobs import KNOBS
 from tkdebug.runtime.errors import PointerError
 
 
@@ -67,16 +66,3 @@ def test_a_launch_asks_no_mode_about_its_tensors(stand_in):
         assert calls.names == []
         x.numel()
     assert calls.names == ["numel"]
-
-
-def test_tensors_that_counted_as_cuda_tensors_go_with_host_tensors_without_the_stand_in():
-    if cuda_usable():
-        pytest.skip("a CUDA device is there")
-    with compat.install("interpret"):
-        x = torch.ones(16, device="cuda")
-    out = torch.zeros(16)
-
-    with KNOBS.scope(mode="interpret"):
-        copy[(1,)](x, out, 16, BLOCK=16)
-
-    assert out.tolist() == [1.0] * 16

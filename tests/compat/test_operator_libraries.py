@@ -67,7 +67,7 @@ def test_replaced_operators_make_tensors_on_cuda(aten):
 
     aten.impl("zeros", zeros, "CUDA")
     made = torch.zeros(2, device="cuda")
-    assert (made.tolist(), made.device, heard) == ([7, 7], CUDA, [CUDA])
+    assert (made.tolist(), made.device, heard) == ([7, 7], CUDA, [torch.device("cuda")])
     assert torch.zeros(2).tolist() == [0, 0]
 
 

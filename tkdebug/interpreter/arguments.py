@@ -10,6 +10,7 @@ import torch
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.host_views import host_view, memory_of
 from tkdebug.interpreter.tiles.values import AddressTile, DescriptorTile, PointerTile, TileValue
 
 _FLOAT_DTYPES = {
@@ -70,7 +71,7 @@ class Arguments:
             return AddressTile(0, (), max(1, type_.pointee.bits // 8))
         if not isinstance(value, torch.Tensor):
             return AddressTile(int(value.data_ptr()), (), max(1, type_.pointee.bits // 8))
-        buffer = Buffer(value.detach(), name)
+        buffer = Buffer(host_view(value).detach(), name)
         self.buffers.append(buffer)
         self._owners.append(place)
         return PointerTile(buffer, 0)
@@ -109,9 +110,8 @@ def device_of(values: Sequence[Any]) -> torch.device:
     for value in values:
         tensor = getattr(value, "base", value)
         if isinstance(tensor, torch.Tensor):
-            # What a tensor says of its device may be the stand-in's word; its storage's is true.
             with torch._C.DisableTorchFunction():  # noqa: SLF001
-                return tensor.untyped_storage().device
+                return memory_of(tensor.untyped_storage()).device
     return torch.device("cpu")
 
 

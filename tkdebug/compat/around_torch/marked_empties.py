@@ -18,6 +18,7 @@ from torch import Tensor
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
+from tkdebug.interpreter.memory.host_views import host_view
 
 _FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _METHODS = ("new_empty", "new_empty_strided")
@@ -58,7 +59,7 @@ def _mark(tensor: Tensor) -> None:
         is_narrow = tensor.dtype in TYPES
         if (mark is None and not is_narrow) or not plain or tensor.is_meta:
             return
-        storage = tensor.untyped_storage()
+        storage = host_view(tensor).untyped_storage()
         if mark is None:
             NARROW_PATTERNS.fill(storage)
             return

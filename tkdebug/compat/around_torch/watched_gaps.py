@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.overrides
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -29,12 +30,13 @@ from tkdebug.compat.around_torch.gap_functions import (
     plain,
 )
 from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
-from tkdebug.compat.cuda_standin.function_mode import leave
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
 from tkdebug.interpreter.checks.unwritten.narrow_patterns import TYPES
 from tkdebug.interpreter.checks.unwritten.patterns import marked, put_marks
+from tkdebug.interpreter.memory.host_views import host_view
 
+_overrides: Any = torch.overrides
 # Copies whose elements may be there several times.
 _BROADCASTING = ("copy_", "expand_as")
 
@@ -84,9 +86,21 @@ def watch_gaps() -> Callable[[], None]:
         mode.active = False
         replaced.restore()
         forget_comparisons()
-        leave(mode)
+        _leave(mode)
 
     return stop
+
+
+def _leave(mode: TorchFunctionMode) -> None:
+    """Take `mode` off this thread's stack, wherever in it it is."""
+    above = []
+    for _ in range(torch._C._len_torch_function_stack()):  # noqa: SLF001
+        top = _overrides._pop_mode()  # noqa: SLF001
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        _overrides._push_mode(other)  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +124,11 @@ class _Call:
 def _look(call: _Call, changed: Tensor | None) -> None:
     """Note what a function did with gaps."""
     if changed is not None:
-        _computed(call, call.args[0], changed, [call.args[0]])
+        memory = host_view(call.args[0])
+        _computed(call, memory, changed, [memory])
     given, made = call.given(), call.made
     if call.name == "__setitem__":
-        given, made = [value for value in given[1:] if value is call.args[-1]], given[:1]
+        given, made = list(_tensors(call.args[-1:])), given[:1]
     storages = {_storage(tensor) for tensor in made}
     for tensor in given:
         # Otherwise it is a view of it, or was written.
@@ -160,7 +175,9 @@ def _places(call: _Call, tensor: Tensor, copy: Tensor) -> Tensor | None:
         return places
     if call.name in JOINS and call.args and isinstance(call.args[0], list | tuple):
         parts = [
-            marks if part is tensor else torch.zeros(part.shape, dtype=torch.bool)
+            marks
+            if _storage(part) == _storage(tensor) and part.shape == tensor.shape
+            else torch.zeros(part.shape, dtype=torch.bool)
             for part in call.args[0]
         ]
         keywords = {key: call.keywords[key] for key in ("dim", "axis") if key in call.keywords}
@@ -199,9 +216,10 @@ def _marks_to_be_changed(name: str, args: tuple[Any, ...]) -> Tensor | None:
     is_in_place = name.endswith("_") and (name[:3] == "__i" or name[:2] != "__")
     if not (is_in_place and args and plain(name) in ELEMENTWISE and isinstance(args[0], Tensor)):
         return None
-    if not args[0].dtype.is_floating_point or not HELD_GAPS.has(args[0]):
+    memory = host_view(args[0])
+    if not memory.dtype.is_floating_point or not HELD_GAPS.has(memory):
         return None
-    return marked(args[0])
+    return marked(memory)
 
 
 def _saving(save: Callable[..., None]) -> Callable[..., None]:
@@ -220,7 +238,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
             if _has_memory(value):
-                yield value
+                yield host_view(value)
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
         elif type(value) is dict:

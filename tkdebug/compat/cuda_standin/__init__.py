@@ -1,14 +1,11 @@
-"""The CPU as CUDA device, so that a script that says `device="cuda"` runs without a GPU.
+"""A CUDA device on machines without one, so that a script that says `device="cuda"` runs.
 
-A CUDA tensor of the stand-in is CPU memory with a mark on its storage (`placement`). A torch
-function mode in every thread (`function_mode`) reads and sets the mark; `patches` replaces what a
-mode cannot see: `torch.cuda`, generators, streams and events, autocast, autograd's own calls,
-threads. CUDA graphs are recorded operations (`graphs`), memory is counted as marks come and go
-(`device_memory`).
-
-Not seen: operations below Python (a gradient is marked when it reaches Python), mixed CPU and CUDA
-operands (a GPU would refuse them), `torch.device(0)` (an extension type's constructor; write
-`torch.device("cuda", 0)`), and threads that were running before `install`.
+Its tensors are CUDA tensors to all of torch, and their memory is the host's (`tensors`). torch's
+operators get kernels for CUDA that run the CPU's on that memory (`kernels`, `special_kernels`); the
+dispatcher, autograd, autocast and torch's compiler see CUDA tensors as on a GPU. What torch does
+not offer for that is in `torch_internals`, which is tested once for each installed torch
+(`support`). `patches` replaces `torch.cuda` and its kin; CUDA graphs are recorded operations
+(`graphs`).
 """
 
 from __future__ import annotations
@@ -19,48 +16,56 @@ from tkdebug.compat.in_place import InPlace
 
 __all__ = ["cuda_usable", "install"]
 
-# The function mode of the stand-in that is in force, if one is.
-_IN_FORCE: list[object] = []
+
+class _InForce:
+    """Whether the stand-in is in force."""
+
+    is_so = False
 
 
 def cuda_usable() -> bool:
     """Whether a real CUDA device answers, and no stand-in."""
     import torch
 
-    if _IN_FORCE:
+    if _InForce.is_so:
         return False
     return torch.cuda.is_available() and torch.cuda.device_count() > 0
 
 
 def install() -> InPlace:
-    """Put the stand-in in force, in this thread and all that start from now on.
+    """Put the stand-in in force; where it is in force, this changes nothing.
 
-    Taking it out makes torch the very torch it was. Where it is in force, this changes nothing.
+    Taking it out makes torch the very torch it was; CUDA tensors that are left have no operators.
+
+    Raises:
+        UnsupportedError: the installed torch is not as those that are known.
     """
     import torch
 
-    if _IN_FORCE:
+    if _InForce.is_so:
         return InPlace()
 
-    from tkdebug.compat.cuda_standin import patches
-    from tkdebug.compat.cuda_standin.function_mode import CudaStandIn, leave
-    from tkdebug.compat.replacements import Replacements
+    from tkdebug.compat.cuda_standin.support import check_installed_torch
 
-    mode, replacements = CudaStandIn(), Replacements()
+    check_installed_torch()
+
+    from tkdebug.compat.cuda_standin import patches, torch_internals
+    from tkdebug.compat.cuda_standin.generators import GENERATOR
+    from tkdebug.compat.cuda_standin.kernels import register_kernels
+    from tkdebug.compat.replacements import Replacements
 
     def take_out() -> None:
         if torch.get_default_device().type == "cuda":
             torch.set_default_device(None)
-        # Other threads keep the mode on their stacks; inactive it passes every call on.
-        mode.active = False
-        leave(mode)
-        _IN_FORCE.remove(mode)
+        _InForce.is_so = False
 
     with ExitStack() as undo:
         # Half of a stand-in would be worse than none.
+        replacements = Replacements()
         undo.callback(replacements.restore)
-        patches.apply(replacements, mode)
-        mode.enter()
-        _IN_FORCE.append(mode)
+        patches.apply(replacements)
+        undo.callback(torch_internals.put_in_place(GENERATOR))
+        undo.callback(register_kernels())
+        _InForce.is_so = True
         undo.callback(take_out)
         return InPlace(undo)

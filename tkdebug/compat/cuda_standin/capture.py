@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tkdebug.compat.cuda_standin import placement
+from tkdebug.compat.cuda_standin.generators import GENERATOR
 from tkdebug.compat.cuda_standin.recorded import (
     RecordedLaunch,
     RecordedOperation,
@@ -32,6 +32,7 @@ from tkdebug.compat.cuda_standin.recorded import (
     run_steps,
 )
 from tkdebug.errors import shown_path
+from tkdebug.interpreter.memory.host_views import memory_of
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing, set_capture
 from tkdebug.runtime.launch.grid import Grid
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
@@ -64,8 +65,8 @@ class _Memory:
     """An allocation as it was before the capture first wrote to it."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
-        self._storage = storage
-        self._before = storage.clone()  # type: ignore[no-untyped-call]
+        self._storage = memory_of(storage)
+        self._before = self._storage.clone()  # type: ignore[no-untyped-call]
 
     def put_back(self) -> None:
         """Make it again what it was, unless it has been given another size."""
@@ -93,7 +94,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def begin(self, generators: list[torch.Generator]) -> None:
         """Record from now on what this thread does."""
-        for generator in (torch.default_generator, *generators):
+        for generator in (torch.default_generator, GENERATOR, *generators):
             self._keep_state(generator)
         set_capture(self)
         self.__enter__()  # type: ignore[no-untyped-call]
@@ -183,7 +184,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return value
             key = memory_key(value)
             # A number in host memory goes to the GPU as a number: its value of now.
-            is_number = value.dim() == 0 and not placement.on_cuda(value)
+            is_number = value.dim() == 0 and not value.is_cuda
             if is_number and key not in self._made and key not in written:
                 return value.detach().clone()
             return bare(value)
@@ -213,7 +214,7 @@ class Capture(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _device_steps(self) -> tuple[list[Step], set[int]]:
         """The steps that work on CUDA memory, and the keys of what they write."""
-        on_device = {key for key, made in self._made.items() if placement.on_cuda(made)}
+        on_device = {key for key, made in self._made.items() if made.is_cuda}
         chosen: set[int] = set()
         grows = True
         while grows:
@@ -238,7 +239,7 @@ def _is_on_device(step: Step, on_device: set[int]) -> bool:
     if isinstance(step, RecordedLaunch):
         return True
     arguments = pytree.tree_leaves((step.arguments, step.keywords))
-    if any(isinstance(value, Tensor) and placement.on_cuda(value) for value in arguments):
+    if any(isinstance(value, Tensor) and value.is_cuda for value in arguments):
         return True
     return not on_device.isdisjoint(step.read | _written_keys(step))
 
@@ -272,7 +273,7 @@ def _refuse_waiting(func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) 
     ):
         return
     given = pytree.tree_leaves((args, keywords))
-    if any(isinstance(value, Tensor) and placement.on_cuda(value) for value in given):
+    if any(isinstance(value, Tensor) and value.is_cuda for value in given):
         refuse_while_capturing(*_explain_waiting(func))
 
 

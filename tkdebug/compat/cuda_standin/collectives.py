@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed
 
+from tkdebug.compat.cuda_standin.torch_internals import share_timers
 from tkdebug.terminal_text import tell
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ def apply(patches: Replacements) -> None:
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         return
     from torch.distributed import distributed_c10d
+
+    patches.on_restore(share_timers())
+    logger = getattr(torch.distributed, "Logger", None)
+    if logger is not None:
+        # The times of a gradient reducer, which a build without CUDA takes none of.
+        patches.set(logger, "set_runtime_stats_and_log", lambda self: None)
 
     for name in ("init_process_group", "new_group"):
         replacement = _over_gloo(getattr(distributed_c10d, name))

@@ -1,16 +1,12 @@
 # ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
-"""`torch.compile` on the stand-in's device: Dynamo and Inductor see CUDA tensors, kernels are ours.
+"""`torch.compile` on the stand-in's device: Inductor's Triton kernels are ours, interpreted.
 
-Dynamo is to trace a function as it would on a machine with a GPU: it gets fake tensors on cuda:0
-for tensors with a mark, and does not see the function mode that keeps the marks. Its guards look
-at the real tensors, which are the CPU's when it compiles and when it runs. Inductor then writes
-Triton kernels, which are interpreted when they are launched.
+Dynamo, autograd and Inductor see CUDA tensors, as on a machine with a GPU.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
@@ -21,24 +17,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from tkdebug.compat.around_torch.watched_gaps import WatchReads
-from tkdebug.compat.cuda_standin import placement
-from tkdebug.compat.cuda_standin.device_guard import stand_in_for_devices
-from tkdebug.compat.cuda_standin.function_mode import CudaStandIn
-from tkdebug.compat.cuda_standin.half_precision import HALVES
 from tkdebug.compat.replacements import Replacements, set_option
-from tkdebug.errors import Frame, UnsupportedError
+from tkdebug.errors import Frame
 from tkdebug.runtime.jit.function import JITFunction
 
+_HALVES = (torch.float16, torch.bfloat16)
 # On Inductor's autotuner of a kernel that it wrote.
 _GENERATED = "_tkdebug_generated"
 
 
-def compile_for_stand_in(patches: Replacements, mode: CudaStandIn) -> None:
+def compile_for_stand_in(patches: Replacements) -> None:
     """Have `torch.compile` and `torch.export.export` prepare torch's compiler when first used."""
 
     @functools.cache
     def prepare() -> str:
-        why = _prepare(patches, mode)
+        why = _prepare(patches)
         if not why:
             return ""
         from tkdebug.compat.inductor.uncompiled import report_unknown_compiler
@@ -65,7 +58,7 @@ def compile_for_stand_in(patches: Replacements, mode: CudaStandIn) -> None:
     patches.set(torch.export, "export", export_prepared)
 
 
-def _prepare(patches: Replacements, mode: CudaStandIn) -> str:
+def _prepare(patches: Replacements) -> str:
     """Patch torch's compiler; why that is not possible, "" if it is."""
     # Of no use to scripts that compile nothing.
     from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
@@ -73,15 +66,9 @@ def _prepare(patches: Replacements, mode: CudaStandIn) -> str:
 
     forget_triton()
     patches.on_restore(forget_triton)
-    undo = stand_in_for_devices()
-    if undo is None:
-        return "its devices have no place for another guard"
-    patches.on_restore(undo)
     try:
         _patch_dynamo(patches)
-        _patch_optimizers(patches, mode)
         _patch_convolutions(patches)
-        _patch_autograd(patches)
         _patch_inductor(patches)
         _patch_failures(patches)
         analyse_user_kernels(patches)
@@ -93,10 +80,8 @@ def _prepare(patches: Replacements, mode: CudaStandIn) -> str:
 
 def _patch_dynamo(patches: Replacements) -> None:
     from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
-    from torch._subclasses.meta_utils import MetaTensorDescriber
 
-    for handler in (CudaStandIn.__torch_function__, WatchReads.__torch_function__):
-        _run_untraced(patches, handler.__code__)
+    _run_untraced(patches, WatchReads.__torch_function__.__code__)
     begin = SymbolicTorchFunctionState.__init__
 
     @functools.wraps(begin)
@@ -106,43 +91,6 @@ def _patch_dynamo(patches: Replacements) -> None:
         self.mode_stack = type(self.mode_stack)(kept)
 
     patches.set(SymbolicTorchFunctionState, "__init__", without_ours)
-    describe = MetaTensorDescriber.describe_tensor
-
-    @functools.wraps(describe)
-    def on_its_device(self: Any, t: torch.Tensor, **keywords: Any) -> Any:
-        if placement.on_cuda(t):
-            _place_gradient(t)
-        described = describe(self, t, **keywords)
-        if described.device.type == "cpu" and placement.on_cuda(t):
-            object.__setattr__(described, "device", placement.CUDA)
-        return described
-
-    patches.set(MetaTensorDescriber, "describe_tensor", on_its_device)
-
-
-def _patch_optimizers(patches: Replacements, mode: CudaStandIn) -> None:
-    from torch._dynamo.variables.optimizer import OptimizerVariable
-
-    trace_optimizer = OptimizerVariable.call_method
-
-    @functools.wraps(trace_optimizer)
-    def call_method(self: Any, tx: Any, name: str, *arguments: Any) -> Any:
-        if name != "_init_group":
-            return trace_optimizer(self, tx, name, *arguments)
-        # Dynamo calls it, to have the real state, with all modes off.
-        begin = self.value._init_group
-
-        def begin_group(*arguments: Any, **keywords: Any) -> Any:
-            with mode:
-                return begin(*arguments, **keywords)
-
-        vars(self.value)["_init_group"] = begin_group
-        try:
-            return trace_optimizer(self, tx, name, *arguments)
-        finally:
-            del vars(self.value)["_init_group"]
-
-    patches.set(OptimizerVariable, "call_method", call_method)
 
 
 def _patch_convolutions(patches: Replacements) -> None:
@@ -168,7 +116,7 @@ def _real(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     sizes, strides = map(_real, value.shape), map(_real, value.stride())
-    dtype = torch.float32 if value.dtype in HALVES else value.dtype
+    dtype = torch.float32 if value.dtype in _HALVES else value.dtype
     return torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype)
 
 
@@ -186,96 +134,6 @@ def _run_untraced(patches: Replacements, code: CodeType) -> None:
     patches.on_restore(functools.partial(set_action, eval_frame._FrameAction.DEFAULT))
 
 
-def _place_gradient(tensor: torch.Tensor) -> None:
-    """Make the gradient of a CUDA tensor one, which it is not until Python has asked for it."""
-    with torch._C.DisableTorchFunction():
-        if tensor.is_leaf and tensor.grad is not None:
-            placement.place(tensor.grad)
-
-
-def _patch_autograd(patches: Replacements) -> None:
-    """Let autograd trace through functions of fake CUDA tensors, for which it has no streams.
-
-    Its C++ code sees the CPU's device on the tensors that it is given, which are functional
-    ones. Python sees theirs, and what that C++ code makes for "their" device is CUDA's.
-    """
-    from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
-
-    wrap = torch.Tensor._make_wrapper_subclass
-
-    def on_cpu(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-        if cls is FunctionalTensor:
-            arguments = tuple(
-                placement.CPU if isinstance(each, torch.device) and each.type == "cuda" else each
-                for each in arguments
-            )
-        return wrap(cls, *arguments, **keywords)
-
-    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(on_cpu))
-    patches.set(FunctionalTensor, "device", property(lambda self: self.elem.device))
-    patches.set(FunctionalTensor, "to", _moving(FunctionalTensor.to))
-    patches.set(FunctionalTensor, "cuda", _to_cuda)
-    patches.set(FunctionalTensor, "is_cuda", property(lambda self: self.elem.is_cuda))
-    patches.set(FunctionalTensor, "is_cpu", property(lambda self: self.elem.is_cpu))
-    run = FunctionalTensorMode.__torch_dispatch__
-
-    @functools.wraps(run)
-    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        wanted = (kwargs or {}).get("device")
-        if wanted is not None and torch.device(wanted).type == "cpu" and _engine.runs:
-            kwargs = {**kwargs, "device": placement.CUDA}
-        return run(self, func, types, args, kwargs)
-
-    patches.set(FunctionalTensorMode, "__torch_dispatch__", dispatch)
-    for owner in (torch.autograd, torch.autograd.graph):
-        patches.set(owner, "_engine_run_backward", _noted(owner._engine_run_backward))
-
-
-def _moving(to: Callable[..., Any]) -> Callable[..., Any]:
-    """Copy between devices where C++ code, which sees the CPU on both sides, would copy nothing."""
-
-    @functools.wraps(to)
-    def move(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        options = {name: value for name, value in keywords.items() if name != "copy"}
-        device, dtype, asynchronous, form = torch._C._nn._parse_to(*arguments, **options)
-        for value in (*arguments, *keywords.values()):
-            if isinstance(value, torch.Tensor):
-                device = value.device
-        if device is None or device.type == self.device.type:
-            return to(self, *arguments, **keywords)
-        return torch.ops.aten._to_copy(
-            self, device=device, dtype=dtype, non_blocking=asynchronous, memory_format=form
-        )
-
-    return move
-
-
-def _to_cuda(self: Any, device: Any = None, *arguments: Any, **keywords: Any) -> Any:
-    # An index alone is looked up among the devices that C++ code has.
-    return self.to(placement.CUDA, *arguments, **keywords)
-
-
-class _Engine(threading.local):
-    """Whether autograd runs a backward pass in this thread."""
-
-    runs = False
-
-
-_engine = _Engine()
-
-
-def _noted(backward: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(backward)
-    def run(*arguments: Any, **keywords: Any) -> Any:
-        before, _engine.runs = _engine.runs, True
-        try:
-            return backward(*arguments, **keywords)
-        finally:
-            _engine.runs = before
-
-    return run
-
-
 def _is_ours(mode: object) -> bool:
     return type(mode).__module__.startswith("tkdebug.")
 
@@ -287,14 +145,9 @@ def _mode_of(variable: Any) -> object:
 
 def _patch_inductor(patches: Replacements) -> None:
     from torch._inductor import compile_fx, config, output_code
-    from torch._inductor.fx_passes import joint_graph, post_grad
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-    for module in (joint_graph, post_grad):
-        # Patterns are traced from real tensors; what they match has no device.
-        begin_patterns = module.lazy_init
-        patches.set(module, "lazy_init", lambda device=None, of=begin_patterns: of(placement.CPU))
     patches.set(CachingAutotuner, "run", run_interpreted)
     patches.set(CachingAutotuner, "precompile", lambda self, *arguments, **keywords: None)
     choose = AlgorithmSelectorCache.__call__
@@ -304,15 +157,6 @@ def _patch_inductor(patches: Replacements) -> None:
         return choose(self, name, preferred(choices), *arguments, **keywords)
 
     patches.set(AlgorithmSelectorCache, "__call__", untimed)
-    generate = compile_fx._InProcessFxCompile.codegen_and_compile
-
-    @functools.wraps(generate)
-    def without_modes(*arguments: Any, **keywords: Any) -> Any:
-        # A backward graph is compiled when it first runs, with the stand-in's mode on.
-        with torch._C.DisableTorchFunction():
-            return generate(*arguments, **keywords)
-
-    patches.set(compile_fx._InProcessFxCompile, "codegen_and_compile", without_modes)
     for owner in (compile_fx, output_code):
         if hasattr(owner, "cudagraphify"):
             patches.set(owner, "cudagraphify", lambda model, *rest, **keywords: model)
@@ -339,7 +183,6 @@ def _patch_failures(patches: Replacements) -> None:
     @functools.wraps(compile)
     def or_as_traced(self: Any, model_: Any, inputs_: Any) -> Any:
         try:
-            _refuse_autocast(model_)
             return compile(self, model_, inputs_)
         except RestartAnalysis:
             # Dynamo traces the function again.
@@ -350,17 +193,6 @@ def _patch_failures(patches: Replacements) -> None:
             return model_.forward
 
     patches.set(wrapper, "__call__", or_as_traced)
-
-
-def _refuse_autocast(graph: Any) -> None:
-    """Refuse what autocast rounds: autograd has the CPU's rules for fake CUDA tensors.
-
-    Raises:
-        UnsupportedError: it is in force, or entered by the graph.
-    """
-    enter = torch.amp.autocast_mode._enter_autocast
-    if torch.is_autocast_enabled("cpu") or any(n.target is enter for n in graph.graph.nodes):
-        raise UnsupportedError("torch.autocast in compiled functions takes a GPU")
 
 
 def _first_line(graph: Any) -> Frame | None:

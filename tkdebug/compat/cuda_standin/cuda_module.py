@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from tkdebug.compat.cuda_standin import graphs, placement, streams
-from tkdebug.compat.cuda_standin.default_generator import GENERATOR
+from tkdebug.compat.cuda_standin import graphs, streams
 from tkdebug.compat.cuda_standin.device_memory import MEMORY, mem_get_info
 from tkdebug.compat.cuda_standin.device_record import CAPABILITY, PROPERTIES, DeviceProperties
-from tkdebug.compat.cuda_standin.placement import announce, is_cuda_device
+from tkdebug.compat.cuda_standin.generators import GENERATOR
+from tkdebug.compat.cuda_standin.tensors import announce, is_cuda_device
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 
 
@@ -63,18 +63,18 @@ def get_device_name(device: object = None) -> str:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the device's generator, and the one that CUDA tensors are filled from: the CPU's."""
+    """Seed the device's generator."""
     GENERATOR.manual_seed(int(seed))
 
 
 def get_rng_state(device: object = None) -> torch.Tensor:
-    """State of the CPU generator, which serves both."""
-    return torch.random.get_rng_state()
+    """State of the device's generator: a seed and an offset."""
+    return GENERATOR.get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: object = None) -> None:
-    """Set the CPU generator's state."""
-    torch.random.set_rng_state(new_state)
+    """Set the state of the device's generator."""
+    GENERATOR.set_state(new_state)
 
 
 def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
@@ -119,7 +119,7 @@ class _LegacyType(type):
     def __instancecheck__(cls, value: object) -> bool:
         if not isinstance(value, torch.Tensor):
             return False
-        return placement.on_cuda(value) and value.dtype == cls.dtype
+        return value.is_cuda and value.dtype == cls.dtype
 
     def __call__(cls, *arguments: Any, **keywords: Any) -> torch.Tensor:
         if len(arguments) == 1 and not isinstance(arguments[0], int):
@@ -157,7 +157,8 @@ TORCH_CUDA: Mapping[str, Any] = {
     "is_available": _always(True),
     "is_initialized": _always(True),
     "init": _nothing,
-    "_lazy_init": _nothing,
+    "_lazy_init": announce,
+    "_initialized": True,
     "_lazy_call": lambda function, **keywords: function(),
     "device_count": _always(1),
     "_device_count_nvml": _always(1),
@@ -200,9 +201,9 @@ TORCH_CUDA: Mapping[str, Any] = {
     "graph_pool_handle": graphs.graph_pool_handle,
     "manual_seed": manual_seed,
     "manual_seed_all": manual_seed,
-    "seed": lambda: manual_seed(torch.default_generator.seed()),
-    "seed_all": lambda: manual_seed(torch.default_generator.seed()),
-    "initial_seed": lambda: torch.default_generator.initial_seed(),
+    "seed": GENERATOR.seed,
+    "seed_all": GENERATOR.seed,
+    "initial_seed": GENERATOR.initial_seed,
     "get_rng_state": get_rng_state,
     "get_rng_state_all": lambda: [get_rng_state()],
     "set_rng_state": set_rng_state,

@@ -21,7 +21,7 @@ from tkdebug.runtime.launch.graph_capture import CaptureError
 from tkdebug.runtime.launch.grid import Grid
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel
 
-CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,5 +140,5 @@ def _below_autograd() -> Iterator[None]:
 
     Inference mode, as tensors made in it may be written to nowhere else.
     """
-    with apart_from_the_script(CPU), torch.inference_mode():
+    with apart_from_the_script(CUDA), torch.inference_mode():
         yield

@@ -12,9 +12,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-import torch
-
-from tkdebug.compat.cuda_standin.placement import CUDA, announce, is_cuda_device
+from tkdebug.compat.cuda_standin.tensors import announce, is_cuda_device
+from tkdebug.compat.cuda_standin.torch_internals import CUDA
 from tkdebug.runtime.launch.graph_capture import (
     CaptureError,
     capture_in_force,
@@ -230,22 +229,3 @@ class StreamContext:
         trace: TracebackType | None,
     ) -> None:
         set_stream(self._outer)
-
-
-class Generator(torch.Generator):
-    """Stands in for `torch.Generator`: a CPU generator that may say its device is CUDA."""
-
-    def __new__(cls, device: object = "cpu") -> Generator:
-        """A CPU generator, whatever the device."""
-        made: Generator = super().__new__(cls)
-        return made
-
-    def __init__(self, device: object = "cpu") -> None:
-        self._on_cuda = is_cuda_device(device)
-        if self._on_cuda:
-            announce()
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device it was made for."""
-        return CUDA if self._on_cuda else torch.device("cpu")

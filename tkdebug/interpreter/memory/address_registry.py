@@ -17,6 +17,7 @@ from torch import Tensor
 from tkdebug.compiler.sites.live_memory import AddressRange
 from tkdebug.forks import renew_after_forks
 from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.interpreter.memory.host_views import memory_of
 
 _PURGE_EVERY = 1024
 # Views of freed tensors that are remembered.
@@ -39,6 +40,7 @@ class _View:
         # Its memory may have been given up alone, by `resize_`.
         if storage is None or storage.data_ptr() != self.span.first or not storage.nbytes():
             return None
+        storage = memory_of(storage)
         tensor = torch.empty(0, dtype=self.dtype, device=storage.device)
         return tensor.set_(storage, self.offset, self.shape, self.strides)
 

@@ -11,10 +11,6 @@ from typing import Any
 from tkdebug.compiler.targets.machine_parts import first_sentence
 from tkdebug.runtime.errors import PointerError
 
-# On the storage of a tensor that counts as a CUDA tensor: the stand-in's mark. It may stay there
-# when the stand-in is gone.
-CUDA_MARK = "_tkdebug_cuda"
-
 
 def refuse_unfit_tensors(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
     """Refuse tensors without memory, and tensors in host memory beside tensors on a GPU.
@@ -27,7 +23,6 @@ def refuse_unfit_tensors(kernel: str, names: Sequence[str], values: Sequence[Any
 
 
 def _refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> None:
-    # Each tensor is asked once: the CUDA stand-in answers, at the cost of several calls.
     places = [(name, value, value.device.type) for name, value in _tensors(names, values)]
     if not any(place == "cuda" for _, _, place in places):
         return
@@ -46,7 +41,7 @@ def _refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any
 
 
 def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str]:
-    """Where the storages of a launch's tensors are, or count as being.
+    """Where the storages of a launch's tensors are.
 
     Raises:
         PointerError: naming the first tensor that has no memory, or none that an address and
@@ -55,7 +50,7 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
     import torch  # as below
 
     places: set[str] = set()
-    # Of the tensors themselves: neither subclasses nor the CUDA stand-in are asked.
+    # Of the tensors themselves: subclasses are not asked.
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         for name, value in _tensors(names, values):
             try:
@@ -63,8 +58,7 @@ def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str
             except (_MemoryProblem, RuntimeError, ValueError) as error:
                 problem = error if isinstance(error, _MemoryProblem) else _without(value, error)
                 raise PointerError(f"kernel {kernel}: argument `{name}` is {problem}") from None
-            is_marked = getattr(storage, CUDA_MARK, None)
-            places.add("cuda" if is_marked else storage.device.type)
+            places.add(storage.device.type)
     return places
 
 

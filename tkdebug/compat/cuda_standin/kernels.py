@@ -1,0 +1,389 @@
+# ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
+"""Kernels of torch's operators for CUDA tensors of the stand-in.
+
+An operator that has a kernel for the CPU gets one for CUDA, which runs the former on CPU tensors
+over the same memory and makes CUDA tensors of the results. Views are made of the CUDA tensors
+themselves. `special_kernels` has what a GPU does in another way.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
+from tkdebug.compat.cuda_standin.generators import with_random_numbers
+from tkdebug.compat.cuda_standin.special_kernels import (
+    AS_A_WHOLE,
+    FOR_THE_CPU,
+    MIXED,
+    OF_THE_CPU_ALONE,
+    ROUNDED_ONCE,
+    SPECIAL,
+    UNDECLARED_WRITES,
+    refused,
+)
+from tkdebug.compat.cuda_standin.tensors import host, place, replace, tensors_in
+from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS
+
+Kernel = Callable[..., Any]
+
+_in_force: list[Any] = []
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+_COMPOSITES = (
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeImplicitAutograd",
+)
+_HALVES = (torch.float16, torch.bfloat16)
+_NOT_FOR_HALVES = ("not implemented for 'Half'", "not implemented for 'BFloat16'")
+_TENSORS = ("Tensor", "Optional[Tensor]")
+_TYPES = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+_OF_THE_CPU_ALONE = tuple(OF_THE_CPU_ALONE)
+_SAME_DEVICE = "Expected all tensors to be on the same device"
+_NAMES_ARGUMENT_FIRST = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
+
+
+def register_kernels() -> Callable[[], None]:
+    """Give torch's operators kernels for CUDA; return what takes them away."""
+    libraries = [_library("aten"), _library("c10d"), _library("aten", "CPU")]
+    with warnings.catch_warnings():
+        # A build for CUDA has kernels already, and warns of each that is replaced.
+        warnings.simplefilter("ignore", UserWarning)
+        for name, kernel in FOR_THE_CPU.items():
+            libraries[2].impl(name, "CPU", kernel, False)
+        for name, kernel in _aten_kernels():
+            libraries[0].impl(name, "CUDA", kernel, False)
+        if torch.distributed.is_available():
+            for name in _names("c10d"):
+                if _has_kernel(f"c10d::{name}", "CPU"):
+                    libraries[1].impl(name, "CUDA", _of_first_call(f"c10d::{name}"), False)
+
+    # Whoever installs the stand-in may keep nothing of it; kernels go with their library.
+    _in_force.extend(libraries)
+
+    def undo() -> None:
+        for library in libraries:
+            library.reset()
+            _in_force.remove(library)
+
+    return undo
+
+
+def _library(namespace: str, key: str = "CUDA") -> Any:
+    return torch._C._dispatch_library("IMPL", namespace, key, __file__, 0)
+
+
+def _names(namespace: str) -> list[str]:
+    start = f"{namespace}::"
+    names = torch._C._dispatch_get_all_op_names()
+    return [name[len(start) :] for name in names if name.startswith(start)]
+
+
+def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
+    for name in _names("aten"):
+        full = f"aten::{name}"
+        if name in SPECIAL:
+            yield name, SPECIAL[name]
+        elif name.startswith(_OF_THE_CPU_ALONE):
+            continue
+        elif _has_kernel(full, "CPU") or name in AS_A_WHOLE:
+            yield name, _of_first_call(full)
+        elif _has_kernel(full, "CUDA"):
+            # In a build for CUDA alone.
+            is_composite = any(_has_kernel(full, key) for key in _COMPOSITES)
+            yield name, _of_first_call(full, is_composite) if is_composite else refused(full)
+
+
+def operator(full_name: str) -> Any:
+    """Return an operator by its name, such as `aten::add.Tensor`."""
+    namespace, _, name = full_name.partition("::")
+    base, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+
+
+def _of_first_call(full_name: str, is_composite: bool = False) -> Kernel:
+    """Return a kernel that looks at its operator when it is first called."""
+    run: Kernel | None = None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal run
+        if run is None:
+            op = operator(full_name)
+            run = _redispatched(op) if is_composite else kernel_of(op)
+        return run(*args, **kwargs)
+
+    return kernel
+
+
+def _redispatched(op: Any) -> Kernel:
+    return functools.partial(op._handle.redispatch_boxed, CPU_KEYS)
+
+
+def kernel_of(op: Any) -> Kernel:
+    """Return the kernel for CUDA of an operator that has one for the CPU."""
+    schema = op._schema
+    is_written = any(_writes(argument) for argument in schema.arguments)
+    if not is_written and any(each.alias_info is not None for each in schema.returns):
+        return _redispatched(op)
+    kernel = _Kernel(op).run
+    if _is_random(op):
+        kernel = with_random_numbers(op, kernel)
+
+    @functools.wraps(kernel)
+    def below_modes(*args: Any, **kwargs: Any) -> Any:
+        if torch._C._len_torch_function_stack():
+            with torch._C.DisableTorchFunction():
+                return kernel(*args, **kwargs)
+        return kernel(*args, **kwargs)
+
+    return below_modes
+
+
+def _writes(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _is_random(op: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in op.tags or any(
+        "Generator" in str(argument.type) for argument in op._schema.arguments
+    )
+
+
+class _Kernel:
+    """How one operator is run on the CPU.
+
+    Args:
+        op: the operator.
+    """
+
+    def __init__(self, op: Any) -> None:
+        self._op = op
+        self._name = op._schema.name.partition("::")[2]
+        self._on_cpu = _redispatched(op)
+        arguments = op._schema.arguments
+        kinds = {at: str(argument.type) for at, argument in enumerate(arguments)}
+        self._tensors = tuple(at for at, kind in kinds.items() if kind in _TENSORS)
+        self._others = tuple(
+            at
+            for at, kind in kinds.items()
+            if kind not in _TENSORS and ("Tensor" in kind or "Device" in kind)
+        )
+        self._written = tuple(at for at, argument in enumerate(arguments) if _writes(argument))
+        self._names = tuple(argument.name for argument in arguments)
+        # A written argument that is given back is the very tensor.
+        self._gives_back = tuple(self._written_by(each.alias_info) for each in op._schema.returns)
+        self._rounded = ROUNDED_ONCE.get(self._name)
+        self._refuses_mixtures = self._rounded is not None and None not in self._rounded
+        owners: tuple[Any, ...] = (torch._C._VariableFunctions, torch.special, torch._C._nn, Tensor)
+        found = (getattr(owner, self._name, None) for owner in owners)
+        self._of_python = next((each for each in found if each is not None), None)
+
+    def _written_by(self, alias: Any) -> int | None:
+        for at in self._written if alias is not None else ():
+            if self._op._schema.arguments[at].alias_info.before_set & alias.before_set:
+                return at
+        return None
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operator of CUDA tensors on the CPU."""
+        values = list(args)
+        count, on_cpu = len(values), self._on_cpu
+        for at in self._tensors:
+            if at >= count:
+                break
+            value = values[at]
+            if isinstance(value, Tensor):
+                values[at] = host(value) if value.is_cuda else self._elsewhere(value, args)
+            elif value is not None:
+                on_cpu = self._of_numbers
+        for at in self._others:
+            if at < count:
+                values[at] = self._converted(values[at])
+        keywords = kwargs and {name: self._keyword(name, kwargs[name]) for name in kwargs}
+        try:
+            if self._rounded is None:
+                result = on_cpu(*values, **keywords)
+            else:
+                result = self._in_fp32(values, keywords)
+        except RuntimeError as error:
+            result = self._after(error, values, keywords)
+        if self._written:
+            return self._given_back(args, kwargs, result, values, keywords)
+        return place(result) if type(result) is Tensor else _placed(result)
+
+    def _of_numbers(self, *values: Any, **keywords: Any) -> Any:
+        """Run the operator with a number where it takes a tensor, whose type then counts less.
+
+        torch's functions in Python alone make such tensors.
+        """
+        if self._of_python is None:
+            values = tuple(
+                torch.scalar_tensor(value, dtype=_TYPES[type(value)])
+                if at in self._tensors and type(value) in _TYPES
+                else value
+                for at, value in enumerate(values)
+            )
+            return self._on_cpu(*values, **keywords)
+        return self._of_python(*values, **keywords)
+
+    def _elsewhere(self, value: Tensor, args: Sequence[Any] = ()) -> Tensor:
+        """Return a tensor that is on no CUDA device, where a GPU would take it.
+
+        Raises:
+            RuntimeError: it would not.
+        """
+        if value.dim() == 0 or self._name in MIXED or not value.is_cpu:
+            return value
+        raise RuntimeError(_two_devices(self._op, args))
+
+    def _converted(self, value: Any) -> Any:
+        """Return an argument that is a list of tensors or a device, for the CPU."""
+        if isinstance(value, Tensor):
+            return host(value) if value.is_cuda else self._elsewhere(value)
+        if isinstance(value, (list, tuple)):
+            return [self._converted(each) for each in value]
+        return CPU if isinstance(value, torch.device) else value
+
+    def _keyword(self, name: str, value: Any) -> Any:
+        if isinstance(value, Tensor) and value.is_cuda and not value.numel():
+            # What is to be filled grows, which memory of a CUDA tensor cannot.
+            return torch.empty(value.shape, dtype=value.dtype, device=CPU)
+        return None if name == "pin_memory" else self._converted(value)
+
+    def _in_fp32(self, values: list[Any], keywords: dict[str, Any]) -> Any:
+        """Run the operator with halves as fp32, and round its results once."""
+        wide: list[tuple[Tensor, Tensor]] = []
+
+        def widen(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return [widen(each) for each in value]
+            if not isinstance(value, Tensor) or value.dtype not in _HALVES:
+                return value
+            wide.append((value, value.float()))
+            return wide[-1][1]
+
+        if self._refuses_mixtures and len(_types((*values, *keywords.values()))) > 1:
+            # torch has its own answer to that.
+            return self._on_cpu(*values, **keywords)
+        wide_values = [widen(value) for value in values]
+        wide_keywords = {name: widen(value) for name, value in keywords.items()}
+        result = self._on_cpu(*wide_values, **wide_keywords)
+        if not wide:
+            return result
+        for at in (*self._written, *UNDECLARED_WRITES.get(self._name, ())):
+            before, after = (
+                _argument(self._names, at, values, keywords),
+                _argument(self._names, at, wide_values, wide_keywords),
+            )
+            if before is not after:
+                _store(before, after)
+        if self._written and any(at is not None for at in self._gives_back):
+            return result
+        return self._narrowed(result, values, wide[0][0].dtype)
+
+    def _narrowed(self, result: Any, values: list[Any], half: torch.dtype) -> Any:
+        if isinstance(result, Tensor):
+            return result.to(half) if result.dtype == torch.float32 else result
+        if not isinstance(result, (list, tuple)):
+            return result
+        of = self._rounded or (0,) * len(result)
+        types = [
+            None if at is None else values[at].dtype if isinstance(values[at], Tensor) else half
+            for at in of
+        ]
+        return [
+            each.to(to) if isinstance(each, Tensor) and to in _HALVES else each
+            for each, to in zip(result, types, strict=False)
+        ]
+
+    def _after(self, error: RuntimeError, values: list[Any], keywords: dict[str, Any]) -> Any:
+        """Go on after an error that a GPU would not report, or report as it would."""
+        if is_out_of_memory(error):
+            raise out_of_memory(error) from None
+        if self._rounded is None and any(text in str(error) for text in _NOT_FOR_HALVES):
+            return self._in_fp32(values, keywords)
+        raise error
+
+    def _given_back(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        values: list[Any],
+        keywords: dict[str, Any],
+    ) -> Any:
+        """Return what was written, the very tensors, and what was made beside."""
+        for at in self._written:
+            own = _argument(self._names, at, args, kwargs)
+            of_cpu = _argument(self._names, at, values, keywords)
+            if isinstance(own, Tensor) and own.is_cuda and of_cpu.shape != own.shape:
+                replace(own, of_cpu)
+            elif isinstance(own, Tensor) and not own.numel() and of_cpu.numel():
+                replace(own, of_cpu)
+        if len(self._gives_back) == 1 and self._gives_back[0] is not None:
+            return _argument(self._names, self._gives_back[0], args, kwargs)
+        if not isinstance(result, (list, tuple)):
+            return _placed(result)
+        return tuple(
+            _placed(each) if at is None else _argument(self._names, at, args, kwargs)
+            for at, each in zip(self._gives_back, result, strict=True)
+        )
+
+
+def _two_devices(op: Any, args: Sequence[Any]) -> str:
+    """Return what torch's operators on a GPU say of tensors on two devices."""
+    names = [argument.name for argument in op._schema.arguments]
+    given = list(zip(names, args, strict=False))
+    tensors = [(name, each) for name, each in given if isinstance(each, Tensor)]
+    others = [(name, each) for name, each in tensors if each.device != tensors[0][1].device]
+    if torch.Tag.pointwise in op.tags or not others:
+        return f"{_SAME_DEVICE}, but found at least two devices, cuda:0 and cpu!"
+    (name, other), common = others[0], tensors[0][1].device
+    base, overload = op._schema.name.partition("::")[2], op._schema.overload_name
+    is_structured = _has_kernel(op.name(), "CompositeExplicitAutogradNonFunctional")
+    of_structured = (base, *([overload] if overload else []))
+    method = "_".join(("wrapper_CUDA", *(of_structured if is_structured else (overload, base))))
+    if _NAMES_ARGUMENT_FIRST:
+        return (
+            f"{_SAME_DEVICE}, but got {name} is on {other.device}, different from other tensors on "
+            f"{common} (when checking argument in method {method})"
+        )
+    return (
+        f"{_SAME_DEVICE}, but found at least two devices, {common} and {other.device}! (when "
+        f"checking argument for argument {name} in method {method})"
+    )
+
+
+def _argument(names: tuple[str, ...], at: int, values: Any, keywords: dict[str, Any]) -> Any:
+    return values[at] if at < len(values) else keywords.get(names[at])
+
+
+def _types(values: Iterable[Any]) -> set[torch.dtype]:
+    return {each.dtype for each in tensors_in(values) if each.is_floating_point()}
+
+
+def _store(before: Any, after: Any) -> None:
+    """Write what was computed of a wide copy to the tensor, or the tensors, themselves."""
+    for one, other in zip(tensors_in([before]), tensors_in([after]), strict=True):
+        if one.shape != other.shape:
+            one.resize_(other.shape)
+        one.copy_(other)
+
+
+def _placed(result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return place(result) if result.is_cpu else result
+    if isinstance(result, (list, tuple)):
+        return [_placed(each) for each in result]
+    return result

@@ -1,0 +1,383 @@
+# ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
+"""Operators that a GPU does in another way than the CPU, or that the CPU has no kernel for."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
+from tkdebug.compat.cuda_standin.generators import chosen
+from tkdebug.compat.cuda_standin.tensors import host, no_such_device, place, replace
+from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, is_pinned
+from tkdebug.runtime.launch.graph_capture import capture_in_force, refuse_while_capturing
+
+Kernel = Callable[..., Any]
+_ATEN = torch.ops.aten
+# Done over the memory as a whole, though they are made of other operators.
+AS_A_WHOLE = frozenset(("convolution", "convolution_backward", "convolution_overrideable"))
+# Halves are accumulated in fp32 and rounded once: of each result, the argument whose type it has;
+# None where it stays fp32.
+ROUNDED_ONCE: Mapping[str, tuple[int | None, ...]] = {
+    **dict.fromkeys(
+        (
+            *("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addbmm_"),
+            *("addmv", "addmv_", "mv", "dot", "vdot", "_addmm_activation", "addr", "addr_"),
+            "convolution",
+        ),
+        (0,),
+    ),
+    "convolution_backward": (1, 2, 2),
+    "native_layer_norm": (0, None, None),
+    "native_layer_norm_backward": (1, 5, 6),
+    "native_group_norm": (0, 0, 0),
+    "native_group_norm_backward": (1, 4, 4),
+    "native_batch_norm": (0, None, None),
+    "_native_batch_norm_legit": (0, None, None),
+    "native_batch_norm_backward": (1, 2, 2),
+}
+# Written although the schema does not say so: running mean and variance.
+UNDECLARED_WRITES: Mapping[str, tuple[int, ...]] = {"native_batch_norm": (3, 4)}
+# Operators that take tensors of the host beside CUDA tensors.
+MIXED = frozenset(
+    (
+        *("index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_"),
+        *("_unsafe_index_put", "_foreach_copy_", "_copy_from", "_copy_from_and_resize"),
+        *("_pack_padded_sequence", "_ctc_loss", "_ctc_loss_backward", "_to_copy", "_foreach_copy"),
+    )
+)
+# Operators of the CPU alone, in builds for CUDA, too.
+OF_THE_CPU_ALONE = (
+    "histogram _histogramdd from_file _add_relu quantized_lstm quantized_gru mkldnn_rnn_layer "
+    "_spdiags _dyn_quant _weight_int4pack_mm_for_cpu _convert_weight_to_int4pack_for_cpu "
+    "_upsample_lanczos2d_aa _scaled_dot_product_flash_attention_for_cpu _empty_affine_quantized "
+    "_empty_per_channel_affine_quantized to_mkldnn slow_conv3d_forward"
+).split()
+_WRONG_INDEX = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+
+
+def refused(name: str) -> Kernel:
+    """Return a kernel that says that there is none without a GPU."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"{name} has no kernel for the CPU, on which 'cuda' runs here; it takes a GPU"
+        )
+
+    return refuse
+
+
+def _made(op: Any, *sizes: Any, device: Any, **options: Any) -> Tensor:
+    if device is not None and device.index not in (None, 0, -1):
+        raise no_such_device(device.index)
+    options.pop("pin_memory", None)
+    try:
+        return place(op.redispatch(CPU_KEYS, *sizes, device=CPU, **options))
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise out_of_memory(error) from None
+        raise
+
+
+def _empty(size: Any, device: Any = None, **options: Any) -> Tensor:
+    return _made(_ATEN.empty.memory_format, size, device=device, **options)
+
+
+def _empty_strided(size: Any, stride: Any, device: Any = None, **options: Any) -> Tensor:
+    return _made(_ATEN.empty_strided.default, size, stride, device=device, **options)
+
+
+def _zeros(size: Any, device: Any = None, **options: Any) -> Tensor:
+    return _made(_ATEN.zeros.default, size, device=device, **options)
+
+
+def _drawn(op: Any) -> Kernel:
+    def draw(size: Any, generator: Any = None, device: Any = None, **options: Any) -> Tensor:
+        numbers = chosen(generator).drawn(math.prod(size))
+        return _made(op, size, generator=numbers, device=device, **options)
+
+    return draw
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    return host(tensor) if tensor.is_cuda else tensor
+
+
+def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    if self.is_cuda != src.is_cuda:
+        other = src if self.is_cuda else self
+        is_number = self.is_cuda and not src.dim()
+        if (
+            not is_number
+            and capture_in_force() is not None
+            and not is_pinned(other.untyped_storage())
+        ):
+            refuse_while_capturing(
+                "a copy between the GPU and host memory that is not pinned",
+                "copy before the capture or after the replay, or use tensor.pin_memory() and "
+                "non_blocking=True",
+            )
+    with torch._C.DisableTorchFunction():
+        _on_host(self).copy_(_on_host(src))
+    return self
+
+
+def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
+    return _copy(dst, self)
+
+
+_clone_on_cpu = _ATEN.clone.default._handle.redispatch_boxed
+_copy_on_cpu = _ATEN._to_copy.default._handle.redispatch_boxed
+
+
+def _clone(self: Tensor, memory_format: Any = None) -> Tensor:
+    with torch._C.DisableTorchFunction():
+        return place(_clone_on_cpu(CPU_KEYS, _on_host(self), memory_format=memory_format))
+
+
+def _to_copy(self: Tensor, device: Any = None, **options: Any) -> Any:
+    """Return a copy of a tensor of any device on any device."""
+    waits = not options.get("non_blocking") and capture_in_force() is None
+    if waits and self.is_cuda and device is not None and device.type == "cpu":
+        with torch._C.DisableTorchFunction():
+            return _copy_on_cpu(CPU_KEYS, _on_host(self), **options)
+    if not self.is_cuda or not (device is None or device.type == "cuda"):
+        return _copy_on_cpu(CPU_KEYS, self, device=device, **options)
+    if device is not None and device.index not in (None, 0):
+        raise no_such_device(device.index)
+    options.pop("non_blocking", None)
+    options.pop("pin_memory", None)
+    with torch._C.DisableTorchFunction():
+        return place(_copy_on_cpu(CPU_KEYS, _on_host(self), **options))
+
+
+def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
+    count = 1
+    for length in size:
+        count *= length
+    needed_bytes = (count + self.storage_offset()) * self.element_size()
+    if not count or needed_bytes <= self.untyped_storage().nbytes():
+        return _ATEN.resize_.default.redispatch(  # type: ignore[no-any-return]
+            CPU_KEYS, self, size, memory_format=memory_format
+        )
+    grown = torch.empty(size, dtype=self.dtype, device=CPU)
+    if self.numel() and self.is_contiguous():
+        grown.view(-1)[: self.numel()].copy_(host(self).reshape(-1))
+    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+        grown = grown.contiguous(memory_format=memory_format)
+    replace(self, grown)
+    return self
+
+
+def _index(op: Any) -> Kernel:
+    """Return a kernel of indexing, which takes indices of the host, and of CUDA for CUDA alone."""
+    run: Kernel | None = None
+
+    def index(self: Tensor, indices: Any, *rest: Any, **options: Any) -> Any:
+        nonlocal run
+        if not self.is_cuda and any(each is not None and each.is_cuda for each in indices):
+            raise RuntimeError(_WRONG_INDEX)
+        if run is None:
+            from tkdebug.compat.cuda_standin.kernels import kernel_of
+
+            run = kernel_of(op)
+        return run(self, indices, *rest, **options)
+
+    return index
+
+
+def _histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
+    of_cpu = host(self)
+    wide = of_cpu if of_cpu.is_floating_point() else of_cpu.double()
+    return place(torch.histc(wide, bins, min, max).to(self.dtype))
+
+
+def _histc_out(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Tensor) -> Tensor:
+    return _resize(out, (bins,)).copy_(_histc(self, bins, min, max))
+
+
+def _softmax(function: Callable[..., Tensor]) -> Kernel:
+    def run(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+        of_cpu = host(self)
+        return place(function(of_cpu.float() if half_to_float else of_cpu, dim))
+
+    return run
+
+
+def _softmax_backward(op: Any) -> Kernel:
+    def run(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+        of_grad, of_output = host(grad), host(output)
+        return place(op.redispatch(CPU_KEYS, of_grad, of_output, dim, grad.dtype).to(input_dtype))
+
+    return run
+
+
+def _product(plain: Any, factors: int) -> Kernel:
+    """Return a product whose result has a type of its own: as `mm.dtype` does."""
+
+    def multiply(*args: Any, **kwargs: Any) -> Tensor:
+        out = kwargs.pop("out", None)
+        # The type follows the factors.
+        values = [host(each) for each in args[:factors]]
+        with torch._C.DisableTorchFunction():
+            wide = [value.float() if value.is_floating_point() else value for value in values]
+            result = plain(*wide, *args[factors + 1 :], **kwargs).to(args[factors])
+            if out is None:
+                return place(result)
+            host(out).copy_(result)
+        return out  # type: ignore[no-any-return]
+
+    return multiply
+
+
+def _lstm_cell(
+    input_gates: Tensor,
+    hidden_gates: Tensor,
+    cx: Tensor,
+    input_bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    gates = input_gates + hidden_gates
+    for bias in (input_bias, hidden_bias):
+        gates = gates if bias is None else gates + bias
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cy = f * cx + i * g
+    return o * cy.tanh(), cy, torch.cat((i, f, g, o), 1)
+
+
+def _lstm_cell_backward(
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    cx: Tensor,
+    cy: Tensor,
+    workspace: Tensor,
+    has_bias: bool,
+) -> tuple[Any, ...]:
+    if grad_hy is None and grad_cy is None:
+        return None, None, None
+    i, f, g, o = workspace.chunk(4, 1)
+    squashed = cy.tanh()
+    of_output = torch.zeros_like(cy) if grad_hy is None else grad_hy
+    of_cell = of_output * o * (1 - squashed * squashed)
+    of_cell = of_cell if grad_cy is None else of_cell + grad_cy
+    gates = torch.cat(
+        (
+            of_cell * g * i * (1 - i),
+            of_cell * cx * f * (1 - f),
+            of_cell * i * (1 - g * g),
+            of_output * squashed * o * (1 - o),
+        ),
+        1,
+    )
+    return gates, of_cell * f, gates.sum(0) if has_bias else None
+
+
+def _gru_cell(
+    input_gates: Tensor,
+    hidden_gates: Tensor,
+    hx: Tensor,
+    input_bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    of_input = input_gates if input_bias is None else input_gates + input_bias
+    of_hidden = hidden_gates if hidden_bias is None else hidden_gates + hidden_bias
+    ir, ii, in_ = of_input.chunk(3, 1)
+    hr, hi, hn = of_hidden.chunk(3, 1)
+    reset, update = (ir + hr).sigmoid(), (ii + hi).sigmoid()
+    new = (in_ + reset * hn).tanh()
+    return new + update * (hx - new), torch.cat((reset, update, new, hx, hn), 1)
+
+
+def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Any, ...]:
+    reset, update, new, hx, hn = workspace.chunk(5, 1)
+    of_update = grad_hy * (hx - new) * update * (1 - update)
+    of_new = grad_hy * (1 - update) * (1 - new * new)
+    of_reset = of_new * hn * reset * (1 - reset)
+    of_input = torch.cat((of_reset, of_update, of_new), 1)
+    of_hidden = torch.cat((of_reset, of_update, of_new * reset), 1)
+    bias = (of_input.sum(0), of_hidden.sum(0)) if has_bias else (None, None)
+    return of_input, of_hidden, grad_hy * update, *bias
+
+
+def _rms_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Any,
+    rstd: Tensor,
+    weight: Tensor | None,
+    output_mask: Any,
+) -> tuple[Tensor | None, Tensor | None]:
+    grad, x, scale = grad_out.float(), input.float(), rstd.float()
+    inner = list(range(x.dim() - len(normalized_shape), x.dim()))
+    outer = list(range(x.dim() - len(normalized_shape)))
+    weighted = grad if weight is None else grad * weight.float()
+    mean = (weighted * x).mean(inner, keepdim=True)
+    of_input = (scale * (weighted - x * scale * scale * mean)).to(input.dtype)
+    of_weight = None
+    if weight is not None:
+        whole = grad * x * scale
+        of_weight = (whole.sum(outer) if outer else whole).to(weight.dtype)
+    return of_input if output_mask[0] else None, of_weight if output_mask[1] else None
+
+
+def _set(op: Any) -> Kernel:
+    return functools.partial(op._handle.redispatch_boxed, CPU_KEYS)
+
+
+# By the operators' names in `aten`.
+SPECIAL: Mapping[str, Kernel] = {
+    "empty.memory_format": _empty,
+    "empty_strided": _empty_strided,
+    "_efficientzerotensor": _zeros,
+    "zeros": _zeros,
+    "rand": _drawn(_ATEN.rand.generator),
+    "rand.generator": _drawn(_ATEN.rand.generator),
+    "randn": _drawn(_ATEN.randn.generator),
+    "randn.generator": _drawn(_ATEN.randn.generator),
+    "clone": _clone,
+    "_to_copy": _to_copy,
+    "copy_": _copy,
+    "_copy_from": _copy_from,
+    "resize_": _resize,
+    "set_": _set(_ATEN.set_.default),
+    "set_.source_Storage": _set(_ATEN.set_.source_Storage),
+    "set_.source_Storage_storage_offset": _set(_ATEN.set_.source_Storage_storage_offset),
+    "set_.source_Tensor": _set(_ATEN.set_.source_Tensor),
+    "index.Tensor": _index(_ATEN.index.Tensor),
+    "_index_put_impl_": _index(_ATEN._index_put_impl_.default),
+    "histc": _histc,
+    "histc.out": _histc_out,
+    "_softmax": _softmax(torch.softmax),
+    "_log_softmax": _softmax(torch.log_softmax),
+    "_softmax_backward_data": _softmax_backward(_ATEN._softmax_backward_data.default),
+    "_log_softmax_backward_data": _softmax_backward(_ATEN._log_softmax_backward_data.default),
+    "mm.dtype": _product(torch.mm, 2),
+    "mm.dtype_out": _product(torch.mm, 2),
+    "bmm.dtype": _product(torch.bmm, 2),
+    "bmm.dtype_out": _product(torch.bmm, 2),
+    "addmm.dtype": _product(torch.addmm, 3),
+    "addmm.dtype_out": _product(torch.addmm, 3),
+    "baddbmm.dtype": _product(torch.baddbmm, 3),
+    "baddbmm.dtype_out": _product(torch.baddbmm, 3),
+    "_thnn_fused_lstm_cell": _lstm_cell,
+    "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
+    "_thnn_fused_gru_cell": _gru_cell,
+    "_thnn_fused_gru_cell_backward": _gru_cell_backward,
+    "_fused_rms_norm_backward": _rms_norm_backward,
+    "_fused_sdp_choice": lambda *args, **kwargs: 0,
+    "record_stream": lambda tensor, stream: None,
+}
+
+
+def _is_pinned(self: Tensor, device: Any = None) -> bool:
+    return is_pinned(self.untyped_storage())
+
+
+# Of the CPU's tensors.
+FOR_THE_CPU: Mapping[str, Kernel] = {"is_pinned": _is_pinned}

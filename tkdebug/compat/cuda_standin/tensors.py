@@ -1,0 +1,134 @@
+# ruff: noqa: SLF001 (torch offers what a stand-in must change only under private names)
+"""CUDA tensors of the stand-in and the host memory they are in.
+
+Each storage of a CUDA tensor has the tensor of the CPU whose memory it is as an attribute, and that
+an entry in the account of device memory. torch keeps a storage's Python object for as long as the
+storage lives, so that the entry goes with the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tkdebug.compat.cuda_standin.device_memory import Allocation
+from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, with_device
+from tkdebug.compat.process_environment import TOLD_VARIABLE
+from tkdebug.interpreter.memory.host_views import HOST_MEMORY, viewed
+from tkdebug.terminal_text import tell
+
+_ALLOCATION = "_tkdebug_allocation"
+# Types that DLPack has no name for pass as integers of their size.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_as_type = torch.ops.aten.view.dtype
+_set = torch.ops.aten.set_.source_Storage_storage_offset
+_announced = threading.Event()
+
+
+def announce() -> None:
+    """Say once, in this process and those it starts from now on, that the CPU is used."""
+    if not _announced.is_set():
+        _announced.set()
+        if os.environ.get(TOLD_VARIABLE):
+            return
+        os.environ[TOLD_VARIABLE] = "1"
+        # One write: several worker processes may say so at once.
+        tell("no CUDA device here; 'cuda' runs on the CPU")
+
+
+def place(tensor: Tensor) -> Tensor:
+    """Return a CUDA tensor in the memory of a CPU tensor, which gives it up."""
+    try:
+        made = with_device(tensor, is_cuda=True)
+        is_as_it_was = made.dtype is tensor.dtype
+    except (BufferError, RuntimeError, TypeError):
+        is_as_it_was = False
+    if not is_as_it_was:
+        made = with_device(tensor.view(_BITS[tensor.element_size()]), is_cuda=True)
+        made = _as_type.redispatch(CPU_KEYS, made, tensor.dtype)
+    storage = made.untyped_storage()
+    # Offsets are those in the CUDA tensor's storage, which begins where the tensor does.
+    memory = with_device(tensor, is_cuda=False) if tensor.storage_offset() else tensor
+    setattr(memory, _ALLOCATION, Allocation(storage.nbytes()))
+    setattr(storage, HOST_MEMORY, memory)
+    return made
+
+
+def host(tensor: Tensor) -> Tensor:
+    """Return a CPU tensor over the memory of a CUDA tensor."""
+    storage = tensor.untyped_storage()
+    memory: Tensor | None = getattr(storage, HOST_MEMORY, None)
+    if memory is None:
+        memory = _taken_over(storage)
+    if memory.dtype is tensor.dtype:
+        view = memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    else:
+        view = viewed(memory, tensor)
+    if tensor.is_conj():
+        view = view.conj()
+    return torch._neg_view(view) if tensor.is_neg() else view
+
+
+def _taken_over(storage: torch.UntypedStorage) -> Tensor:
+    """Return the memory of a storage that came from elsewhere, as through DLPack."""
+    address, size_bytes = storage.data_ptr(), storage.nbytes()
+    of_cpu = torch._C._construct_storage_from_data_pointer(address, CPU, size_bytes)
+    memory = torch.empty(0, dtype=torch.uint8).set_(of_cpu)
+    setattr(storage, HOST_MEMORY, memory)
+    return memory
+
+
+def replace(tensor: Tensor, memory: Tensor) -> None:
+    """Give a CUDA tensor the contents, shape and strides of a CPU tensor."""
+    storage = place(memory).untyped_storage()
+    _set.redispatch(CPU_KEYS, tensor, storage, 0, memory.shape, memory.stride())
+
+
+def new_storage(size_bytes: int) -> torch.UntypedStorage:
+    """Return CUDA memory."""
+    return place(torch.empty(size_bytes, dtype=torch.uint8, device=CPU)).untyped_storage()
+
+
+def tensors_in(values: Iterable[Any]) -> Iterable[Tensor]:
+    """The tensors among `values`, in lists and tuples, too."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def is_cuda_device(device: object) -> bool:
+    """Whether a device argument (string, int, `torch.device`) names the CUDA device.
+
+    Raises:
+        RuntimeError: it names a CUDA device other than the first, as torch would.
+    """
+    if isinstance(device, bool):
+        return False
+    if isinstance(device, int):
+        index: int | None = device
+    elif isinstance(device, torch.device):
+        if device.type != "cuda":
+            return False
+        index = device.index
+    elif isinstance(device, str) and device.startswith("cuda"):
+        index = torch.device(device).index
+    else:
+        return False
+    if index not in (None, 0, -1):
+        raise no_such_device(index)
+    return True
+
+
+def no_such_device(index: int | None) -> RuntimeError:
+    """The error for a second CUDA device."""
+    return RuntimeError(
+        "CUDA error: invalid device ordinal (without a GPU, tkdebug provides one CUDA device, "
+        f"cuda:0; got cuda:{index})"
+    )
