@@ -67,16 +67,18 @@ def main():
     for name in arguments.families or FAMILIES:
         wanted = outcome(name, "cpu")
         for compiled in (False, True):
-            if arguments.eager and compiled or arguments.compiled and not compiled:
+            if arguments.eager if compiled else arguments.compiled:
                 continue
             started = time.process_time()
             try:
                 said = difference(outcome(name, "cuda", compiled), wanted)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 said = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
             way = "compiled" if compiled else "eager"
             seconds = time.process_time() - started
-            print(f"{name} {way}: {said or 'equal'} ({seconds:.1f} s of processor time)", flush=True)
+            print(
+                f"{name} {way}: {said or 'equal'} ({seconds:.1f} s of processor time)", flush=True
+            )
             failed += bool(said)
     print(f"{failed} failed" if failed else "all equal")
     return min(failed, 1)
@@ -115,7 +117,11 @@ def outcome(name, device, compiled=False):
 def dropouts(architecture):
     """Return options that switch every kind of dropout off: random numbers differ by device."""
     known = vars(architecture.config_class())
-    return {key: 0.0 for key in known if key.endswith(("dropout", "pdrop", "dropout_prob", "dropout_rate"))}
+    return {
+        key: 0.0
+        for key in known
+        if key.endswith(("dropout", "pdrop", "dropout_prob", "dropout_rate"))
+    }
 
 
 def inputs_of(name, device):

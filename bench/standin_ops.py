@@ -1,4 +1,3 @@
-# ruff: noqa: SLF001 (torch's table of operators is in a private module)
 """Operators on the CUDA device that machines without a GPU have, compared with the CPU.
 
     python bench/standin_ops.py                       # 1,000 cases, drawn by a seed
@@ -62,11 +61,11 @@ def outcome(op, dtype, way, chance):
         sample = sample.noncontiguous() if way == "strided" else sample
         cuda = sample.transform(on_cuda)
         wanted = result(op, reference_of(sample, dtype, way), way)
-    except Exception as error:  # noqa: BLE001 (the CPU lacks the type, or the operator)
+    except Exception as error:
         return NO_REFERENCE, first_line(error)
     try:
         got = result(op, cuda, way)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         text = first_line(error)
         refused = isinstance(error, NotImplementedError) or any(
             word in text.lower() for word in REFUSALS
@@ -275,7 +274,11 @@ def run(arguments):
             for line in worker.stdout:
                 with contextlib.suppress(json.JSONDecodeError):
                     case = json.loads(line)
-                    if last is not None and last["outcome"] == CRASHED and case["outcome"] != CRASHED:
+                    if (
+                        last is not None
+                        and last["outcome"] == CRASHED
+                        and case["outcome"] != CRASHED
+                    ):
                         last = None
                         if case["outcome"] != NO_REFERENCE:
                             done.append(case)

@@ -1,4 +1,4 @@
-"""Two processes that train one model on a CUDA device each, by gloo: prints a line where they agree."""
+"""Two processes train one model by gloo, on a CUDA device each: prints a line where they agree."""
 
 import sys
 
