@@ -77,7 +77,8 @@ def outcome(op, dtype, way, chance):
         )
         return (REFUSED if refused else FAILED), f"{type(error).__name__}: {text}"
     # A GPU has its own random numbers.
-    seen, again = with_random_operators(lambda: result(op, reference_of(sample, dtype, way), way))
+    repeat = reference_of(sample, dtype, way)
+    seen, again = with_random_operators(lambda: result(op, repeat, way))
     try:
         compare(got, wanted, again, dtype, "empty" in op.name or bool(seen))
     except AssertionError as error:
