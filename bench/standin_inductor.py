@@ -146,7 +146,7 @@ def work(arguments):
 
 
 def make_missing_names(text):
-    """Give torch the names that a file of another version imports; tests that use one are skipped."""
+    """Give torch names that another version has; tests that use one are skipped."""
     for node in ast.parse(text).body:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("torch"):
             continue
