@@ -243,7 +243,7 @@ def test_trim_removes_what_was_used_longest_ago(code: NativeCode) -> None:
 
 # What only carries code, finds faults in it or says what went wrong.
 CARRIERS = (
-    *("code_cache", "diagnosis", "private_files", "probing", "stage_error", "wire"),
+    *("code_cache", "deadly_ops", "diagnosis", "private_files", "stage_error", "wire"),
     "worker_process",
 )
 

@@ -103,13 +103,13 @@ def test_kernel_that_is_not_in_the_module_is_an_error() -> None:
         generate(llvm_text.VECTOR_ADD, "missing", HOPPER)
 
 
-def test_probing_finds_the_deadly_call_when_nothing_was_said() -> None:
+def test_deadly_ops_finds_the_deadly_call_when_nothing_was_said() -> None:
     header = {"task": "ptx", "cpu": "sm_90a", "ptx_version": 87, "least_ptx_version": 80}
     assert deadly_ops.deadly_op(ABORTING, header, 60) == 11
     assert deadly_ops.deadly_op(llvm_text.VECTOR_ADD, header, 60) is None
 
 
-def test_probing_handles_inline_assembly_and_immediates() -> None:
+def test_deadly_ops_handles_inline_assembly_and_immediates() -> None:
     header = {"task": "ptx", "cpu": "sm_90a", "ptx_version": 87, "least_ptx_version": 80}
     text = llvm_text.assembly("add.f32 $0, $1, $1;", "=x,f")
     assert deadly_ops.deadly_op(text, header, 60) == 11
