@@ -45,7 +45,6 @@ STAGES = (
         f"compiler.targets.nvptx.{name}"
         for name in (
             "architectures",
-            "codegen.deadly_ops",
             "codegen.generation",
             "codegen.libdevice",
             "codegen.llvm_stage",
