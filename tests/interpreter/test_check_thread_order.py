@@ -127,6 +127,13 @@ def test_threads_that_keep_to_their_elements(name, warps):
     assert run(getattr(kernels, name), grid, *arguments(), **constants, num_warps=warps) == []
 
 
+def test_copies_of_a_scalar_that_store_nothing_are_used_by_nobody():
+    """As `torch.compile` has one step of an optimiser."""
+    assert run(kernels.counted_by_one, (1,), zeros(1), 1, BLOCK=256) == []
+    (fault,) = run(kernels.counted_by_one, (1,), zeros(1), 2, BLOCK=256)
+    assert fault.line == line("COUNT counted_by_one")
+
+
 def test_accesses_of_one_line_are_of_one_round_unless_one_op_is_both():
     (once,) = run(kernels.shifted_at_one_line, (1,), zeros(257), BLOCK=256)
     assert once.line == line("ONCE shifted_at_one_line")

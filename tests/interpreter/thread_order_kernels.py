@@ -248,3 +248,12 @@ def turned_in_rounds(x, rounds, BLOCK: tl.constexpr):
     for step in range(rounds):
         j = tl.where(step % 2 == 0, i, BLOCK - 1 - i)
         tl.store(x + j, first + step)  # ROUNDS turned_in_rounds
+
+
+@tkdebug.jit
+def counted_by_one(step, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    count = tl.broadcast_to(tl.load(step), [BLOCK])
+    tl.store(
+        step + tl.zeros_like(i), count + 1, mask=i % 64 < n - 1 + (i == 0)
+    )  # COUNT counted_by_one

@@ -33,6 +33,8 @@ from tkdebug.compat.cuda_standin.tensors import host, place, replace, tensors_in
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS
 
 Kernel = Callable[..., Any]
+_INDEXING = ("index.Tensor", "_index_put_impl_")
+_WRONG_INDEX = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
 
 _in_force: list[Any] = []
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -95,11 +97,25 @@ def _names(namespace: str) -> list[str]:
     return [name[len(start) :] for name in names if name.startswith(start)]
 
 
+def _index(full: str) -> Kernel:
+    """Return a kernel of indexing, which takes indices of the host, and of CUDA for CUDA alone."""
+    kernel = _of_first_call(full)
+
+    def index(self: Tensor, indices: Any, *rest: Any, **options: Any) -> Any:
+        if not self.is_cuda and any(each is not None and each.is_cuda for each in indices):
+            raise RuntimeError(_WRONG_INDEX)
+        return kernel(self, indices, *rest, **options)
+
+    return index
+
+
 def _aten_kernels() -> Iterator[tuple[str, Kernel]]:
     for name in _names("aten"):
         full = f"aten::{name}"
         if name in SPECIAL:
             yield name, SPECIAL[name]
+        elif name in _INDEXING:
+            yield name, _index(full)
         elif name.startswith(_OF_THE_CPU_ALONE):
             continue
         elif _has_kernel(full, "CPU") or name in AS_A_WHOLE:

@@ -58,7 +58,6 @@ OF_THE_CPU_ALONE = (
     "_upsample_lanczos2d_aa _scaled_dot_product_flash_attention_for_cpu _empty_affine_quantized "
     "_empty_per_channel_affine_quantized to_mkldnn slow_conv3d_forward"
 ).split()
-_WRONG_INDEX = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
 
 
 def refused(name: str) -> Kernel:
@@ -172,23 +171,6 @@ def _resize(self: Tensor, size: Any, memory_format: Any = None) -> Tensor:
         grown = grown.contiguous(memory_format=memory_format)
     replace(self, grown)
     return self
-
-
-def _index(op: Any) -> Kernel:
-    """Return a kernel of indexing, which takes indices of the host, and of CUDA for CUDA alone."""
-    run: Kernel | None = None
-
-    def index(self: Tensor, indices: Any, *rest: Any, **options: Any) -> Any:
-        nonlocal run
-        if not self.is_cuda and any(each is not None and each.is_cuda for each in indices):
-            raise RuntimeError(_WRONG_INDEX)
-        if run is None:
-            from tkdebug.compat.cuda_standin.kernels import kernel_of
-
-            run = kernel_of(op)
-        return run(self, indices, *rest, **options)
-
-    return index
 
 
 def _histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
@@ -349,8 +331,6 @@ SPECIAL: Mapping[str, Kernel] = {
     "set_.source_Storage": _set(_ATEN.set_.source_Storage),
     "set_.source_Storage_storage_offset": _set(_ATEN.set_.source_Storage_storage_offset),
     "set_.source_Tensor": _set(_ATEN.set_.source_Tensor),
-    "index.Tensor": _index(_ATEN.index.Tensor),
-    "_index_put_impl_": _index(_ATEN._index_put_impl_.default),
     "histc": _histc,
     "histc.out": _histc_out,
     "_softmax": _softmax(torch.softmax),

@@ -287,6 +287,9 @@ class AccessesOfThreads(Observer):
             for one in self._open:
                 if one.key == new.key and (one.is_store or is_store):
                     bad = one.conflicts(codes, threads, is_shared)
+                    if one.is_shared and _is_only_user(op, one.op):
+                        # Copies of threads that store nothing are used by nobody.
+                        bad &= _several(touched.programs, threads)
                     if bool(bad.any()):
                         self._note(access, touched, bad, one.op)
             found.append(new)
@@ -314,6 +317,21 @@ class AccessesOfThreads(Observer):
             elif not all(bool(torch.isin(_owners(one), owners).all()) for one in layouts):
                 return True
         return False
+
+
+def _is_only_user(store: Operation, load: Operation) -> bool:
+    """Whether what a load gives is used by one store alone."""
+    uses = Uses.of(load)
+    return not uses.decide and set(uses.stores) == {store}
+
+
+def _several(programs: Tensor, threads: Tensor) -> Tensor:
+    """Return which elements are of programs whose elements several threads have: bool."""
+    _, where = torch.unique(programs, return_inverse=True)
+    count = int(where.max()) + 1
+    least = threads.new_full((count,), MOST_THREADS).scatter_reduce_(0, where, threads, "amin")
+    most = threads.new_zeros(count).scatter_reduce_(0, where, threads, "amax")
+    return (least != most)[where]
 
 
 def _has_copies(layout: LinearLayout | None) -> bool:
