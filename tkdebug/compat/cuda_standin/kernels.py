@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import is_out_of_memory, out_of_memory
 from tkdebug.compat.cuda_standin.generators import with_random_numbers
+from tkdebug.compat.cuda_standin.sparse_tensors import KEYS, sparse_kernels
 from tkdebug.compat.cuda_standin.special_kernels import (
     AS_A_WHOLE,
     FOR_THE_CPU,
@@ -64,6 +65,10 @@ def register_kernels() -> Callable[[], None]:
             libraries[2].impl(name, "CPU", kernel, False)
         for name, kernel in _aten_kernels():
             libraries[0].impl(name, "CUDA", kernel, False)
+        for key in KEYS:
+            libraries.append(_library("aten", key))
+            for name, kernel in sparse_kernels(key):
+                libraries[-1].impl(name, key, kernel, False)
         if torch.distributed.is_available():
             for name in _names("c10d"):
                 if _has_kernel(f"c10d::{name}", "CPU"):

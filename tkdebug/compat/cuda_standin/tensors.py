@@ -49,6 +49,10 @@ def place(tensor: Tensor) -> Tensor:
     except (BufferError, RuntimeError, TypeError):
         is_as_it_was = False
     if not is_as_it_was:
+        if tensor.layout is not torch.strided:
+            from tkdebug.compat.cuda_standin.sparse_tensors import place_sparse
+
+            return place_sparse(tensor)
         made = with_device(tensor.view(_BITS[tensor.element_size()]), is_cuda=True)
         made = _as_type.redispatch(CPU_KEYS, made, tensor.dtype)
     storage = made.untyped_storage()
@@ -61,7 +65,12 @@ def place(tensor: Tensor) -> Tensor:
 
 def host(tensor: Tensor) -> Tensor:
     """Return a CPU tensor over the memory of a CUDA tensor."""
-    storage = tensor.untyped_storage()
+    try:
+        storage = tensor.untyped_storage()
+    except NotImplementedError:
+        from tkdebug.compat.cuda_standin.sparse_tensors import host_sparse
+
+        return host_sparse(tensor)
     memory: Tensor | None = getattr(storage, HOST_MEMORY, None)
     if memory is None:
         memory = _taken_over(storage)
