@@ -44,7 +44,11 @@ _COMPOSITES = (
     "CompositeImplicitAutograd",
 )
 _HALVES = (torch.float16, torch.bfloat16)
-_NOT_FOR_HALVES = ("not implemented for 'Half'", "not implemented for 'BFloat16'")
+_NOT_FOR_HALVES = (
+    "not implemented for 'Half'",
+    "not implemented for 'BFloat16'",
+    "MKL FFT doesn't",
+)
 _TENSORS = ("Tensor", "Optional[Tensor]")
 _TYPES = {
     bool: torch.bool,
@@ -205,7 +209,7 @@ class _Kernel:
         # A written argument that is given back is the very tensor.
         self._gives_back = tuple(self._written_by(each.alias_info) for each in op._schema.returns)
         self._rounded = ROUNDED_ONCE.get(self._name)
-        self._refuses_mixtures = self._rounded is not None and None not in self._rounded
+        self._refuses_mixtures = self._rounded == (0,) or self._name == "convolution_backward"
         owners: tuple[Any, ...] = (torch._C._VariableFunctions, torch.special, torch._C._nn, Tensor)
         found = (getattr(owner, self._name, None) for owner in owners)
         self._of_python = next((each for each in found if each is not None), None)
@@ -315,6 +319,8 @@ class _Kernel:
 
     def _narrowed(self, result: Any, values: list[Any], half: torch.dtype) -> Any:
         if isinstance(result, Tensor):
+            if result.dtype == torch.complex64 and half == torch.float16:
+                return result.to(torch.complex32)
             return result.to(half) if result.dtype == torch.float32 else result
         if not isinstance(result, (list, tuple)):
             return result

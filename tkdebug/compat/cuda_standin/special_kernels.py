@@ -33,6 +33,9 @@ ROUNDED_ONCE: Mapping[str, tuple[int | None, ...]] = {
         (0,),
     ),
     "convolution_backward": (1, 2, 2),
+    **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), (0, None)),
+    **dict.fromkeys(("grid_sampler_2d_backward", "grid_sampler_3d_backward"), (1, 2)),
+    **dict.fromkeys(("fractional_max_pool2d", "fractional_max_pool3d"), (0, None)),
     "native_layer_norm": (0, None, None),
     "native_layer_norm_backward": (1, 5, 6),
     "native_group_norm": (0, 0, 0),
@@ -351,6 +354,13 @@ SPECIAL: Mapping[str, Kernel] = {
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_fused_sdp_choice": lambda *args, **kwargs: 0,
+    **dict.fromkeys(
+        (
+            *("_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor"),
+            *("_use_miopen_ctc_loss", "_use_miopen_ctc_loss.Tensor"),
+        ),
+        lambda *args, **kwargs: False,
+    ),
     "record_stream": lambda tensor, stream: None,
 }
 
