@@ -63,8 +63,6 @@ def run(arguments):
         while len(done) < arguments.cases:
             before = first
             first = run_worker(arguments, file, first, done)
-            if arguments.report:
-                arguments.report.write_text(json.dumps(done, indent=1), "utf-8")
             if first is None or first == before:
                 return done
     return done
@@ -102,6 +100,8 @@ def run_worker(arguments, file, first, done):
                     if case["outcome"] != SKIPPED:
                         done.append(case)
                         print(len(done), case["outcome"], case["name"], file=sys.stderr)
+                        if arguments.report:
+                            arguments.report.write_text(json.dumps(done, indent=1), "utf-8")
             if len(done) >= arguments.cases:
                 worker.kill()
                 return None
