@@ -30,12 +30,12 @@ from schedule_backend import PRINTER, PrinterPlatform, ScheduleBackend  # noqa: 
 import tkdebug  # noqa: E402
 import tkdebug.language as tl  # noqa: E402
 from tkdebug.compiler.targets import register_backend  # noqa: E402
-from tkdebug.hook_chain import HOOKS, Hook  # noqa: E402
 from tkdebug.instrument import add_hook  # noqa: E402
 from tkdebug.instrument.recorder import Recorder  # noqa: E402
 from tkdebug.instrument.recording.gpu_recording import GpuRecording  # noqa: E402
 from tkdebug.instrument.recording_process.packing import LaunchPacker  # noqa: E402
 from tkdebug.instrument.recording_process.ring import RingWriter  # noqa: E402
+from tkdebug.records.hook_chain import HOOKS, Hook  # noqa: E402
 from tkdebug.runtime.cuda.launcher import LaunchShape, make_submit  # noqa: E402
 from tkdebug.runtime.cuda.packing import kernel_slots  # noqa: E402
 from tkdebug.runtime.device.platform import LaunchableKernel, platform  # noqa: E402

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import get_type_hints
 
 from tkdebug.errors import Frame
-from tkdebug.events import ArgumentInfo, OpFacts, Rewrite
 from tkdebug.findings.baseline import KnownFault
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import TABLES
 from tkdebug.instrument.session_file.tables import APPLICATION_ID, SCHEMA_VERSION, Stamp, table_of
-from tkdebug.storage import storage_of
+from tkdebug.records.events import ArgumentInfo, OpFacts, Rewrite
+from tkdebug.records.storage import storage_of
 
 PAGE = Path(__file__).with_name("session.md")
 HEAD = f"""# The session file, schema {SCHEMA_VERSION}
@@ -49,8 +49,9 @@ nanoseconds, `…_ns` of an instant since 1970.
 
 A table that is called stamped begins with the columns of the first section.
 
-A record type of your own is a frozen dataclass under `tkdebug.storage.stored`. `HOOKS.record` (of
-`tkdebug.events`) stores one, `Session.records` reads them; its table comes with its first record:
+A record type of your own is a frozen dataclass under `tkdebug.records.storage.stored`.
+`HOOKS.record` (of `tkdebug.records.hook_chain`) stores one, `Session.records` reads them; its table
+comes with its first record:
 
 ```python
 @stored("remarks", indices=("line",))

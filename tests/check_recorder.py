@@ -23,8 +23,8 @@ from tkdebug.interpreter.memory.checked_access import is_block
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
     from tkdebug.compiler.sites.checks import CheckPlan
-    from tkdebug.events import FaultKind
     from tkdebug.interpreter.memory.touched import Touched
+    from tkdebug.records.events import FaultKind
 from typing import TYPE_CHECKING
 
 import torch

@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config, items):
 def cuda_is_not_in_use(monkeypatch):
     """A test with a made-up device leaves no recorder behind that looks for CUPTI."""
     if not has_gpu():
-        from tkdebug.hook_chain import HOOKS
+        from tkdebug.records.hook_chain import HOOKS
 
         monkeypatch.setattr(HOOKS, "_make_buffers", None)
 

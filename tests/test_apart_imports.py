@@ -10,8 +10,8 @@ from types import FrameType
 
 import pytest
 
-from tkdebug import apart_imports
-from tkdebug.apart_imports import import_apart
+from tkdebug.process import apart_imports
+from tkdebug.process.apart_imports import import_apart
 
 # Has itself interrupted by the handler before `VALUE` is there, and waits until that has begun.
 INTERRUPTED = """

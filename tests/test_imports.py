@@ -21,7 +21,8 @@ def python(code: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "module", ["tkdebug", "tkdebug.cli", "tkdebug.instrument", "tkdebug.events", "tkdebug.knobs"]
+    "module",
+    ["tkdebug", "tkdebug.cli", "tkdebug.instrument", "tkdebug.records.events", "tkdebug.knobs"],
 )
 def test_import_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*[m for m in {HEAVY} if m in sys.modules])"

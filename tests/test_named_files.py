@@ -9,7 +9,13 @@ import pytest
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session_file.lock import SessionLock
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.named_files import UnfitFileError, fresh_source, read_bytes, read_text, source_line
+from tkdebug.process.named_files import (
+    UnfitFileError,
+    fresh_source,
+    read_bytes,
+    read_text,
+    source_line,
+)
 
 
 def test_file_of_the_limit_is_read_and_a_longer_one_refused(tmp_path):

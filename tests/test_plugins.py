@@ -16,9 +16,9 @@ import pytest
 
 from tkdebug import plugins
 from tkdebug.errors import Frame
-from tkdebug.events import Fault
-from tkdebug.hook_chain import Hook, HookChain
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import Hook, HookChain
 from tkdebug.runtime.launch import plugin_hooks
 
 ROOT = Path(__file__).parents[1]
@@ -191,7 +191,8 @@ BREAKING_PASS = RAISING_PASS.replace(
     'rewriter.replace_with_values(op, "drop", op.operands)',
     "op.result.type = module.function.regions[0].block.arguments[0].type",
 )
-HOOK = "from tkdebug.hook_chain import Hook\nPLUGIN = Hook(enter=lambda kernel, record: 1 / 0)\n"
+HOOK = "from tkdebug.records.hook_chain import Hook\n"
+HOOK += "PLUGIN = Hook(enter=lambda kernel, record: 1 / 0)\n"
 
 
 CHECK = """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tkdebug import temporary_folders
-from tkdebug.temporary_folders import TemporaryFolder, temporary_folder
+from tkdebug.process import temporary_folders
+from tkdebug.process.temporary_folders import TemporaryFolder, temporary_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks as POSIX has them")
 ROOT = Path(__file__).parents[1]
@@ -38,7 +38,7 @@ def left(place, pid="999999999"):
 def test_folder_of_a_killed_process_is_cleared_by_the_next(place):
     code = """
 import os, signal
-from tkdebug.temporary_folders import TemporaryFolder
+from tkdebug.process.temporary_folders import TemporaryFolder
 folder = TemporaryFolder("killed")
 print(folder.path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

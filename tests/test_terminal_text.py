@@ -6,10 +6,10 @@ import unicodedata
 import pytest
 
 from tkdebug.errors import CompileError, Frame, TkError, shown_path
-from tkdebug.events import Fault
 from tkdebug.fault_printing.text import describe
+from tkdebug.records.events import Fault
 from tkdebug.runtime.errors import PTXASError, UnknownOptionError
-from tkdebug.terminal_text import tell, visible, visible_line
+from tkdebug.terminal.text import tell, visible, visible_line
 
 ACTING_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
 # Overrides, embeddings, isolates; BN is zero columns wide.

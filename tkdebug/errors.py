@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tkdebug.terminal_text import visible, visible_line
+from tkdebug.terminal.text import visible, visible_line
 
 MAX_NAMED = 20
 

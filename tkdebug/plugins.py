@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
-from tkdebug.terminal_text import tell, visible_line
+from tkdebug.terminal.text import tell, visible_line
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

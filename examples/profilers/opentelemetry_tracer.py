@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from opentelemetry import trace
 
-from tkdebug.events import Fault
 from tkdebug.instrument import KernelObject, add_hook, kernel_launch_enter, kernel_launch_exit
+from tkdebug.records.events import Fault
 
 
 class KernelTracer:

@@ -13,8 +13,8 @@ from pathlib import Path
 import tkdebug
 from tkdebug import compat
 from tkdebug.advice.records import LaunchCost, Remark, ranked
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 KERNELS = Path(__file__).parent / "kernels"
 PLANTED = (

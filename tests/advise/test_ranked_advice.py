@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tkdebug.advice.records import FILLED, LAUNCH, LaunchCost, Remark, ranked
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.advice import (
     AT_THE_ROOF,
     PREDICTED,
@@ -22,6 +21,7 @@ from tkdebug.instrument.analyses.advice import (
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 
 COST = LaunchCost(
     kernel="k",

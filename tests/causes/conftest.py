@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tkdebug.compat import install
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "interpreter"))
 

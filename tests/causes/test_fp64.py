@@ -8,8 +8,8 @@ from marked_lines import line_of
 from tkdebug.causes.fp64 import NotLiftableError, lift, rounding_lines, shortest_decimal
 from tkdebug.causes.launches import RememberedLaunches
 from tkdebug.causes.rerun import Budget, Rerun
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS
 
 
 @pytest.fixture

@@ -23,13 +23,13 @@ from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.pipeline import gpu_pipeline
-from tkdebug.events import Fault
 from tkdebug.interpreter.closer_looks.closer_look import look_closer, needs_closer_look
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
 from tkdebug.interpreter.closer_looks.reports import faults_of, host_faults, merged
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.replay import Parameters
+from tkdebug.records.events import Fault
 from tkdebug.runtime.checked.passed_arguments import PassedArguments
 
 NUM_WARPS = 4

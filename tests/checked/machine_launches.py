@@ -36,8 +36,8 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.codegen import ptx_stage
 from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import LlvmStage
 from tkdebug.compiler.targets.nvptx.compile import lower_to_llvm
-from tkdebug.events import Fault
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
+from tkdebug.records.events import Fault
 
 
 def by_ptx(

@@ -16,9 +16,9 @@ from tkdebug.compiler.sites.live_memory import LOWEST, MEMORY, MemoryMap
 from tkdebug.compiler.sites.table import HEADER_BYTES, elements_behind, table_bytes
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.compile import compile_module
-from tkdebug.events import Fault
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
 from tkdebug.interpreter.prepared import Prepared
+from tkdebug.records.events import Fault
 
 
 def on_gpu(tensor: torch.Tensor) -> torch.Tensor:

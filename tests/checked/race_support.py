@@ -16,10 +16,10 @@ from tkdebug.compiler.passes.log_accesses import LogAccesses
 from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.sites.checks import CheckOptions, CheckPlan
 from tkdebug.compiler.sites.watches import LOG_BYTES, records_words
-from tkdebug.events import Fault
 from tkdebug.interpreter.closer_looks.logged_races import Judged, logged_races
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
 from tkdebug.interpreter.launch import run_module
+from tkdebug.records.events import Fault
 
 
 def with_log(launch: Launch, log_bytes: int = LOG_BYTES) -> tuple[Module, CheckPlan | None]:

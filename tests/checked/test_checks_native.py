@@ -22,7 +22,7 @@ from native_launches import natively
 from test_symptoms import RUNS as SYMPTOMATIC
 
 from tkdebug import knobs
-from tkdebug.events import Fault
+from tkdebug.records.events import Fault
 
 Check = Callable[..., list[Fault]]
 NATIVE = pytest.param("native", marks=pytest.mark.gpu)

@@ -21,9 +21,9 @@ from tkdebug.compiler.passes.expand_watches import ExpandWatches
 from tkdebug.compiler.passes.insert_checks import check_plan
 from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.compiler.sites.watches import records_words
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.launch import run_module
 from tkdebug.interpreter.watching.records import WatchedLaunch, seen_natively
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.instrumentation import captures
 from tkdebug.runtime.instrumentation.measuring import Kernel, measure
 from tkdebug.runtime.instrumentation.plugin import Instrumentation, SeenOp

@@ -19,7 +19,7 @@ from tkdebug.compiler.sites.checks import CheckOptions
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module
-from tkdebug.events import Fault
+from tkdebug.records.events import Fault
 
 sys.path.append(str(Path(__file__).parents[1] / "interpreter"))
 

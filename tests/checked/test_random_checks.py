@@ -15,7 +15,7 @@ from machine_launches import by_ptx
 from native_launches import natively
 from random_checked_kernels import RandomKernel, random_kernel
 
-from tkdebug.events import Fault
+from tkdebug.records.events import Fault
 
 SEEDS = 24
 PTX_SEEDS = 16

@@ -23,12 +23,12 @@ from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.compiler.targets.nvptx.compile import compile_module, lower_to_llvm
 from tkdebug.errors import Frame, UsageError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.timeline_section import _programs
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked.check_options import timeline_options
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.timelines.records import ClockSite, Span, WarpTimeline

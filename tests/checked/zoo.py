@@ -21,9 +21,9 @@ from tkdebug.compiler.ir import Module
 from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.sites.checks import ALL_KINDS, UNWRITTEN, CheckOptions
-from tkdebug.events import Fault
 from tkdebug.interpreter.launch import run_module
 from tkdebug.knobs import KNOBS
+from tkdebug.records.events import Fault
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 
 # The modules of tests/interpreter whose launches are compared.

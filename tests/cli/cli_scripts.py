@@ -12,8 +12,8 @@ from tkdebug.checks import DEFAULT_CHECKS, not_looked_for
 LAUNCH = """\
 import sys, time
 from tkdebug.errors import Frame
-from tkdebug.events import Fault, LaunchProgress, LaunchRecord, next_launch_id
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.events import Fault, LaunchProgress, LaunchRecord, next_launch_id
+from tkdebug.records.hook_chain import HOOKS
 
 def launch(kernel="scale", faulty=False, severity="error"):
     record = LaunchRecord(

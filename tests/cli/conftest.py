@@ -2,7 +2,7 @@ import pytest
 from cli_scripts import LAUNCH
 
 from tkdebug.cli import main
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.hook_chain import HOOKS
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from tkdebug.cli.command_line import build_parser, command_names, parse
 from tkdebug.cli.runs.live import child_command
 from tkdebug.cli.runs.progress import ProgressLine, format_seconds, progress_text
 from tkdebug.cli.runs.request import run_request
-from tkdebug.events import LaunchProgress, LaunchRecord
 from tkdebug.instrument.renderers.formats import ANSWERS, PASSES, REPORTS, format_by_name
+from tkdebug.records.events import LaunchProgress, LaunchRecord
 
 
 @pytest.fixture

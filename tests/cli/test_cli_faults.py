@@ -7,10 +7,10 @@ import pytest
 from cli_scripts import NOT_LOOKED_FOR, tkdebug
 
 from tkdebug.errors import Frame
-from tkdebug.events import Fault
 from tkdebug.fault_printing.printer import MAX_PRINTED, FaultPrinter
 from tkdebug.fault_printing.text import counted_line, fault_lines, names_of
-from tkdebug.terminal_style import View
+from tkdebug.records.events import Fault
+from tkdebug.terminal.display import View
 
 
 def test_fault_is_reported_before_what_the_script_does_next(write_script, run_main):

@@ -123,7 +123,7 @@ def test_messages_name_only_commands_and_options_that_there_are(folder):
             if " " not in whole.strip():  # a word: an option's own name, a key
                 continue
             found, text = wrong_in_calls(FOREIGN.sub("", whole))
-            if file.startswith("pytest_"):
+            if file.startswith("pytest_plugin/"):
                 known = options_of_plugin()
             elif file == "compat/proton/viewer.py":
                 known = set(viewer.command_parser()._option_string_actions)

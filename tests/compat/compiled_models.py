@@ -392,7 +392,7 @@ def compile_natively_too():
     import tkdebug
     from tkdebug.compat.cuda_standin import compiling
     from tkdebug.compat.inductor.compiles import CodePool, Wanted, wanted_for
-    from tkdebug.hook_chain import HOOKS
+    from tkdebug.records.hook_chain import HOOKS
 
     check_alignments()
     interpret, pool, seen = compiling.run_interpreted, CodePool(2), []

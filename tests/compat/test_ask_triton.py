@@ -24,8 +24,8 @@ from tkdebug.compat.upstream.asking.asker import TritonAsker, asking
 from tkdebug.compat.upstream.asking.questions import question_of
 from tkdebug.compat.upstream.installed import triton_of
 from tkdebug.errors import CompileError, Frame, UsageError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 
 REAL = os.environ.get("TKDEBUG_TEST_TRITON")

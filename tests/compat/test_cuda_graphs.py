@@ -9,7 +9,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compat import cuda_standin
 from tkdebug.errors import UnsupportedError
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.benchmark import testing
 from tkdebug.runtime.launch.graph_capture import CaptureError, capture_in_force
 from tkdebug.runtime.tune.autotune import Config, autotune

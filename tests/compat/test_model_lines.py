@@ -6,7 +6,7 @@ import pytest
 
 from tkdebug.compat.inductor.model_lines import at_model_line, launched_from, with_origins
 from tkdebug.errors import Frame
-from tkdebug.events import Fault
+from tkdebug.records.events import Fault
 
 KERNEL = """\
 def triton_poi_fused(in_ptr0, out_ptr0):

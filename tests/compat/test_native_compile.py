@@ -17,8 +17,8 @@ from tkdebug.compat.replacements import Replacements
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.compat.triton_api.launch_hooks import HookChain
 from tkdebug.errors import CompileError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked.checked_kernel import CheckedKernel
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.jit.function import jit

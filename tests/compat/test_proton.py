@@ -14,8 +14,8 @@ import pytest
 
 from tkdebug import compat
 from tkdebug.errors import CompileError, TkError, UnsupportedError
-from tkdebug.hook_chain import HOOKS
-from tkdebug.scopes import SCOPES
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 
 MODULES = """triton.profiler triton.profiler.profile triton.profiler.scope triton.profiler.state
 triton.profiler.flags triton.profiler.context triton.profiler.data triton.profiler.mode

@@ -12,7 +12,7 @@ import pytest
 import tkdebug
 from tkdebug import compat
 from tkdebug.errors import TkError, UnsupportedError
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.hook_chain import HOOKS
 
 MODULES = """triton triton.language triton.language.core triton.language.standard
 triton.language.math triton.language.random triton.language.extra

@@ -16,7 +16,7 @@ from tkdebug.compat.upstream.kernel import UpstreamKernel
 from tkdebug.compat.upstream.pass_dumps import caught_dumps, parse_dumps, passes_of, snapshots_of
 from tkdebug.compat.upstream.recording import UpstreamRecorded
 from tkdebug.errors import UsageError
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.driver import has_real_gpu
 
 COMPLETE = ("_C/libtriton.so", "backends/nvidia/compiler.py")

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import pytest
 from dumps import LINES, SCRIPT
 
-from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import Fault
 
 pytestmark = pytest.mark.gpu
 

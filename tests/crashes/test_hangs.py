@@ -23,9 +23,9 @@ from tkdebug.compat.gpu_failures.hang_dumps import HangDumps
 from tkdebug.compat.gpu_failures.hangs import HangWatch
 from tkdebug.compat.gpu_failures.running_launches import Running
 from tkdebug.compat.gpu_failures.undumped_hangs import UndumpedHangs
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.nvidia.core_dumps import Warp
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.cuda.hangs import hang_faults
 from tkdebug.runtime.launch import launches_in_flight
 from tkdebug.runtime.launch.launches_in_flight import InFlight

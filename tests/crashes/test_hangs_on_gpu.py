@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tkdebug.cli.command import FAULT_STATUS
-from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import Fault
 
 SCRIPT = Path(__file__).parents[1] / "native" / "hanging_kernels.py"
 LINES = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made_cupti import FakeCupti, PlainBuffers
 
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.hook_chain import HOOKS
 
 HERE = Path(__file__).parent
 

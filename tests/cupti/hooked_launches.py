@@ -2,8 +2,8 @@
 
 import time
 
-from tkdebug.events import LaunchRecord, next_launch_id
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.events import LaunchRecord, next_launch_id
+from tkdebug.records.hook_chain import HOOKS
 
 
 def native_launch(kernel, span=None, error=None):

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 
-from tkdebug.hook_chain import CALL_FIELDS, LentBuffer
+from tkdebug.records.hook_chain import CALL_FIELDS, LentBuffer
 
 # The calls that were noted and not taken yet, of all there is in this process.
 NOTED = bytearray()

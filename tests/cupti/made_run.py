@@ -16,11 +16,11 @@ from captured_buffers import LAYOUT, captured
 from hooked_launches import native_launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import Fault, LaunchRecord, next_launch_id
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, DRIVER, MEMCPY, record_type
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.scopes import SCOPES
+from tkdebug.records.events import Fault, LaunchRecord, next_launch_id
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 from tkdebug.timelines.records import ClockSite, WarpTimeline
 
 SOURCE = "x = tl.load(p)\ny = x + 1\ntl.store(q, y)\n"

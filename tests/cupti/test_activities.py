@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tkdebug.errors import SessionError
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.activities import (
     make_batch,
     packed_type,
@@ -17,6 +16,7 @@ from tkdebug.instrument.activities import (
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.records.hook_chain import HOOKS
 
 
 def batch_of(*rows):

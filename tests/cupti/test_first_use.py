@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tkdebug.hook_chain import HOOKS, Hook, HookChain
+from tkdebug.records.hook_chain import HOOKS, Hook, HookChain
 from tkdebug.runtime.cuda import first_use
 
 

@@ -10,7 +10,6 @@ import pytest
 from hooked_launches import native_launch
 from made_cupti import taken_notes
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.cupti import recording as cupti_recording
 from tkdebug.instrument.cupti.library import CuptiError
@@ -20,6 +19,7 @@ from tkdebug.instrument.recording import gpu_recording
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS
 
 
 @pytest.fixture

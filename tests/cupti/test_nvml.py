@@ -1,9 +1,9 @@
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses import gpu_health
 from tkdebug.instrument.device_records import GpuState, LostActivities
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording.nvml import Nvml, slowdown_names
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 
 STATE = GpuState("GPU-1", "NVIDIA H200", True, 1980, 3201, 0, 0, 39, 78000)
 

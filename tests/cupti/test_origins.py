@@ -17,7 +17,7 @@ from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import gpu_recording
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
-from tkdebug.scopes import SCOPES
+from tkdebug.records.scopes import SCOPES
 
 LINE = "a line"
 

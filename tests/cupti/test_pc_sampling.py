@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.events import KernelCompiled
 from tkdebug.instrument.analyses.stalls import recorded_stalls
 from tkdebug.instrument.cupti.library import CuptiError
 from tkdebug.instrument.cupti.pc_sampling import PcSampling, crc_of_cubin
@@ -25,6 +24,7 @@ from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.line_table_data import to_data
+from tkdebug.records.events import KernelCompiled
 
 UNKNOWN = 999
 NOT_ALLOWED = 35  # CUPTI_ERROR_INSUFFICIENT_PRIVILEGES

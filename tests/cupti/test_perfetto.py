@@ -16,13 +16,13 @@ import pytest
 from made_cupti import FakeCupti, PlainBuffers
 from made_run import make_run
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.cupti import recording as cupti_recording
 from tkdebug.instrument.recording import gpu_recording
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS
 
 SCRIPT = Path(__file__).resolve().parents[1] / "loaders" / "trace_processor.cjs"
 

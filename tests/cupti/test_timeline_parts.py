@@ -7,7 +7,6 @@ import pytest
 from hooked_launches import native_launch
 
 from tkdebug.errors import Frame
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.cupti import recording as cupti_recording
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import gpu_recording
@@ -15,6 +14,7 @@ from tkdebug.instrument.renderers.timeline_section import timeline_text
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.timelines.records import ClockSite, WarpTimeline
 
 SITES = tuple(ClockSite("tt.load", 0, (Frame("/k.py", line, "add"),)) for line in (3, 4))

@@ -10,8 +10,8 @@ from tkdebug.compat import install
 from tkdebug.debugger.breakpoints import BreakKind
 from tkdebug.debugger.console.commands import find_command
 from tkdebug.debugger.console.shell import Console
-from tkdebug.hook_chain import HOOKS
-from tkdebug.pytest_debugging import SuspendingFront
+from tkdebug.pytest_plugin.debugging import SuspendingFront
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.launch import breakpoints
 
 

@@ -19,7 +19,7 @@ from tkdebug.debugger.remote.front import RemoteFront
 from tkdebug.debugger.remote.heat import heat_map
 from tkdebug.debugger.remote.records import Look, View, record_of
 from tkdebug.debugger.remote.wire import Wire
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.hook_chain import HOOKS
 
 
 class Pane:

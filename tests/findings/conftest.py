@@ -1,7 +1,7 @@
 import pytest
 
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOB_TABLE, KNOBS
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tkdebug.errors import Frame, UsageError
-from tkdebug.events import Fault
 from tkdebug.findings.baseline import KnownFault, UsedBaseline, fixed, identity, load, pieces
+from tkdebug.records.events import Fault
 
 FOLDER = Path("/work/project")
 FILE = "/work/project/kernels/add.py"

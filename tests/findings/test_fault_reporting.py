@@ -11,12 +11,12 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.checks import CHECK_NAMES
-from tkdebug.events import Fault
 from tkdebug.findings.baseline import identity, pieces
 from tkdebug.findings.comments import IgnoreComment
 from tkdebug.findings.reporting import kinds_looked_for, report
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS, scope
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 
 @tkdebug.jit

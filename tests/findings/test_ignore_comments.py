@@ -3,7 +3,6 @@
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
 from tkdebug.findings.comments import (
     comments_around,
     comments_of,
@@ -12,6 +11,7 @@ from tkdebug.findings.comments import (
     unused,
     unused_lines,
 )
+from tkdebug.records.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
 
 FILE = "/work/k.py"
 

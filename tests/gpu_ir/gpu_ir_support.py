@@ -14,8 +14,8 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import Pass, PassManager
 from tkdebug.compiler.verifier import verify
-from tkdebug.events import Fault
 from tkdebug.interpreter.launch import run_module
+from tkdebug.records.events import Fault
 
 # One warp, 32 elements a row: a lane each. `#row` holds 8 of them side by side.
 ALIASES = """

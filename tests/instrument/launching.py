@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from tkdebug.errors import Frame
-from tkdebug.events import ArgumentInfo, Fault, KernelCompiled, LaunchRecord, next_launch_id
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.events import ArgumentInfo, Fault, KernelCompiled, LaunchRecord, next_launch_id
+from tkdebug.records.hook_chain import HOOKS
 
 # In the year 2426, whose nanoseconds do not go into the 64 bits of SQLite's numbers.
 FAR_NS = 14_400_000_000_000_000_000

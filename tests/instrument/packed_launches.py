@@ -3,9 +3,9 @@
 import time
 from types import SimpleNamespace
 
-from tkdebug.events import ArgumentInfo, launch_type, next_launch_id
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.knobs import KNOBS
+from tkdebug.records.events import ArgumentInfo, launch_type, next_launch_id
 from tkdebug.runtime.launch.launch_writer import write_note
 
 TENSOR = SimpleNamespace(shape=(4, 8), stride=lambda: (8, 1))

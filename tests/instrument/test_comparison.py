@@ -3,11 +3,11 @@ import json
 import pytest
 from launching import fault, launch
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 
 
 def record(path, during):

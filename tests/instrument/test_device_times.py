@@ -1,8 +1,8 @@
 import threading
 
-from tkdebug.events import LaunchRecord
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording.device_times import DeviceTimes
+from tkdebug.records.events import LaunchRecord
 
 
 class Pending:

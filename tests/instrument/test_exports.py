@@ -13,7 +13,7 @@ from tkdebug.advice.records import LaunchCost, LineCost
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
-from tkdebug.scopes import SCOPES
+from tkdebug.records.scopes import SCOPES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

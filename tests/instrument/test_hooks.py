@@ -3,10 +3,10 @@ from pathlib import Path
 from launching import fault, launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import AutotuneChoice, LaunchProgress
 from tkdebug.fault_printing.printer import MAX_PRINTED
-from tkdebug.hook_chain import HOOKS, Hook, HookChain
 from tkdebug.instrument import add_hook
+from tkdebug.records.events import AutotuneChoice, LaunchProgress
+from tkdebug.records.hook_chain import HOOKS, Hook, HookChain
 
 
 def test_hooks_enter_in_order_and_exit_in_reverse():

@@ -8,13 +8,13 @@ import pytest
 from launching import compiled, fault, launch
 
 from tkdebug.errors import SessionError, UsageError
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output
 from tkdebug.instrument.report import RENDERERS, render
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file import connection
 from tkdebug.instrument.session_file.connection import SessionConnection
+from tkdebug.records.hook_chain import HOOKS
 
 PAGE_BYTES = 4096
 # Of what a format says of a session with few launches.

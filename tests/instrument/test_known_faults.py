@@ -11,12 +11,12 @@ from launching import fault, launch
 from tkdebug.errors import Frame
 from tkdebug.findings.baseline import UsedBaseline, identity
 from tkdebug.findings.comments import IgnoreComment
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.analyses.known_faults import baseline_outcome, remarks
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 
 SOURCE = "import tl\nx = tl.load(p)\nx = tl.load(q)\n"
 KINDS = ("oob-load",)

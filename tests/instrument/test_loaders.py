@@ -13,11 +13,11 @@ import pytest
 from launching import compiled, launch
 
 from tkdebug.compat.proton import viewer
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
-from tkdebug.scopes import SCOPES
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 
 LOADERS = Path(__file__).resolve().parents[1] / "loaders"
 

@@ -9,9 +9,9 @@ import pytest
 from launching import launch
 
 from tkdebug.errors import TkError
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument import KernelObject, kernel_launch_enter, kernel_launch_exit
 from tkdebug.instrument.launch_listeners.native_tools import load_tool, load_tools_of_environment
+from tkdebug.records.hook_chain import HOOKS
 
 C_TOOL = Path(__file__).resolve().parents[2] / "examples" / "c_tool"
 

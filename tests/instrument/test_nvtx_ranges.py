@@ -9,9 +9,9 @@ import pytest
 from launching import enter, launch, leave
 
 from tkdebug.cli import main
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges
-from tkdebug.scopes import SCOPES
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 
 HERE = Path(__file__).parent
 
@@ -67,7 +67,7 @@ def test_a_tool_of_nvtx_gets_ranges_of_the_package(tmp_path):
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from launching import launch\n"
         "from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges\n"
-        "from tkdebug.scopes import SCOPES\n"
+        "from tkdebug.records.scopes import SCOPES\n"
         "with nvtx_ranges():\n"
         "    scope = SCOPES.enter('step 1')\n"
         "    launch('add')\n"

@@ -9,9 +9,9 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.compiler.passes import run_pipeline
 from tkdebug.compiler.passes.pipeline import PassManager
 from tkdebug.errors import IRError
-from tkdebug.events import CompilerPass, OpFacts, Rewrite
 from tkdebug.instrument.passes.diff import StageOps, diff_pass, text_diff
 from tkdebug.instrument.passes.summary import counts_text, group_changes
+from tkdebug.records.events import CompilerPass, OpFacts, Rewrite
 
 TEXT = """
 tt.func @k(%p: !tt.ptr<i32>, %n: i32) {

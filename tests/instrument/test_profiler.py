@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from launching import make_record
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.profiling.files import chrome_trace, hatchet
 from tkdebug.instrument.profiling.profiler import Profiler
-from tkdebug.scopes import SCOPES
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 
 FACTS = {"arch": "90", "num_sms": 132}
 

@@ -12,8 +12,6 @@ import pytest
 from launching import ARGUMENTS, FAR_NS, compiled, enter, fault, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.events import AutotuneChoice, Fault, LaunchProgress
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder, join_from_environment
 from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.records import Output
@@ -22,7 +20,9 @@ from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file import writer
 from tkdebug.instrument.session_file.store import SessionStore
 from tkdebug.knobs import KNOBS
-from tkdebug.scopes import SCOPES
+from tkdebug.records.events import AutotuneChoice, Fault, LaunchProgress
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 
 
 @pytest.fixture

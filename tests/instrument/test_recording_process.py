@@ -16,8 +16,6 @@ import pytest
 from launching import FAR_NS, fault, launch
 from packed_launches import Kernel, note, start
 
-from tkdebug.events import Fault
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording import event_sink
 from tkdebug.instrument.recording_process import client
@@ -31,8 +29,10 @@ from tkdebug.instrument.recording_process.ring import (
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.store import SessionStore
 from tkdebug.knobs import KNOBS
-from tkdebug.scopes import SCOPES
-from tkdebug.storage import stored
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
+from tkdebug.records.storage import stored
 
 KERNEL = Kernel()
 

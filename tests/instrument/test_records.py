@@ -13,13 +13,13 @@ import pytest
 from launching import enter, launch, leave
 
 from tkdebug.errors import Frame, SessionError
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import TABLES, Launch
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.queued_events import LaunchEnded, LaunchStarted
 from tkdebug.instrument.session_file.tables import table_of
-from tkdebug.storage import WIDE, stored
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.storage import WIDE, stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ from launching import compiled, enter, fault, launch
 
 from tkdebug.cli.runs.outcome import print_summary
 from tkdebug.errors import Frame, TkError, UsageError
-from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import KernelChecks, LaunchCounts, access_tests
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.uncompiled_graphs import UncompiledGraph
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import RENDERERS, render, write_report
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_text import visible
+from tkdebug.records.events import AutotuneChoice
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.terminal.text import visible
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
 

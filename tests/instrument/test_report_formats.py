@@ -10,12 +10,12 @@ import pytest
 from launching import fault, launch
 
 from tkdebug.errors import Frame
-from tkdebug.events import FaultKind
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import FaultKind
+from tkdebug.records.hook_chain import HOOKS
 
 SOURCE = "import tl\n\n\tx = tl.load(p + offs)\n"
 

@@ -14,7 +14,7 @@ from tkdebug.instrument.recording_process.client import RecordingProcess
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.creation import RunStart, create_session
 from tkdebug.instrument.session_file.queued_events import LaunchStarted
-from tkdebug.running_faults import (
+from tkdebug.records.running_faults import (
     HEADER_BYTES,
     SLOT_BYTES,
     SharedTables,

@@ -12,7 +12,7 @@ from tkdebug.instrument.records import ScopeSpan, ScopeSummary
 from tkdebug.instrument.renderers.scope_tree import MAX_LINES, scope_lines
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
-from tkdebug.scopes import SCOPES, state
+from tkdebug.records.scopes import SCOPES, state
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from launching import compiled, fault, launch
 
 from tkdebug.errors import SessionError
-from tkdebug.events import AutotuneChoice, Fault
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import Output, ScopeSpan
 from tkdebug.instrument.report import RENDERERS, render
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.connection import SessionConnection
 from tkdebug.instrument.session_file.tables import APPLICATION_ID, SCHEMA_VERSION
+from tkdebug.records.events import AutotuneChoice, Fault
+from tkdebug.records.hook_chain import HOOKS
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 from tkdebug.instrument.renderers.text_table import table_lines
-from tkdebug.terminal_style import cut, fitted, width_of
+from tkdebug.terminal.display import cut, fitted, width_of
 
 ROWS = [("kernel", "launches", "total"), ("a" * 40, "1", "2 ms"), ("b", "1,000", "10 ms")]
 

@@ -5,12 +5,12 @@ from launching import launch
 
 from tkdebug.advice.records import LaunchCost, Remark
 from tkdebug.cli import main
-from tkdebug.events import ArgumentInfo
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.analyses.time_changes import student_quantile, time_changes
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import ArgumentInfo
+from tkdebug.records.hook_chain import HOOKS
 
 COST = LaunchCost(
     "k", "hash of k", 1, "k.py", 1, (4, 1, 1), "sm_90a", "H100", "", 1, 1, 1, 0, 0, 100.0,

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from tkdebug.errors import Frame
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.renderers import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.watches.records import WatchedValue
 
 VALUE = WatchedValue(

@@ -3,7 +3,7 @@
 import inspect
 from types import ModuleType
 
-from tkdebug.events import Fault
+from tkdebug.records.events import Fault
 
 
 def line_of(module: ModuleType, marker: str) -> int:

@@ -15,11 +15,11 @@ from marked_lines import line_of, only
 from tkdebug.compat.around_torch.marked_empties import mark_empties
 from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
 from tkdebug.compat.around_torch.watched_gaps import watch_gaps
-from tkdebug.events import Fault
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, HeldGaps
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS
 from tkdebug.knobs import scope
+from tkdebug.records.events import Fault
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.testing import assert_close
 

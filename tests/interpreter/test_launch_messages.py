@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tkdebug.events import LaunchProgress
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter import launch_messages
+from tkdebug.records.events import LaunchProgress
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 
 @pytest.fixture

@@ -20,8 +20,6 @@ from tkdebug.compiler.targets.nvptx.codegen import generation
 from tkdebug.compiler.targets.nvptx.cubins.line_tables import cubin_tables
 from tkdebug.compiler.targets.nvptx.native_code import PerformanceNote
 from tkdebug.errors import IRError
-from tkdebug.events import KernelCompiled
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import scope
@@ -30,6 +28,8 @@ from tkdebug.linemap.line_table import AssemblerNote, Instruction, LineTable
 from tkdebug.linemap.line_table_data import from_data
 from tkdebug.linemap.local_functions import LocalFunction
 from tkdebug.linemap.nvidia.sass import opcode
+from tkdebug.records.events import KernelCompiled
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 pytestmark = [needs_codegen, needs_nvdisasm]
 SOURCE = Path(traced_kernels.__file__).read_text().splitlines()

@@ -30,8 +30,8 @@ import tkdebug.interpreter
 from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
-from tkdebug.events import Fault
 from tkdebug.interpreter.spin_loops import spin_loops
+from tkdebug.records.events import Fault
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor

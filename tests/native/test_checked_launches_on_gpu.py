@@ -12,7 +12,7 @@ import tkdebug
 from tkdebug import knobs
 from tkdebug.checks import NATIVE_CHECKS
 from tkdebug.findings.launch_counts import LaunchCounts
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked import checked_launches
 from tkdebug.runtime.checked.checked_launches import CHECKED
 

@@ -18,8 +18,8 @@ import tkdebug.language as tl
 from tkdebug import TensorDescriptor
 from tkdebug.compiler.aggregates import aggregate
 from tkdebug.errors import CompileError, LaunchError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.errors import ArgumentTypeError
 
 LANES = torch.arange(8, dtype=torch.int32)

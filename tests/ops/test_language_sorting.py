@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 DTYPES = (
     torch.int8,

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from tkdebug.events import ArgumentInfo
+from tkdebug.records.events import ArgumentInfo
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 

@@ -8,8 +8,8 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.compilation import tell_compile_error
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.errors import AutotunerError

@@ -14,9 +14,9 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.records.scopes import SCOPES
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
-from tkdebug.scopes import SCOPES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 CHILD_S = 20

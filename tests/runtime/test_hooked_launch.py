@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tkdebug.events import launch_type
 from tkdebug.instrument import add_hook
+from tkdebug.records.events import launch_type
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 
 

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.errors import GlobalChangedError
 
 FACTOR = tl.constexpr(3)

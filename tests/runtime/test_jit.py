@@ -6,8 +6,8 @@ import torch
 import tkdebug
 from tkdebug.compiler.tensor import constexpr
 from tkdebug.errors import CompileError, LaunchError, UnsupportedError, UsageError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile import options as launch_options
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import (

@@ -6,8 +6,8 @@ import torch
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.errors import CompileError, UnsupportedError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.errors import MissingArtifactError, OutOfResources
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 

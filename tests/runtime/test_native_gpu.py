@@ -9,7 +9,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.targets.nvptx.codegen.generation import assemble
 from tkdebug.compiler.targets.nvptx.compile import CompiledModule
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 from tkdebug.runtime.errors import OutOfResources, PointerError
 

@@ -9,8 +9,8 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import UnsupportedError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.specialize import argument_spec
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor

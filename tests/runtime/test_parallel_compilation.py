@@ -17,8 +17,8 @@ from tkdebug.compiler.targets.nvptx import compile
 from tkdebug.compiler.targets.nvptx.codegen import generation as code_generation
 from tkdebug.compiler.targets.nvptx.codegen import worker_process
 from tkdebug.errors import CompileError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import scope
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compile.compile_once import CompileOnce

@@ -29,9 +29,9 @@ from tkdebug.compiler.targets.backend import NativeOptions, NativeStage, Observe
 from tkdebug.compiler.targets.machine_parts import MachinePart, MachineParts
 from tkdebug.compiler.targets.target import Target
 from tkdebug.errors import Frame, UsageError
-from tkdebug.events import Fault
 from tkdebug.linemap.line_table import Instruction, LineTable
 from tkdebug.linemap.resources import Occupancy
+from tkdebug.records.events import Fault
 from tkdebug.runtime.device.crash_dumps import CrashDumps, CrashReport, DumpSettings
 from tkdebug.runtime.device.platform import CheckMemory, GPUTarget, LaunchableKernel
 from tkdebug.runtime.launch.launches_in_flight import InFlight

@@ -12,7 +12,7 @@ from simulated_checks import in_use
 import tkdebug
 from tkdebug import knobs
 from tkdebug.checks import NATIVE_CHECKS
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked.checked_launches import CHECKED
 
 

@@ -21,9 +21,9 @@ from tkdebug.compiler.sites.table import Report, table_bytes
 from tkdebug.errors import CompileError
 from tkdebug.findings.launch_counts import LaunchCounts
 from tkdebug.findings.reporting import REFINEMENTS
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.closer_looks import closer_look
-from tkdebug.running_faults import SHOWN
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.records.running_faults import SHOWN
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench

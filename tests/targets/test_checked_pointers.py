@@ -16,9 +16,9 @@ from tkdebug.compiler.sites.live_memory import GONE, LIVE, UNKNOWN, AddressRange
 from tkdebug.compiler.sites.table import PLACES, Report, table_bytes
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.interpreter.memory import address_registry
 from tkdebug.interpreter.memory.address_registry import AddressRegistry, watch_addresses
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.checked import passed_arguments
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.device.platform import Allocations, platform

@@ -16,11 +16,11 @@ from tkdebug.compiler.targets import backend_of, register_backend, target_of, ta
 from tkdebug.compiler.targets.backend import Backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.errors import UnsupportedError
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument import add_hook
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.platform import GPUTarget, Platform, platform
 from tkdebug.runtime.errors import NoDeviceError, OptionValueError, OutOfResources
 from tkdebug.runtime.launch.launches_in_flight import InFlight

@@ -11,7 +11,7 @@ from tkdebug.cli import main
 from tkdebug.compat.gpu_failures.crashes import ArmedCoreDumps
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.platform import Platform, platform
 
 

@@ -9,8 +9,8 @@ import tui_sample
 from pilot_support import screen_text, until
 
 from tkdebug.advice.records import LaunchCost, Remark
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.widgets.code_view import CodeView
 

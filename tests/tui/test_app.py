@@ -13,11 +13,11 @@ from pilot_support import loaded, notified, screen_text, until
 from textual.color import Color
 from textual.widgets import Input, Static, TabbedContent, TabPane
 
-from tkdebug import scopes
 from tkdebug.errors import SessionError
-from tkdebug.events import Fault
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
+from tkdebug.records import scopes
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.drawing import palette
 from tkdebug.tui.drawing.on_light import OnLight
@@ -376,7 +376,7 @@ def live(tmp_path, script):
         head = (
             f"import sys, time; sys.path.insert(0, {here!r})\n"
             "import pathlib, tui_sample\n"
-            "from tkdebug.hook_chain import HOOKS\n"
+            "from tkdebug.records.hook_chain import HOOKS\n"
             "from tkdebug.instrument.recorder import Recorder\n"
             f"PATH = pathlib.Path({str(path)!r})\n"
         )

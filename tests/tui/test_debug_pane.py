@@ -19,7 +19,7 @@ from textual.widgets import TabbedContent
 from tkdebug.debugger.remote.front import RemoteFront
 from tkdebug.debugger.remote.records import HeatMap, Variable
 from tkdebug.debugger.remote.wire import Wire
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.command import AnswerLog, CommandLine
 from tkdebug.tui.debug.heat import HeatMapView, cell_text

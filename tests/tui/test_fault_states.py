@@ -5,8 +5,8 @@ from dataclasses import replace
 import tui_sample
 from pilot_support import screen_text, until
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.drawing import palette
 from tkdebug.tui.widgets.table import Table

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import tui_sample
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.session import follow
 from tkdebug.tui.session.follow import AwaitedSession, Follower
 from tkdebug.tui.session.snapshot import ScriptState

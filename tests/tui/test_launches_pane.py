@@ -7,10 +7,10 @@ from pilot_support import notified, screen_text, until
 from textual.widgets import TabbedContent
 
 from tkdebug.errors import Frame
-from tkdebug.events import AutotuneChoice
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.session import Session
-from tkdebug.scopes import SCOPES
+from tkdebug.records.events import AutotuneChoice
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 from tkdebug.timelines.records import ClockSite, WarpTimeline
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.widgets.table import Table

@@ -7,9 +7,9 @@ import tui_sample
 from pilot_support import until
 from textual.widgets import Input
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.session import follow
 from tkdebug.tui.session.follow import Follower

@@ -8,10 +8,10 @@ from pilot_support import loaded, notified, screen_text, until
 from textual.widgets import Footer, Input
 from textual.widgets._toast import Toast
 
-from tkdebug.events import Fault
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.widgets.code_view import CodeView
 from tkdebug.tui.widgets.find import FindBar

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tkdebug.terminal_text import visible_line
+from tkdebug.terminal.text import visible_line
 from tkdebug.tui.script import terminal
 from tkdebug.tui.script.terminal import Terminal
 

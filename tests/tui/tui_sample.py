@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tkdebug.errors import Frame
-from tkdebug.events import ArgumentInfo, Fault, KernelCompiled, LaunchProgress, LaunchRecord
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.recorder import Recorder
+from tkdebug.records.events import ArgumentInfo, Fault, KernelCompiled, LaunchProgress, LaunchRecord
+from tkdebug.records.hook_chain import HOOKS
 
 SOURCE = """\
 import torch

@@ -17,8 +17,8 @@ from pathlib import Path
 from tkdebug.advice.machines import MEMORY_SHARE, TENSOR_SHARE, TF32_BITS, Machine
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.named_files import read_text
-from tkdebug.terminal_text import tell
+from tkdebug.process.named_files import read_text
+from tkdebug.terminal.text import tell
 
 FORMAT = 1
 _MAX_BYTES = 1 << 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tkdebug.storage import stored
+from tkdebug.records.storage import stored
 
 LAUNCH, FILLED = "launch", "filled"
 SMALL_GRID_KIND = "small-grid"

@@ -19,9 +19,9 @@ from tkdebug.causes.precision import losses
 from tkdebug.causes.rerun import Budget, OutOfTimeError, Rerun, Store
 from tkdebug.causes.search import NOTHING_TRIED, Search, Tried
 from tkdebug.errors import Frame
-from tkdebug.events import Cause, Fault, LineLoss, SourceEdit, Verdict
 from tkdebug.findings.reporting import is_checked, report
 from tkdebug.knobs import KNOBS
+from tkdebug.records.events import Cause, Fault, LineLoss, SourceEdit, Verdict
 
 # Causes that are looked for in a run; each may take `KNOBS.cause_seconds`.
 _MOST_CAUSES = 3

@@ -10,7 +10,7 @@ import torch
 from tkdebug.causes.comparison import Comparison
 from tkdebug.causes.fp64 import NotLiftableError, rounding_lines
 from tkdebug.causes.rerun import OutOfTimeError, Rerun
-from tkdebug.events import LineLoss
+from tkdebug.records.events import LineLoss
 
 # Lines that are named, and the least share of one.
 _MOST_LINES = 3

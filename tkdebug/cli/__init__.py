@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tkdebug.cli.command import INTERRUPTED_STATUS, USAGE_STATUS, ScriptEndedError
 from tkdebug.errors import TkError
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:

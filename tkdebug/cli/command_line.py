@@ -20,8 +20,8 @@ from typing import NoReturn
 from tkdebug import __version__
 from tkdebug.cli.command import Command, ScriptRule
 from tkdebug.errors import instead_of
-from tkdebug.named_files import open_regular
-from tkdebug.terminal_text import tell, visible_line
+from tkdebug.process.named_files import open_regular
+from tkdebug.terminal.text import tell, visible_line
 
 # Imported by this name: what is in it imports this module.
 _COMMANDS = "tkdebug.cli.commands"

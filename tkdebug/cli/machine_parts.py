@@ -135,7 +135,7 @@ def _plugin_kind(group: str) -> type | None:
 
             return CheckPlugin
         case "tkdebug.hooks":
-            from tkdebug.hook_chain import Hook
+            from tkdebug.records.hook_chain import Hook
 
             return Hook
         case "tkdebug.instrumentation":

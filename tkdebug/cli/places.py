@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tkdebug.errors import TkError, UsageError
 from tkdebug.instrument.whole_file import write_whole
-from tkdebug.terminal_style import PLAIN_VIEW, View, view_of
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.display import PLAIN_VIEW, View, view_of
+from tkdebug.terminal.text import visible
 
 
 def check_writable(option: str, path: Path, read: Mapping[str, Path | None] | None = None) -> None:

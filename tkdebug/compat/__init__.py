@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.checks import MARKING_CHECKS, modules_of
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, ModeName
+from tkdebug.process.apart_imports import import_apart
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.device.torch_package import check_installed
 
 __all__ = ["install"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.events import LaunchRecord
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.events import LaunchRecord
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 if TYPE_CHECKING:
     from torch import Tensor

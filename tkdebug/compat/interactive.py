@@ -22,13 +22,13 @@ from tkdebug.compat.finder import TritonFinder, TritonLoader
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_printing.printer import FaultPrinter
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import ModeName, parse_kinds
 from tkdebug.plugins import WithPlugins
+from tkdebug.process.tracebacks import prune_chain
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.torch_package import check_importable
-from tkdebug.terminal_text import tell
-from tkdebug.tracebacks import prune_chain
+from tkdebug.terminal.text import tell
 
 
 class _Events(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tkdebug.hook_chain import HOOKS, LaunchDebugger
+from tkdebug.records.hook_chain import HOOKS, LaunchDebugger
 
 
 def stop_at_breakpoints() -> Callable[[], None]:

@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tkdebug.scopes import SCOPES, Scope
+from tkdebug.records.scopes import SCOPES, Scope
 
 # Called with when an operation began and ended, and the code object and line of its caller.
 OperationNote = Callable[[int, int, CodeType, int], None]

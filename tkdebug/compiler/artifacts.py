@@ -15,7 +15,7 @@ from tkdebug.compiler.ir.printer import print_with_lines
 from tkdebug.compiler.op_facts import module_facts, plain_rewrites
 from tkdebug.compiler.passes.pass_run import PassRun
 from tkdebug.errors import Frame
-from tkdebug.events import CompilerPass, OpFacts
+from tkdebug.records.events import CompilerPass, OpFacts
 
 SOURCE_STAGE = "source"
 TILE_STAGE = "tile-ir"

@@ -12,7 +12,7 @@ from tkdebug.compiler.ir.attribute_text import attribute_text
 from tkdebug.compiler.ir.core import Module, Operation
 from tkdebug.compiler.ir.layout_text import LayoutAliases
 from tkdebug.compiler.ir.types import type_text
-from tkdebug.events import OpFacts, Rewrite
+from tkdebug.records.events import OpFacts, Rewrite
 
 if TYPE_CHECKING:
     from tkdebug.compiler.passes.pass_run import PassRun

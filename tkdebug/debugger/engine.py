@@ -31,9 +31,9 @@ from tkdebug.debugger.stops import Stop
 from tkdebug.debugger.value_text import found_text
 from tkdebug.debugger.why.writers import Writers
 from tkdebug.errors import NothingStoppedError, TkError, UsageError
-from tkdebug.events import LaunchRecord
-from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
+from tkdebug.records.events import LaunchRecord
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.compile.compilation import TRYING
 

@@ -25,7 +25,7 @@ from tkdebug.debugger.programs import ALL, Selection, program_text
 from tkdebug.debugger.stops import Reason
 from tkdebug.debugger.watches import Watches
 from tkdebug.errors import UsageError
-from tkdebug.events import Fault
+from tkdebug.records.events import Fault
 
 if TYPE_CHECKING:
     from tkdebug.debugger.session import LaunchSession

@@ -8,7 +8,7 @@ import sys
 from functools import lru_cache
 
 from tkdebug.errors import UsageError
-from tkdebug.named_files import UnfitFileError, fresh_source, source_lines
+from tkdebug.process.named_files import UnfitFileError, fresh_source, source_lines
 
 
 def statement_lines(file: str) -> dict[int, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.debugger.goals import Detach, Resume
 from tkdebug.debugger.stops import Stop
 from tkdebug.errors import UsageError
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tkdebug.fault_printing.text import counted_line, describe, names_of
-from tkdebug.terminal_style import style_of, view_of
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.display import style_of, view_of
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.events import Fault
+    from tkdebug.records.events import Fault
 
 MAX_PRINTED = 50
 

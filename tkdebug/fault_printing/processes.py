@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tkdebug.events import Fault
 from tkdebug.fault_printing.printer import FaultPrinter
-from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.temporary_folders import TemporaryFolder
+from tkdebug.process.temporary_folders import TemporaryFolder
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 # Names the folder of `PrintedFaults` for child processes, and the file that stderr is.
 VARIABLE = "TKDEBUG_TOLD_FAULTS"

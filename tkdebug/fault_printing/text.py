@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import shown_path
-from tkdebug.named_files import source_line
-from tkdebug.terminal_style import PLAIN, PLAIN_VIEW, Style, View
-from tkdebug.terminal_text import visible, visible_line
+from tkdebug.process.named_files import source_line
+from tkdebug.terminal.display import PLAIN, PLAIN_VIEW, Style, View
+from tkdebug.terminal.text import visible, visible_line
 
 if TYPE_CHECKING:
     from tkdebug.errors import Frame
-    from tkdebug.events import Cause, Fault
+    from tkdebug.records.events import Cause, Fault
 
 
 # Edits of a mismatch that are shown.

@@ -17,10 +17,10 @@ from pathlib import Path, PurePath
 from typing import get_type_hints
 
 from tkdebug.errors import Frame, UsageError
-from tkdebug.events import Fault
 from tkdebug.findings.source import parsed, text_of_file
-from tkdebug.named_files import read_text
-from tkdebug.storage import stored
+from tkdebug.process.named_files import read_text
+from tkdebug.records.events import Fault
+from tkdebug.records.storage import stored
 
 SCHEMA = 1
 _MAX_BYTES = 64 << 20

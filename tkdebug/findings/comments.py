@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tkdebug.errors import instead_of, shown_path
-from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
 from tkdebug.findings.source import Comment, parsed, text_of_file
-from tkdebug.storage import stored
+from tkdebug.records.events import ENDING_KINDS, IGNORABLE_KINDS, Fault
+from tkdebug.records.storage import stored
 
 EXAMPLE = "# tkdebug: ignore[race]"
 _WORD = "ignore"

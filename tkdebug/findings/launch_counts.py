@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tkdebug.storage import stored
+from tkdebug.records.storage import stored
 
 
 @stored("checked_launches")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from tkdebug.checks import CHECK_NAMES, FIRST_RACES, NO_CHECKS, OWN_NAMES, RACE
 from tkdebug.errors import UsageError, instead_of
-from tkdebug.events import ENDING_KINDS, IGNORABLE_KINDS, Fault, FaultState
 from tkdebug.findings.comments import is_ignored
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import ENDING_KINDS, IGNORABLE_KINDS, Fault, FaultState
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.findings.baseline import KnownFault, UsedBaseline

@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tkdebug.named_files import source_lines
+from tkdebug.process.named_files import source_lines
 
 _NO_CODE = (
     tokenize.COMMENT,

@@ -9,9 +9,15 @@ import functools
 from collections.abc import Callable
 from types import TracebackType
 
-from tkdebug.events import AutotuneChoice, Fault, KernelCompiled, LaunchProgress, LaunchRecord
-from tkdebug.hook_chain import HOOKS, Hook, LaunchHook
 from tkdebug.instrument.launch_listeners.kernel_objects import KernelObject
+from tkdebug.records.events import (
+    AutotuneChoice,
+    Fault,
+    KernelCompiled,
+    LaunchProgress,
+    LaunchRecord,
+)
+from tkdebug.records.hook_chain import HOOKS, Hook, LaunchHook
 
 __all__ = [
     "HookHandle",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tkdebug.errors import Frame
-from tkdebug.storage import SHORT, stored
+from tkdebug.records.storage import SHORT, stored
 
 ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
 

@@ -22,7 +22,7 @@ from tkdebug.instrument.passes.query import KernelReport, PassQuery
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.renderers.formats import PASSES
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_style import PLAIN_VIEW, View
+from tkdebug.terminal.display import PLAIN_VIEW, View
 
 Renderer = Callable[[Sequence[KernelReport]], Iterator[str]]
 RENDERERS: Mapping[str, Renderer] = {one.name: one.renderer() for one in PASSES}

@@ -17,8 +17,6 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import SessionError
-from tkdebug.events import Fault, KernelCompiled, KernelLaunch, LaunchRecord
-from tkdebug.hook_chain import HOOKS, ActivityBuffers, Hook
 from tkdebug.instrument.recording.device_times import DeviceTimes
 from tkdebug.instrument.recording.event_sink import EventSink
 from tkdebug.instrument.recording.gpu_recording import GpuRecording
@@ -37,10 +35,12 @@ from tkdebug.instrument.session_file.queued_events import (
 )
 from tkdebug.instrument.session_file.stored_times import StoredTime
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S
-from tkdebug.launch_packing import PackableKernel
-from tkdebug.running_faults import SHOWN, SharedTables, ShownKernel
-from tkdebug.scopes import SCOPES, Metrics, Scope
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import Fault, KernelCompiled, KernelLaunch, LaunchRecord
+from tkdebug.records.hook_chain import HOOKS, ActivityBuffers, Hook
+from tkdebug.records.launch_packing import PackableKernel
+from tkdebug.records.running_faults import SHOWN, SharedTables, ShownKernel
+from tkdebug.records.scopes import SCOPES, Metrics, Scope
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.instrument.cupti.activity_join import Measured

@@ -11,7 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tkdebug.errors import Frame
-from tkdebug.events import (
+from tkdebug.findings.baseline import UsedBaseline
+from tkdebug.findings.comments import IgnoreComment
+from tkdebug.instrument.device_records import ActivityBatch, GpuState, LostActivities
+from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.records.events import (
     ArgumentInfo,
     AutotuneChoice,
     CompilerPass,
@@ -21,11 +25,7 @@ from tkdebug.events import (
     OpFacts,
     Rewrite,
 )
-from tkdebug.findings.baseline import UsedBaseline
-from tkdebug.findings.comments import IgnoreComment
-from tkdebug.instrument.device_records import ActivityBatch, GpuState, LostActivities
-from tkdebug.instrument.session_file.tables import Recorded
-from tkdebug.storage import OPEN, REPEATED, SHORT, WIDE, stored
+from tkdebug.records.storage import OPEN, REPEATED, SHORT, WIDE, stored
 
 SCOPE_SEPARATOR = " > "
 

@@ -18,8 +18,8 @@ from tkdebug.instrument.renderers.formats import REPORTS
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.plugins import Plugin, loaded, names
-from tkdebug.terminal_style import PLAIN_VIEW, View
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.display import PLAIN_VIEW, View
+from tkdebug.terminal.text import visible
 
 Renderer = Callable[[Session, tuple[FaultGroup, ...]], Iterator[str]]
 

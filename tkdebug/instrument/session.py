@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TypeVar, cast
 
 from tkdebug.errors import Frame, SessionError, UsageError, instead_of
-from tkdebug.events import CompilerPass, Fault
 from tkdebug.instrument.activity_totals import sum_of_totals
 from tkdebug.instrument.device_records import ActivityBatch, ActivityTotal
 from tkdebug.instrument.records import (
@@ -47,6 +46,7 @@ from tkdebug.instrument.session_file.columns import (
 from tkdebug.instrument.session_file.connection import SessionConnection
 from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.instrument.session_file.tables import Recorded, quoted, table_of
+from tkdebug.records.events import CompilerPass, Fault
 
 MAX_PAGE_ROWS = 10_000
 _PAGE_ROWS = 1000

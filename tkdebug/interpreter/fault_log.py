@@ -17,11 +17,11 @@ from tkdebug.compiler.faults.access_hints import loaded_offset
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, named, place_of
 from tkdebug.compiler.ir import Operation, Value
-from tkdebug.events import Fault, FaultKind
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.records.events import Fault, FaultKind
 
 _MISLEADING = ("offset-overflow", "negative-remainder")
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from tkdebug.compiler.ir import Module
-from tkdebug.events import Fault, LaunchRecord
 from tkdebug.interpreter.arguments import Arguments, device_of
 from tkdebug.interpreter.batches import Batches, Grid
 from tkdebug.interpreter.checks.selection import observers_in_force, observers_of
@@ -24,6 +23,7 @@ from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.observers import CompiledFacts, LaunchContext, Observer
 from tkdebug.interpreter.prepared import Prepared
 from tkdebug.interpreter.torch_state import apart_from_the_script
+from tkdebug.records.events import Fault, LaunchRecord
 
 # Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.
 _SMALL_BYTES = 1 << 20

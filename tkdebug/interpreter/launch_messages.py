@@ -9,11 +9,11 @@ from types import FrameType
 from tkdebug.compiler.dialects import scf
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.events import LaunchProgress, LaunchRecord
-from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.scheduler import Scheduler
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import LaunchProgress, LaunchRecord
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.terminal.text import tell
 
 _PROGRESS_EVERY_NS = 100_000_000
 

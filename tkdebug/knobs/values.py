@@ -13,8 +13,8 @@ from typing import Literal
 
 from tkdebug.checks import CHECK_NAMES, NO_CHECKS, OWN_NAMES
 from tkdebug.errors import instead_of
-from tkdebug.events import IGNORABLE_KINDS
 from tkdebug.plugins import names as plugin_names
+from tkdebug.records.events import IGNORABLE_KINDS
 
 # More than any tile has.
 ALL_ELEMENTS = 1 << 62

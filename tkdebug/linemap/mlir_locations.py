@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from tkdebug.errors import Frame
-from tkdebug.named_files import source_lines
+from tkdebug.process.named_files import source_lines
 
 Frames = tuple[Frame, ...]
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.M)

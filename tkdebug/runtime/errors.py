@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tkdebug.errors import LaunchError, TkError, UnsupportedError
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.text import visible
 
 
 class GridError(LaunchError, ValueError):

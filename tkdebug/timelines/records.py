@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tkdebug.errors import Frame
-from tkdebug.storage import REPEATED, SHORT, stored
+from tkdebug.records.storage import REPEATED, SHORT, stored
 
 _CLOCK_BITS = 32
 

@@ -19,7 +19,7 @@ from textual.widgets import Footer, Input, Static
 from tkdebug.debugger.remote.records import View
 from tkdebug.errors import SessionError
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.text import visible
 from tkdebug.tui.debug.link import DebugAsked, DebugLink, DebugSaid, Gone, Runs
 from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.drawing import display

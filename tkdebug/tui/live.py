@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.errors import UnsupportedError
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.debug.link import DebugLink
 from tkdebug.tui.launches.pane import LaunchesPane

@@ -6,9 +6,9 @@ from typing import Literal
 
 from textual.message import Message
 
-from tkdebug.events import AutotuneChoice
 from tkdebug.instrument.passes.kernel_passes import KernelPasses
 from tkdebug.instrument.records import FaultKey, Launch
+from tkdebug.records.events import AutotuneChoice
 from tkdebug.tui.kernel.text import KernelText
 from tkdebug.tui.script.terminal import OutputSnapshot
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.errors import UsageError
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.watches.places import Watch

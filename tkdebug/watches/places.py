@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tkdebug.errors import UsageError, shown_path
-from tkdebug.named_files import UnfitFileError, fresh_source
+from tkdebug.process.named_files import UnfitFileError, fresh_source
 from tkdebug.watches.condition_reader import read_condition
 from tkdebug.watches.conditions import Node
 

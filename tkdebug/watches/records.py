@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tkdebug.errors import Frame
-from tkdebug.storage import REPEATED, SHORT, stored
+from tkdebug.records.storage import REPEATED, SHORT, stored
 
 _FP64 = "d"
 

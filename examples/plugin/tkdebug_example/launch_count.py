@@ -6,8 +6,8 @@ import atexit
 import sys
 from collections import Counter
 
-from tkdebug.events import LaunchRecord
-from tkdebug.hook_chain import Hook
+from tkdebug.records.events import LaunchRecord
+from tkdebug.records.hook_chain import Hook
 
 _COUNTS: Counter[str] = Counter()
 

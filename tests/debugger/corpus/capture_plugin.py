@@ -66,7 +66,7 @@ _CAPTURE = _Capture()
 
 def pytest_configure(config: Any) -> None:
     """Take the launches of this process."""
-    from tkdebug.hook_chain import HOOKS
+    from tkdebug.records.hook_chain import HOOKS
 
     HOOKS.debugger = _CAPTURE  # type: ignore[assignment]
 

@@ -69,7 +69,7 @@ class AdviseCommand(Command):
         from tkdebug.instrument.analyses.advice import advice_of, launch_costs
         from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
         from tkdebug.instrument.renderers.advice_report import cost_line
-        from tkdebug.terminal_text import visible
+        from tkdebug.terminal.text import visible
 
         check_answer(options.output, options.script.file)
         format_name = options.format or format_by_name(options.output, ANSWERS)

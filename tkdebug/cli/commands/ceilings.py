@@ -12,7 +12,7 @@ from tkdebug.cli.command import Command
 from tkdebug.cli.options import ANSWER_FORMATS, add_format, add_output
 from tkdebug.errors import UsageError
 from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.advice.ceilings import Ceiling, Ceilings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tkdebug.cli.command import FAULT_STATUS, Command, ScriptEndedError, ScriptRule
 from tkdebug.cli.options import ANSWER_FORMATS, SESSION_HELP, add_format, percent
 from tkdebug.errors import UsageError
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.cli.command_line import ScriptWords
@@ -144,8 +144,8 @@ def compared_runs(script: ScriptWords) -> Iterator[ComparedRuns]:
     from tkdebug.cli.script.execution import find_program
     from tkdebug.compat.captured_outputs import output_differences
     from tkdebug.compat.upstream.installed import installed_triton
+    from tkdebug.process.temporary_folders import temporary_folder
     from tkdebug.runtime.device.driver import has_real_gpu
-    from tkdebug.temporary_folders import temporary_folder
 
     program = find_program(script.target, script.argv, False)
     installed_triton()

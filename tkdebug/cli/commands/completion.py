@@ -36,7 +36,7 @@ class CompletionCommand(Command):
 
         from tkdebug.cli.command_line import build_parser, command_of
         from tkdebug.cli.places import put_out
-        from tkdebug.events import IGNORABLE_KINDS
+        from tkdebug.records.events import IGNORABLE_KINDS
 
         parser, parsers = build_parser()
         for name, own in parsers.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tkdebug.cli.command import Command
 from tkdebug.cli.options import ANSWER_FORMATS, add_format
 from tkdebug.errors import UnsupportedError, shown_path
-from tkdebug.named_files import source_line
+from tkdebug.process.named_files import source_line
 
 if TYPE_CHECKING:
     from tkdebug.runtime.device.crash_dumps import CrashReport

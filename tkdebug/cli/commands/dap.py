@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.cli.command import Command
 from tkdebug.errors import UsageError
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.cli.script.execution import Program

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tkdebug.cli.command import USAGE_STATUS, Command, ScriptRule
 from tkdebug.cli.options import ARCHITECTURES, add_triton
 from tkdebug.errors import UsageError
-from tkdebug.named_files import UnfitFileError, open_regular, read_bounded
-from tkdebug.terminal_text import tell
+from tkdebug.process.named_files import UnfitFileError, open_regular, read_bounded
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.cli.script.execution import Program
@@ -136,7 +136,7 @@ def _debug(options: argparse.Namespace, program: Program, commands: list[str]) -
     from tkdebug.debugger.console.interrupts import interrupts
     from tkdebug.debugger.engine import Debugger
     from tkdebug.fault_printing.processes import printing_faults
-    from tkdebug.hook_chain import HOOKS
+    from tkdebug.records.hook_chain import HOOKS
 
     if options.native_target is not None:
         check_known("--target", options.native_target)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tkdebug.cli.command import Command
-from tkdebug.terminal_style import Style, style_of
-from tkdebug.terminal_text import visible_line
+from tkdebug.terminal.display import Style, style_of
+from tkdebug.terminal.text import visible_line
 
 if TYPE_CHECKING:
     from tkdebug.compiler.targets.machine_parts import MachinePart

@@ -28,7 +28,7 @@ from tkdebug.cli.options import (
 )
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.instrument.renderers.formats import ANSWERS, format_by_name
-from tkdebug.named_files import open_regular
+from tkdebug.process.named_files import open_regular
 
 if TYPE_CHECKING:
     from tkdebug.cli.line_answers.kernel_lines import KernelLines

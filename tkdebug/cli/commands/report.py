@@ -104,7 +104,7 @@ def ranks_of_folder(folder: Path, as_json: bool, kernel: str | None = None) -> t
     from tkdebug.instrument.analyses.ranks import compare_ranks, sessions_in
     from tkdebug.instrument.renderers.ranks_formats import ranks_json, ranks_text
     from tkdebug.instrument.session import Session
-    from tkdebug.terminal_text import visible
+    from tkdebug.terminal.text import visible
 
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(Session.open(path)) for path in sessions_in(folder)]

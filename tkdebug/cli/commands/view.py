@@ -25,8 +25,8 @@ class ViewCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Open the session; the result is the exit status."""
-        from tkdebug.cli.terminal import has_terminal, has_textual
         from tkdebug.instrument.session import Session
+        from tkdebug.terminal.display import has_terminal, has_textual
 
         path: Path = options.session
         if path.is_dir():

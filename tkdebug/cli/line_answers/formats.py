@@ -23,8 +23,8 @@ from tkdebug.linemap.line_table import AssemblerNote, Trace
 from tkdebug.linemap.line_table_data import to_data
 from tkdebug.linemap.local_functions import LocalFunction, holding
 from tkdebug.linemap.resources import Resources
-from tkdebug.terminal_style import cut, fitted
-from tkdebug.terminal_text import visible_line
+from tkdebug.terminal.display import cut, fitted
+from tkdebug.terminal.text import visible_line
 
 SCHEMA = 1
 _LEGEND = """\

@@ -17,7 +17,7 @@ from tkdebug.instrument.records import RecordedKernel
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.line_table import LineTable, Trace
 from tkdebug.linemap.line_table_data import from_data
-from tkdebug.named_files import read_bytes, source_line
+from tkdebug.process.named_files import read_bytes, source_line
 
 FRONT_END_STAGE = "tile-ir"
 _IR_STAGES = (FRONT_END_STAGE, "gpu-ir")

@@ -15,7 +15,7 @@ from tkdebug.instrument.session_file.creation import check_free, check_replaceab
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import ModeName
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 # Options about kernels that tkdebug compiles or interprets, by the knob that each changes.
 _OF_OUR_COMPILER = {

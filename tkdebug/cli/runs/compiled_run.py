@@ -26,10 +26,10 @@ from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
-from tkdebug.named_files import open_regular
+from tkdebug.process.named_files import open_regular
+from tkdebug.process.temporary_folders import temporary_folder
 from tkdebug.runtime.device.torch_package import import_torch
-from tkdebug.temporary_folders import temporary_folder
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 
 @dataclass(frozen=True, slots=True)

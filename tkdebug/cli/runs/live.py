@@ -11,11 +11,11 @@ from tkdebug.cli.runs.outcome import not_looked_for, print_last_words, print_sum
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import command_in_a_process
 from tkdebug.errors import TkError
-from tkdebug.events import Fault
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.creation import file_behind
-from tkdebug.temporary_folders import TemporaryFolder
-from tkdebug.terminal_text import tell
+from tkdebug.process.temporary_folders import TemporaryFolder
+from tkdebug.records.events import Fault
+from tkdebug.terminal.text import tell
 
 
 def run_in_tui(request: RunRequest, commands: Sequence[str] = ()) -> int:

@@ -19,14 +19,14 @@ from tkdebug.checks import CHECK_NAMES
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending
 from tkdebug.errors import shown_path
-from tkdebug.events import ENDING_KINDS, Fault
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.records import FaultGroup, Launch
 from tkdebug.instrument.session import Session
-from tkdebug.named_files import source_lines
-from tkdebug.storage import stored
-from tkdebug.terminal_text import tell, visible_line
-from tkdebug.tracebacks import is_own_file
+from tkdebug.process.named_files import source_lines
+from tkdebug.process.tracebacks import is_own_file
+from tkdebug.records.events import ENDING_KINDS, Fault
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.storage import stored
+from tkdebug.terminal.text import tell, visible_line
 
 _MOST_CHARS = 240
 # As torch.testing says it.

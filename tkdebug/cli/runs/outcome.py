@@ -19,7 +19,6 @@ from tkdebug.cli.runs.next_step import tell_next_step
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending
 from tkdebug.errors import CompileError, TkError
-from tkdebug.events import Fault
 from tkdebug.fault_printing.processes import PrintedFaults
 from tkdebug.fault_printing.text import counted, counted_line, names_of
 from tkdebug.findings.baseline import KnownFault, pieces
@@ -40,8 +39,9 @@ from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.whole_file import write_whole
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_style import view_of
-from tkdebug.terminal_text import tell, visible, visible_line
+from tkdebug.records.events import Fault
+from tkdebug.terminal.display import view_of
+from tkdebug.terminal.text import tell, visible, visible_line
 
 MAX_SHOWN_FAULTS = 50
 # Of each watched variable.

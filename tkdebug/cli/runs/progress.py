@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from tkdebug.events import Fault, LaunchProgress, LaunchRecord
-from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.terminal_text import visible_line
+from tkdebug.records.events import Fault, LaunchProgress, LaunchRecord
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.terminal.text import visible_line
 
 SHOW_AFTER_NS = 1_000_000_000
 _ERASE_LINE = "\r\x1b[K"

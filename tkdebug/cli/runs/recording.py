@@ -26,14 +26,14 @@ from tkdebug.cli.script.execution import Ending, Program, run_debugged_program, 
 from tkdebug.fault_printing.processes import printing_faults
 from tkdebug.findings.baseline import load
 from tkdebug.findings.reporting import used_baseline
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.launch_listeners.nvtx_ranges import nvtx_ranges
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder
 from tkdebug.instrument.session_file.creation import file_behind
 from tkdebug.knobs import KNOBS
-from tkdebug.temporary_folders import temporary_folder
-from tkdebug.terminal_text import tell
-from tkdebug.tracebacks import show_interrupt
+from tkdebug.process.temporary_folders import temporary_folder
+from tkdebug.process.tracebacks import show_interrupt
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.terminal.text import tell
 from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:

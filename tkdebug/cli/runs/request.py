@@ -16,11 +16,11 @@ from pathlib import Path
 from tkdebug.checks import CHECK_NAMES, NO_CHECKS
 from tkdebug.cli.command_line import ScriptWords
 from tkdebug.cli.script.execution import Program, command_program, find_program, stdin_program
-from tkdebug.cli.terminal import has_terminal, has_textual, opens_tui_by_default
 from tkdebug.errors import UsageError
 from tkdebug.instrument.report import format_of
 from tkdebug.knobs import KNOB_TABLE, KNOBS
 from tkdebug.knobs.values import CheckedLaunchesName, ModeName, parse_mode
+from tkdebug.terminal.display import has_terminal, has_textual, opens_tui_by_default
 from tkdebug.watches.in_force import WATCHES
 
 USUAL_TARGET = "sm_90a"

@@ -28,9 +28,9 @@ from tkdebug.cli.script.ending import (
     kept_streams,
 )
 from tkdebug.errors import Terminated, UsageError
-from tkdebug.named_files import open_regular
-from tkdebug.tracebacks import show_exception
-from tkdebug.unnamed_text import COMMAND, STDIN
+from tkdebug.process.named_files import open_regular
+from tkdebug.process.tracebacks import show_exception
+from tkdebug.process.unnamed_text import COMMAND, STDIN
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 

@@ -24,8 +24,8 @@ from tkdebug.compat.after_torch import after_import
 from tkdebug.compat.around_torch.numpy_comparisons import OF_NUMPY, OF_TESTING
 from tkdebug.compat.replacements import Replacements
 from tkdebug.errors import Frame
-from tkdebug.named_files import source_lines
-from tkdebug.tracebacks import is_own_file
+from tkdebug.process.named_files import source_lines
+from tkdebug.process.tracebacks import is_own_file
 
 Tolerances = tuple[float, float, bool]
 Failed = Callable[[Comparison], None]

@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 
 from tkdebug.compat.cuda_standin.torch_internals import share_timers
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compat.replacements import Replacements

@@ -20,7 +20,7 @@ from tkdebug.compat.cuda_standin.device_memory import Allocation
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, with_device
 from tkdebug.compat.process_environment import TOLD_VARIABLE
 from tkdebug.interpreter.memory.host_views import HOST_MEMORY, viewed
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 _ALLOCATION = "_tkdebug_allocation"
 # Types that DLPack has no name for pass as integers of their size.

@@ -28,10 +28,10 @@ from tkdebug.compat.gpu_failures.hangs import HangWatch
 from tkdebug.compat.gpu_failures.undumped_hangs import RunOfScript, UndumpedHangs
 from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
+from tkdebug.process.temporary_folders import TemporaryFolder
 from tkdebug.runtime.device.crash_dumps import CrashDumps
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.temporary_folders import TemporaryFolder
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 # The driver reports the error up to 0.3 s after it has written the dump (seen with 580).
 _ERROR_DELAY_S = 2.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tkdebug.errors import TkError
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 # A dump of a full GPU took 5 s (60 MB; driver 580).
 _DUMP_S = 20.0

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 
 from tkdebug.compat.gpu_failures.running_launches import oldest_running
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 
 # How long one launch may run after Ctrl-C, while the main thread waits.
 _GRACE_S = 2.0

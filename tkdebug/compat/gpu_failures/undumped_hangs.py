@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from tkdebug.compat.gpu_failures.running_launches import Running, running_launches
-from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
+from tkdebug.records.events import Fault
 from tkdebug.runtime.launch.launches_in_flight import Flight
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 NEXT_STEP = "the lines where its warps wait need --coredump or --hang-timeout S"
 _STUCK_S = 1.5

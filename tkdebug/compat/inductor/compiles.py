@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compat.inductor.user_kernels import as_written
-from tkdebug.forks import renew_after_forks
 from tkdebug.knobs import KNOBS
+from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
 if TYPE_CHECKING:

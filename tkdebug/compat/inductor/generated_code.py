@@ -13,8 +13,8 @@ from tkdebug.compat.inductor.model_lines import (
 )
 from tkdebug.compat.replacements import Replacements
 from tkdebug.findings.reporting import REFINEMENTS
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.model_lines import ModelLines
+from tkdebug.records.hook_chain import HOOKS
 
 # On a user's kernel in a graph: the node that launches it.
 _NODE = "_tkdebug_node"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tkdebug.errors import Frame
-from tkdebug.events import Fault
-from tkdebug.named_files import source_line, source_lines
+from tkdebug.process.named_files import source_line, source_lines
+from tkdebug.records.events import Fault
 
 _COMMENT = re.compile(r"^\s*# of (?P<file>.+):(?P<line>\d+) in (?P<function>\S+) \((?P<op>\S+)\)$")
 _TRACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.M)

@@ -7,9 +7,9 @@ from types import CodeType
 from typing import Any
 
 from tkdebug.errors import Frame
-from tkdebug.hook_chain import HOOKS
 from tkdebug.instrument.analyses.uncompiled_graphs import UncompiledGraph
-from tkdebug.terminal_text import tell
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.terminal.text import tell
 
 
 def report_graph(reason: str, frame: Frame | None) -> None:

@@ -23,7 +23,7 @@ from tkdebug.instrument.profiling.profile import (
 )
 from tkdebug.instrument.profiling.profiler import PROFILER
 from tkdebug.runtime.device.driver import compute_capability, driver
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 DEFAULT_PROFILE_NAME = "proton"
 _REFUSED_BACKENDS = {

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.profiler import METADATA_STATE, PROFILER
-from tkdebug.scopes import SCOPES, Scope, set_state
+from tkdebug.records.scopes import SCOPES, Scope, set_state
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _CPU_TIME = "cpu_time (ns)(exc)"

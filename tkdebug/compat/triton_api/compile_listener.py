@@ -18,7 +18,7 @@ from typing import Any
 
 from tkdebug.compat.finder import upstream_version
 from tkdebug.compat.triton_api.located_stages import located_ir, located_llvm_ir, located_ptx
-from tkdebug.events import KernelCompiled
+from tkdebug.records.events import KernelCompiled
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 

@@ -2,7 +2,7 @@
 
 A tool may `.add` and `.remove` functions or assign one; both kinds live side by side, and an
 assignment replaces only what was assigned before. Every function is a subscriber of
-`tkdebug.hook_chain.HOOKS`, called with a lazy dict as upstream calls it.
+`tkdebug.records.hook_chain.HOOKS`, called with a lazy dict as upstream calls it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tkdebug.events import LaunchRecord
-from tkdebug.hook_chain import HOOKS, Hook
+from tkdebug.records.events import LaunchRecord
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 LaunchFunction = Callable[..., Any]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compat.upstream.pass_dumps import FRONT_END, Dump, Snapshot, passes_of, snapshots_of
 from tkdebug.errors import TkError
-from tkdebug.events import KernelCompiled, KernelLaunch, launch_type, next_launch_id
-from tkdebug.hook_chain import HOOKS
 from tkdebug.linemap.mlir_locations import Frames, mlir_frames, ptx_frames
+from tkdebug.records.events import KernelCompiled, KernelLaunch, launch_type, next_launch_id
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE
 
 if TYPE_CHECKING:
-    from tkdebug.launch_packing import NoteParts
+    from tkdebug.records.launch_packing import NoteParts
     from tkdebug.runtime.device.platform import SpanTimer
 
 Run = Callable[..., Any]

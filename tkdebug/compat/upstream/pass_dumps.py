@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tkdebug.events import CompilerPass, OpFacts
 from tkdebug.linemap.mlir_locations import Frames, mlir_frames
+from tkdebug.records.events import CompilerPass, OpFacts
 
 VARIABLE = "MLIR_ENABLE_DUMP"
 FRONT_END = "front-end"

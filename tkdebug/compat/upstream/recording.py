@@ -16,7 +16,7 @@ from tkdebug.compat.after_torch import after_import
 from tkdebug.compat.replacements import Replacements, set_option
 from tkdebug.compat.upstream.kernel import UpstreamKernel
 from tkdebug.compat.upstream.pass_dumps import VARIABLE, caught_dumps
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.hook_chain import HOOKS
 
 
 class UpstreamRecorded:

@@ -13,7 +13,7 @@ from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.named_files import source_line
+from tkdebug.process.named_files import source_line
 
 # How far around an op's line its statement is looked for.
 _STATEMENT_LINES = 12

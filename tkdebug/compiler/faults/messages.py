@@ -15,7 +15,7 @@ from tkdebug.compiler.faults.facts import AccessedTensor, Offender
 from tkdebug.compiler.faults.stride_hints import stride_hint
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.events import FaultKind
+from tkdebug.records.events import FaultKind
 
 _VERBS = {
     "oob-load": "load reads",

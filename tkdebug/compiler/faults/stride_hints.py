@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tkdebug.compiler.faults.facts import AccessedTensor
 from tkdebug.compiler.ir import Operation
 from tkdebug.errors import Frame
-from tkdebug.named_files import source_lines
+from tkdebug.process.named_files import source_lines
 
 
 def stride_hint(

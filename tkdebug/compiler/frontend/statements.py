@@ -15,7 +15,7 @@ from tkdebug.compiler.frontend.values import has_runtime
 from tkdebug.compiler.frontend.visitor import StatementHandler, Visitor
 from tkdebug.compiler.ops import table
 from tkdebug.compiler.tensor import tensor
-from tkdebug.terminal_text import visible_line
+from tkdebug.terminal.text import visible_line
 
 
 def _visit_return(v: Visitor, node: ast.Return, rest: Rest) -> Outcome | None:

@@ -13,7 +13,7 @@ from tkdebug.compiler.ops import conversion, operators
 from tkdebug.compiler.ops.emitter import Emitter
 from tkdebug.compiler.ops.spec import Builtin, SemanticError
 from tkdebug.compiler.tensor import is_runtime, tensor
-from tkdebug.terminal_text import visible_line
+from tkdebug.terminal.text import visible_line
 
 # Whether `static_print` prints: in one of several compiles of the same source.
 STATIC_PRINTS: ContextVar[bool] = ContextVar("tkdebug_static_prints", default=True)

@@ -12,7 +12,7 @@ from tkdebug.compiler.passes.pass_run import ForeignPass, PassRun, RunCallback, 
 from tkdebug.compiler.rewriting.saved_module import SavedModule
 from tkdebug.compiler.verifier import verify
 from tkdebug.errors import IRError
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 
 def run_foreign(pass_: ForeignPass, module: Module) -> PassRun:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.ir.core import Module
 from tkdebug.compiler.passes.canonicalize import Canonicalize
 from tkdebug.compiler.passes.common_subexpressions import EliminateCommonSubexpressions
@@ -27,6 +26,7 @@ from tkdebug.compiler.passes.raise_to_dot import RaiseToDot
 from tkdebug.compiler.passes.unroll_loops import UnrollLoops
 from tkdebug.knobs import KNOBS
 from tkdebug.plugins import names
+from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
     from tkdebug.compiler.passes.invariants import Inventory

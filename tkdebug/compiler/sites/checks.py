@@ -19,11 +19,11 @@ from tkdebug.compiler.sites.symptoms import SYMPTOM_KINDS
 from tkdebug.compiler.sites.table import PLACES, table_bytes
 from tkdebug.compiler.sites.texts import read_sites
 from tkdebug.compiler.sites.watches import WORD_BYTES, WatchSite
-from tkdebug.running_faults import SiteText
+from tkdebug.records.running_faults import SiteText
 from tkdebug.watches.places import Watch
 
 if TYPE_CHECKING:
-    from tkdebug.events import FaultKind
+    from tkdebug.records.events import FaultKind
 
 BOUNDS_KINDS: Final = ("oob-load", "oob-store", "oob-atomic")
 UNWRITTEN: Final = "uninitialised-read"

@@ -7,7 +7,7 @@ there, it may be anything.
 
 Atomics are cheap in the device's memory alone, so the table lies there. The thread that changes an
 example also copies the slot to mapped host memory, where the host sees it while the kernel runs. A
-header before the first slot holds the distance to that memory (`tkdebug.running_faults`).
+header before the first slot holds the distance to that memory (`tkdebug.records.running_faults`).
 
 For a site whose bad elements the host finds, `count` is 1 and all other fields are 0. It is written
 to the mapped host memory alone.
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tkdebug.running_faults import COUNT, HEADER_BYTES, PROGRAM, SLOT_BYTES, VERSION
+from tkdebug.records.running_faults import COUNT, HEADER_BYTES, PROGRAM, SLOT_BYTES, VERSION
 
 __all__ = ("COUNT", "HEADER_BYTES", "PROGRAM", "SLOT_BYTES", "VERSION")
 

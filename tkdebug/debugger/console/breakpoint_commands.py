@@ -29,7 +29,7 @@ from tkdebug.debugger.lines import (
     loaded_files,
 )
 from tkdebug.errors import UsageError
-from tkdebug.events import FaultKind
+from tkdebug.records.events import FaultKind
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console

@@ -19,7 +19,7 @@ from tkdebug.debugger.console.terminal import nobody_reads
 from tkdebug.debugger.goals import Ended, RunAgain
 from tkdebug.errors import Terminated, TkError, error_text
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
-from tkdebug.terminal_text import visible, visible_line
+from tkdebug.terminal.text import visible, visible_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console

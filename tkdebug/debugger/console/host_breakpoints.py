@@ -12,7 +12,7 @@ from tkdebug.debugger.console.host_values import HostValues
 from tkdebug.debugger.console.moving_commands import resolved_file
 from tkdebug.debugger.lines import function_line, kernel_heads, kernel_lines, nearest_code
 from tkdebug.errors import UsageError
-from tkdebug.named_files import source_lines
+from tkdebug.process.named_files import source_lines
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console

@@ -22,7 +22,7 @@ from tkdebug.debugger.value_text import (
 )
 from tkdebug.debugger.values import PerProgram, Tile, Unavailable
 from tkdebug.errors import UsageError
-from tkdebug.named_files import source_line
+from tkdebug.process.named_files import source_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console

@@ -15,7 +15,7 @@ from tkdebug.debugger.ir_text import op_text
 from tkdebug.debugger.programs import program_text
 from tkdebug.debugger.stops import Reason, Stop
 from tkdebug.errors import NothingStoppedError, TkError, UsageError, error_text
-from tkdebug.terminal_text import visible, visible_line
+from tkdebug.terminal.text import visible, visible_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.engine import Debugger

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 
 from tkdebug.errors import UsageError
-from tkdebug.named_files import source_lines
+from tkdebug.process.named_files import source_lines
 
 
 def listing(

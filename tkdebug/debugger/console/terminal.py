@@ -14,7 +14,7 @@ from tkdebug.debugger.console.completion import completions
 from tkdebug.debugger.console.shell import Console
 from tkdebug.debugger.goals import Ended
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 _HISTORY = Path("~/.tkdebug_history")
 

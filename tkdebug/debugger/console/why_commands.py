@@ -15,7 +15,7 @@ from tkdebug.debugger.why.slice_lines import Line
 from tkdebug.debugger.why.unwritten import why_not_written
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.buffers import Buffer
-from tkdebug.named_files import source_line
+from tkdebug.process.named_files import source_line
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console

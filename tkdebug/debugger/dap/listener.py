@@ -22,8 +22,8 @@ from tkdebug.debugger.dap.adapter import Adapter
 from tkdebug.debugger.dap.capabilities import capabilities_for
 from tkdebug.debugger.dap.wire import Connection, ProtocolError, Request
 from tkdebug.errors import UsageError
-from tkdebug.forks import renew_after_forks
-from tkdebug.terminal_text import tell
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.terminal.text import tell
 
 LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 16

@@ -24,15 +24,15 @@ from tkdebug.debugger.remote.records import Look, RecordError, View, record_of
 from tkdebug.debugger.remote.wire import Wire
 from tkdebug.debugger.stops import Reason
 from tkdebug.errors import UsageError
-from tkdebug.forks import renew_after_forks
-from tkdebug.named_files import source_lines
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.process.named_files import source_lines
 
 if TYPE_CHECKING:
     from tkdebug.debugger.console.shell import Console
     from tkdebug.debugger.engine import Debugger
     from tkdebug.debugger.remote.host import PaneHost
     from tkdebug.debugger.stops import Stop
-    from tkdebug.hook_chain import LaunchDebugger
+    from tkdebug.records.hook_chain import LaunchDebugger
 
 _MAX_SOURCE_CHARS = 4_000_000
 _MOST_AHEAD = 20

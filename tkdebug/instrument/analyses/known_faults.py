@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tkdebug.events import FaultState
 from tkdebug.findings.baseline import KnownFault, UsedBaseline, fixed, identity
 from tkdebug.findings.comments import IgnoreComment, problem_lines, unused_lines
 from tkdebug.findings.source import text_of_file
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.records.events import FaultState
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.durations import format_ns
-from tkdebug.storage import stored
-from tkdebug.terminal_style import cut
-from tkdebug.terminal_text import visible_line
+from tkdebug.records.storage import stored
+from tkdebug.terminal.display import cut
+from tkdebug.terminal.text import visible_line
 
 if TYPE_CHECKING:
     from tkdebug.instrument.session import Session

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import ArgumentInfo
 
 # Fewer launches say nothing of how much times vary.
 LEAST_LAUNCHES = 5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tkdebug.errors import Frame
 from tkdebug.fault_printing.text import counted
-from tkdebug.storage import stored
+from tkdebug.records.storage import stored
 
 if TYPE_CHECKING:
     from tkdebug.instrument.session import Session

@@ -10,7 +10,6 @@ import ctypes
 import time
 from typing import NamedTuple
 
-from tkdebug.hook_chain import ActivityBuffers, LentBuffer
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     DRIVER,
@@ -20,6 +19,7 @@ from tkdebug.instrument.cupti.layouts import (
     RUNTIME,
 )
 from tkdebug.instrument.cupti.library import Cupti
+from tkdebug.records.hook_chain import ActivityBuffers, LentBuffer
 
 KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET)
 # Records of calls cost a training step up to a quarter (`runtime.cuda.launch_calls`).

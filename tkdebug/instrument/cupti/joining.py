@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tkdebug.hook_chain import CALL_FIELDS
+from tkdebug.records.hook_chain import CALL_FIELDS
 
 if TYPE_CHECKING:
     import numpy as np

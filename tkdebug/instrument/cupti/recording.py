@@ -19,7 +19,7 @@ from tkdebug.errors import TkError
 from tkdebug.instrument.cupti.activity_join import ActivityJoin, Round
 from tkdebug.instrument.cupti.collection import Collection
 from tkdebug.instrument.device_records import LostActivities
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 ROUND_S = 0.1
 

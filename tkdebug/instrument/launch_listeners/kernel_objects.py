@@ -13,7 +13,7 @@ from tkdebug.errors import Frame, TkError
 from tkdebug.instrument.launch_listeners.launch_callers import launch_callers
 
 if TYPE_CHECKING:
-    from tkdebug.events import LaunchRecord
+    from tkdebug.records.events import LaunchRecord
 
 
 class CodeLine(NamedTuple):

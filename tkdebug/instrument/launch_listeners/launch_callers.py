@@ -7,8 +7,8 @@ import sys
 from types import FrameType
 
 import tkdebug
-from tkdebug import hook_chain
 from tkdebug.errors import Frame
+from tkdebug.records import hook_chain
 
 _OWN = os.path.dirname(tkdebug.__file__) + os.sep
 _COMMANDS = os.path.join(_OWN, "cli") + os.sep

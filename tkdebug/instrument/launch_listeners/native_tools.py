@@ -15,10 +15,10 @@ import os
 from collections.abc import Callable
 
 from tkdebug.errors import TkError
-from tkdebug.events import LaunchRecord
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.launch_listeners.kernel_objects import KernelObject
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import LaunchRecord
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.terminal.text import tell
 
 VARIABLE = "TKDEBUG_TOOL"
 ABI_VERSION = 1

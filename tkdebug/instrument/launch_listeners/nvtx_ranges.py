@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Protocol, cast
 
 from tkdebug.errors import UsageError
-from tkdebug.events import LaunchRecord
-from tkdebug.hook_chain import HOOKS, Hook
-from tkdebug.scopes import SCOPES, Scope
+from tkdebug.records.events import LaunchRecord
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.records.scopes import SCOPES, Scope
 
 DOMAIN = "tkdebug"
 

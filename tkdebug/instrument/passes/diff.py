@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from tkdebug.events import CompilerPass, OpFacts, Rewrite
+from tkdebug.records.events import CompilerPass, OpFacts, Rewrite
 
 ChangeKind = Literal[
     "added", "removed", "replaced", "attribute", "layout", "type", "moved", "operands"

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tkdebug.events import CompilerPass, OpFacts
 from tkdebug.instrument.passes.diff import OpChange, PassDiff, StageOps, diff_pass
 from tkdebug.instrument.passes.stage_lines import (
     SOURCE_STAGE,
@@ -20,6 +19,7 @@ from tkdebug.instrument.passes.stage_lines import (
     stage_names,
 )
 from tkdebug.instrument.records import RecordedKernel
+from tkdebug.records.events import CompilerPass, OpFacts
 
 Place = tuple[str, int]
 

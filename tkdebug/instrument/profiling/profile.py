@@ -15,10 +15,10 @@ from types import FrameType
 from typing import Literal
 
 import tkdebug
-from tkdebug.forks import renew_after_forks
 from tkdebug.instrument.profiling.metrics import kept
 from tkdebug.instrument.profiling.tree import ROOT_NAME, DeviceName, Place
-from tkdebug.scopes import SCOPES, Metrics, Scope
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.scopes import SCOPES, Metrics, Scope
 
 ContextKind = Literal["shadow", "python"]
 DataKind = Literal["tree", "trace"]

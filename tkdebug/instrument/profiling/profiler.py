@@ -14,15 +14,15 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tkdebug.events import LaunchRecord
-from tkdebug.forks import renew_after_forks
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.metrics import is_number, kept
 from tkdebug.instrument.profiling.profile import ContextKind, DataKind, LaunchEvent, Profile
 from tkdebug.instrument.profiling.tree import DeviceName
 from tkdebug.instrument.recording.device_times import DeviceTimes
-from tkdebug.scopes import SCOPES, state
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.events import LaunchRecord
+from tkdebug.records.hook_chain import HOOKS, Hook
+from tkdebug.records.scopes import SCOPES, state
 
 # What launches are under while their `launch_metadata` is asked, as Proton calls it.
 METADATA_STATE = "__proton_launch_metadata"

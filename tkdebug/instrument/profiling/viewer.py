@@ -17,7 +17,7 @@ from typing import Any
 from tkdebug.instrument.profiling.device_peaks import WIDTHS, max_bps, max_flops
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.profiler import METADATA_STATE
-from tkdebug.named_files import read_text
+from tkdebug.process.named_files import read_text
 
 Devices = dict[str, dict[str, dict[str, Any]]]
 _MAX_BYTES = 1 << 30

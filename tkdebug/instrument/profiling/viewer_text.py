@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tkdebug.instrument.profiling.viewer import ViewedPlace, ViewedProfile, bare_name
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.text import visible
 
 FRAME_FORMATS = ("full", "file_function_line", "function_line", "file_function")
 _MAX_NAME_CHARS = 100

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 
 _NAMES = ("SIGTERM", "SIGHUP")
 _FIRST_PAUSE_S = 0.05

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tkdebug.instrument.session_file.queued_events import Event
 from tkdebug.instrument.session_file.writer import SessionWriter, flush_at_process_exit
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.instrument.recording_process.client import RecordingProcess

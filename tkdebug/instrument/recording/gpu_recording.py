@@ -16,14 +16,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import TkError
-from tkdebug.events import KernelCompiled, LaunchRecord
-from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.library import Cupti, find_cupti
 from tkdebug.instrument.device_records import LostActivities
 from tkdebug.instrument.recording_process.ring import TIMED
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import KernelCompiled, LaunchRecord
+from tkdebug.records.hook_chain import ActivityBuffers
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from tkdebug.events import KernelCompiled
 from tkdebug.instrument.cupti.library import CuptiError
 from tkdebug.instrument.cupti.pc_sampling import FIRST_VERSION, PcSampling, Taken, crc_of_cubin
 from tkdebug.instrument.cupti.sampled_gpus import SampledGpus
@@ -24,7 +23,8 @@ from tkdebug.instrument.device_records import (
     SamplingTotal,
     StallSamples,
 )
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import KernelCompiled
+from tkdebug.terminal.text import tell
 
 TAKE_S = 1.0
 _UNKNOWN = 999  # CUPTI_ERROR_UNKNOWN

@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tkdebug.events import ArgumentInfo, KernelCompiled
 from tkdebug.instrument.cupti.parsing import RecordError
 from tkdebug.instrument.recording_process.channel import (
     DESCRIPTOR_NUMBER,
@@ -43,8 +42,9 @@ from tkdebug.instrument.session_file.store import (
     process_rank,
     remedy,
 )
-from tkdebug.running_faults import SharedTables, ShownKernel
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import ArgumentInfo, KernelCompiled
+from tkdebug.records.running_faults import SharedTables, ShownKernel
+from tkdebug.terminal.text import tell
 
 START_S = 20.0
 # So long nothing is said while the last launches are stored.

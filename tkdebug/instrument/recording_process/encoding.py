@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from tkdebug.events import KernelCompiled, LaunchProgress
 from tkdebug.instrument.records import Launch, Output
 from tkdebug.instrument.session_file.columns import columns_of
 from tkdebug.instrument.session_file.queued_events import EncodedRow, Event, Stamped
 from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
-from tkdebug.terminal_text import tell
+from tkdebug.records.events import KernelCompiled, LaunchProgress
+from tkdebug.terminal.text import tell
 
 # Of these the store makes more than a row. Their fields are plain, but for the ones below.
 _AS_THEY_ARE = (LaunchProgress, Output)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
-from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.records import Launch
 from tkdebug.instrument.session_file.columns import columns_of
+from tkdebug.records.events import ArgumentInfo
 
 # Which arguments lie in slots, and their struct codes.
 Scalars = Sequence[tuple[int, str]]

@@ -25,11 +25,11 @@ from tkdebug.instrument.recording_process.ring import (
     launch_format,
 )
 from tkdebug.instrument.session_file.queued_events import Stamped
-from tkdebug.launch_packing import NoteParts, PackableKernel
-from tkdebug.scopes import SCOPES, ScopeWatcher
+from tkdebug.records.launch_packing import NoteParts, PackableKernel
+from tkdebug.records.scopes import SCOPES, ScopeWatcher
 
 if TYPE_CHECKING:
-    from tkdebug.events import KernelLaunch
+    from tkdebug.records.events import KernelLaunch
 
 # How a scalar is packed, by the kind of its parameter.
 SCALAR_CODES = {"int": "q", "uint": "Q", "float": "d"}

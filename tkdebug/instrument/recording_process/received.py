@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.events import ArgumentInfo
-from tkdebug.hook_chain import LentBuffer
 from tkdebug.instrument.cupti.joining import Made
 from tkdebug.instrument.cupti.layouts import layout_of
 from tkdebug.instrument.cupti.op_spans import OpSpans
@@ -45,6 +43,8 @@ from tkdebug.instrument.session_file.queued_events import (
     LaunchStarted,
     Stamped,
 )
+from tkdebug.records.events import ArgumentInfo
+from tkdebug.records.hook_chain import LentBuffer
 
 if TYPE_CHECKING:
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured, Round

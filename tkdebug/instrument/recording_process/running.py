@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from tkdebug.instrument.session_file.queued_events import SeenFault, SeenFaults
-from tkdebug.running_faults import ShownKernel, seen
+from tkdebug.records.running_faults import ShownKernel, seen
 
 # The interval between two looks, and the most faults that are stored at a time.
 LOOK_S = 0.2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from tkdebug.hook_chain import ActivityBuffers
 from tkdebug.instrument.cupti.activity_join import Round
 from tkdebug.instrument.cupti.collection import Collection, names_at
 from tkdebug.instrument.recording_process.client import RecordingProcess
+from tkdebug.records.hook_chain import ActivityBuffers
 
 # Beyond that CUPTI goes on to fill the buffer that it has, as the process does not keep up.
 MOST_LENT = 16

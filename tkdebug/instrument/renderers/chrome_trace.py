@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from tkdebug.events import ArgumentInfo
 from tkdebug.instrument.activities import recorded_activities
 from tkdebug.instrument.analyses.kernel_names import activity_name, demangled
 from tkdebug.instrument.analyses.origin_totals import recorded_origins
@@ -26,6 +25,7 @@ from tkdebug.instrument.records import FaultGroup, RunInfo, ScopeSpan
 from tkdebug.instrument.renderers.timeline_section import timeline_events
 from tkdebug.instrument.renderers.trace_tracks import StreamLanes, Tracks, host_track_name, lanes
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import ArgumentInfo
 
 _MOST_KNOWN = 4096
 

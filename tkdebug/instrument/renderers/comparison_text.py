@@ -1,6 +1,6 @@
 """The comparison of two runs as text.
 
-Nothing that a session holds acts on the terminal (`terminal_text`).
+Nothing that a session holds acts on the terminal (`terminal.text`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.text_format import run_line
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_style import PLAIN_VIEW, View
-from tkdebug.terminal_text import visible, visible_line
+from tkdebug.terminal.display import PLAIN_VIEW, View
+from tkdebug.terminal.text import visible, visible_line
 
 _TITLES = ("kernel", "launches", "mean", "change", "min", "change")
 

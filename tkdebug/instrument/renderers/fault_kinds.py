@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tkdebug.events import FaultKind
+from tkdebug.records.events import FaultKind
 
 DESCRIPTIONS: Mapping[FaultKind, str] = {
     "oob-load": "A load reads outside the tensor that was passed.",

@@ -8,7 +8,7 @@ from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.records import FaultGroup
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_style import PLAIN_VIEW, View
+from tkdebug.terminal.display import PLAIN_VIEW, View
 
 
 def fault_lines(session: Session, group: FaultGroup, view: View = PLAIN_VIEW) -> Iterator[str]:

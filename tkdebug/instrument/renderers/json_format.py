@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from tkdebug.events import AutotuneChoice, Cause
 from tkdebug.findings.baseline import as_json
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
@@ -30,6 +29,7 @@ from tkdebug.instrument.renderers.text_format import recorded_tunings
 from tkdebug.instrument.renderers.timeline_section import timeline_object
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
+from tkdebug.records.events import AutotuneChoice, Cause
 from tkdebug.watches.records import WatchedValue
 
 JSON_SCHEMA = 1

@@ -19,7 +19,7 @@ from tkdebug.instrument.passes.line_runs import LineRun, run_text, runs_of
 from tkdebug.instrument.passes.query import KernelReport
 from tkdebug.instrument.passes.summary import counts_text, group_changes
 from tkdebug.instrument.renderers.passes_text import group_text
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.text import visible
 
 MAX_CHANGES = 2_000
 MAX_STEP_LINES = 500

@@ -1,6 +1,6 @@
 """Passes as text: a table of them for each kernel, what each changed, or the life of a line.
 
-Nothing that a session holds acts on the terminal (`terminal_text`).
+Nothing that a session holds acts on the terminal (`terminal.text`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tkdebug.instrument.passes.line_runs import run_text, runs_of
 from tkdebug.instrument.passes.query import KernelReport
 from tkdebug.instrument.passes.summary import ChangeGroup, counts_text, group_changes
 from tkdebug.instrument.renderers.text_table import table_lines
-from tkdebug.terminal_style import PLAIN_VIEW, View, fitted
-from tkdebug.terminal_text import visible, visible_line
+from tkdebug.terminal.display import PLAIN_VIEW, View, fitted
+from tkdebug.terminal.text import visible, visible_line
 
 MAX_GROUPS = 12
 MAX_LINES_SHOWN = 400

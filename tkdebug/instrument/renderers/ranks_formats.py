@@ -8,7 +8,7 @@ from tkdebug.instrument.analyses.ranks import KernelSpread, Ranks
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.json_text import json_text
 from tkdebug.instrument.renderers.text_table import table_lines
-from tkdebug.terminal_text import visible_line
+from tkdebug.terminal.text import visible_line
 
 SCHEMA = 1
 

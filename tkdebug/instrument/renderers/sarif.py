@@ -17,12 +17,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tkdebug.errors import Frame, shown_path, start_folder
-from tkdebug.events import Fault
 from tkdebug.instrument.analyses.known_faults import baseline_outcome, identities
 from tkdebug.instrument.records import FaultGroup, RunInfo
 from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
 from tkdebug.instrument.renderers.fault_section import fault_source, offender_text
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import Fault
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

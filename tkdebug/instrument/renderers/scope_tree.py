@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import ScopeSummary
 from tkdebug.instrument.renderers.text_table import table_lines
-from tkdebug.terminal_text import visible_line
+from tkdebug.terminal.text import visible_line
 
 MAX_LINES = 200
 

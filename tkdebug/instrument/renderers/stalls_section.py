@@ -13,7 +13,7 @@ from tkdebug.instrument.analyses.stalls import (
     recorded_stalls,
 )
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_style import cut
+from tkdebug.terminal.display import cut
 
 MOST_KERNELS = 10
 MOST_LINES = 8

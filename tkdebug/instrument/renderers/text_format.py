@@ -1,6 +1,6 @@
 """The report as text: run, kernels by time, tunings, faults with source line, caret and hint.
 
-Nothing that a session holds acts on the terminal (`terminal_text`).
+Nothing that a session holds acts on the terminal (`terminal.text`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 
-from tkdebug.events import AutotuneChoice
 from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.analyses import gpu_health
@@ -33,8 +32,9 @@ from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.renderers.timeline_section import timeline_lines
 from tkdebug.instrument.session import Session
 from tkdebug.instrument.session_file.tables import Recorded
-from tkdebug.terminal_style import PLAIN_VIEW, View, cut
-from tkdebug.terminal_text import visible, visible_line
+from tkdebug.records.events import AutotuneChoice
+from tkdebug.terminal.display import PLAIN_VIEW, View, cut
+from tkdebug.terminal.text import visible, visible_line
 
 MAX_OTHERS = 30
 # Values of one variable.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tkdebug.terminal_style import cut
+from tkdebug.terminal.display import cut
 
 # What stays of the first column where the others leave it no room.
 _LEAST_NAME_CHARS = 12

@@ -18,7 +18,7 @@ from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.records import Launch, RunInfo
 from tkdebug.instrument.renderers.trace_tracks import FIRST_WARP_TRACK, track_name
 from tkdebug.instrument.session import Session
-from tkdebug.terminal_style import cut
+from tkdebug.terminal.display import cut
 from tkdebug.timelines.records import Span, WarpTimeline
 
 MOST_LAUNCHES = 8

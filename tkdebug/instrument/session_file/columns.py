@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
-from tkdebug.storage import OPEN, REPEATED, SHORT, WIDE
+from tkdebug.records.storage import OPEN, REPEATED, SHORT, WIDE
 
 MAX_TEXT_CHARS = 16 << 20
 MAX_VALUE_CHARS = 4096

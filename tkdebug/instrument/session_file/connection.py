@@ -29,8 +29,8 @@ from tkdebug.instrument.session_file.tables import (
     SCHEMA_VERSION,
     SQLITE_ERRORS,
 )
-from tkdebug.named_files import UnfitFileError, open_regular
-from tkdebug.temporary_folders import TemporaryFolder
+from tkdebug.process.named_files import UnfitFileError, open_regular
+from tkdebug.process.temporary_folders import TemporaryFolder
 
 # Of a statement: steps of SQLite's virtual machine, and bytes of what it gives. Sums over all rows
 # take less than one step for each byte of a session.

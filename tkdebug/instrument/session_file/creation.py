@@ -28,7 +28,7 @@ from tkdebug.instrument.session_file.tables import (
     SQLITE_ERRORS,
     table_of,
 )
-from tkdebug.named_files import open_regular
+from tkdebug.process.named_files import open_regular
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from tkdebug.errors import SessionError
-from tkdebug.forks import renew_after_forks
-from tkdebug.named_files import read_bytes
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.process.named_files import read_bytes
 
 try:
     import fcntl

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tkdebug.errors import Frame
-from tkdebug.events import ArgumentInfo, FaultKind, FaultState
+from tkdebug.records.events import ArgumentInfo, FaultKind, FaultState
 
 
 class LaunchStarted(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tkdebug.instrument.records import TABLES
 from tkdebug.instrument.session_file.tables import Table, table_of
-from tkdebug.storage import storage_of
+from tkdebug.records.storage import storage_of
 
 _T = TypeVar("_T")
 # What a field raises that holds something else than its type says.

@@ -20,7 +20,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar, cast
 
-from tkdebug.events import CompilerPass, KernelCompiled, LaunchProgress
 from tkdebug.instrument.records import (
     TABLES,
     Artifact,
@@ -49,9 +48,10 @@ from tkdebug.instrument.session_file.queued_events import (
 )
 from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
 from tkdebug.instrument.session_file.tables import table_of
-from tkdebug.named_files import open_regular
-from tkdebug.storage import storage_of
-from tkdebug.terminal_text import tell
+from tkdebug.process.named_files import open_regular
+from tkdebug.records.events import CompilerPass, KernelCompiled, LaunchProgress
+from tkdebug.records.storage import storage_of
+from tkdebug.terminal.text import tell
 
 MAX_OUTPUT_CHARS = 64 << 20
 MAX_PASS_CHARS = 8 << 20

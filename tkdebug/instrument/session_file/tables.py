@@ -23,7 +23,7 @@ from tkdebug.instrument.session_file.columns import (
     storable_ns,
     unmarked,
 )
-from tkdebug.storage import Storage, storage_of
+from tkdebug.records.storage import Storage, storage_of
 
 APPLICATION_ID = 0x746B6462  # "tkdb"
 SCHEMA_VERSION = 7

@@ -36,7 +36,7 @@ from tkdebug.instrument.session_file.store import (
     remedy,
 )
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S, SQLITE_ERRORS
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 # Half of what may be lost, so that the commit itself is within the promise.
 BATCH_S = 0.05

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir.location import SourceLocation
-from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter.memory.buffers import Buffer
+from tkdebug.records.events import Fault
 
 _FEW_ALLOCATIONS = 64
 

@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.analysis.written_infs import written_infs
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import stored
@@ -33,6 +32,7 @@ from tkdebug.interpreter.numerics.nan_scan import sum_of
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
+from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.checks.inf_tracker import InfTracker

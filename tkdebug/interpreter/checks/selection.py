@@ -22,14 +22,14 @@ from tkdebug.checks import (
 from tkdebug.compiler.ir import Module
 from tkdebug.findings.comments import comments_around, problem_line
 from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
-from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
 from tkdebug.interpreter.checks.undefined.check import UndefinedValues
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Observer
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.terminal.text import tell
 
 # For which checks, and for whom, the comments of a module were noted last.
 _NOTED = "ignore comments"

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tkdebug.compiler.analysis.thread_order import ThreadOrder
     from tkdebug.compiler.ir import Operation, Region
     from tkdebug.compiler.sites.checks import CheckPlan
-    from tkdebug.events import Fault
     from tkdebug.interpreter.closer_looks.reported_launch import ReportedLaunch
     from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.tiles.values import TileValue
+    from tkdebug.records.events import Fault
 
 # Launches of up to so many programs are looked at as a whole, if that takes no longer.
 MOST_PROGRAMS = 1 << 16

@@ -36,7 +36,6 @@ from tkdebug.compiler.sites.watches import (
     is_logged,
     spaces,
 )
-from tkdebug.events import Fault
 from tkdebug.interpreter.checks.races.access_history import Deed, suspicious
 from tkdebug.interpreter.checks.races.check import race_text
 from tkdebug.interpreter.checks.races.detector import Race, RaceDetector, changes
@@ -45,6 +44,7 @@ from tkdebug.interpreter.checks.races.synchronisation import Synchronisation, is
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.records.events import Fault
 
 
 @dataclass(frozen=True, slots=True)

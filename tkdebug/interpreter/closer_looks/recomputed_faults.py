@@ -44,8 +44,8 @@ from tkdebug.interpreter.torch_state import apart_from_the_script
 if TYPE_CHECKING:
     from tkdebug.compiler.faults.facts import Offender
     from tkdebug.compiler.sites.checks import CheckSite
-    from tkdebug.events import Fault, FaultKind
     from tkdebug.interpreter.memory.buffers import Buffer
+    from tkdebug.records.events import Fault, FaultKind
 
 _BATCH_BYTES = 64 << 20
 _INDEX_BYTES = 8

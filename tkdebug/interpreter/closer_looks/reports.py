@@ -24,13 +24,13 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.checked_access import is_block, mask_of
 from tkdebug.interpreter.tiles.values import DescriptorTile, PointerTile
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Operation, Value
     from tkdebug.compiler.sites.checks import CheckPlan, CheckSite
-    from tkdebug.events import Fault, FaultKind
     from tkdebug.interpreter.tiles.values import TileValue
+    from tkdebug.records.events import Fault, FaultKind
 
 
 # Of `tl.assume`, as the interpreter says it.

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.sites.live_memory import AddressRange
-from tkdebug.forks import renew_after_forks
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.host_views import memory_of
+from tkdebug.process.forks import renew_after_forks
 
 _PURGE_EVERY = 1024
 # Views of freed tensors that are remembered.

@@ -18,7 +18,6 @@ from tkdebug.compiler.analysis.pointer_origins import loaded_root
 from tkdebug.compiler.dialects.interfaces import PointerAccess
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.events import FaultKind
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.memory.buffer_access import (
     load_access,
@@ -41,6 +40,7 @@ from tkdebug.interpreter.memory.observed_access import (
 from tkdebug.interpreter.memory.pointers import affine_of
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, TileValue
+from tkdebug.records.events import FaultKind
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

@@ -17,12 +17,12 @@ from tkdebug.compiler.dialects import tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import MaskedAccess
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.events import FaultKind
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.pointers import offsets_of
 from tkdebug.interpreter.numerics.bool_scan import any_true
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue
+from tkdebug.records.events import FaultKind
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import nvvm, tt
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory.pointers import byte_addresses
 from tkdebug.interpreter.tiles.values import AddressTile, PointerTile, TileValue
+from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator

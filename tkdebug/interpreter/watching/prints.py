@@ -24,7 +24,7 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.pointers import byte_addresses
 from tkdebug.interpreter.tiles.values import AddressTile, PointerTile, TileValue
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 
 def device_print(run: Evaluator, view: tt.Print, *operands: TileValue) -> Sequence[TileValue]:

@@ -49,7 +49,7 @@ from tkdebug.linemap.nvidia.elf_sections import (
     chosen_sections,
 )
 from tkdebug.linemap.nvidia.loaded_images import Image, is_trap
-from tkdebug.named_files import open_regular
+from tkdebug.process.named_files import open_regular
 
 _Row = TypeVar("_Row")
 _RELOCATED_IMAGE, _DEVICES, _CONTEXTS, _SMS, _GRIDS, _BLOCKS, _WARPS, _THREADS, _MODULES = (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tkdebug.errors import TkError
 from tkdebug.linemap.nvidia.packages import nvidia_folders
-from tkdebug.temporary_folders import temporary_folder
+from tkdebug.process.temporary_folders import temporary_folder
 
 try:
     import resource

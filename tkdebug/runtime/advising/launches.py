@@ -13,13 +13,13 @@ from tkdebug.advice.facts import KernelFacts
 from tkdebug.advice.judging import judge, machine_of
 from tkdebug.advice.machines import MACHINES
 from tkdebug.errors import Frame, TkError
-from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.launch_profile import LaunchProfile
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.advising.bare_profile import bare_profile
 from tkdebug.runtime.advising.gather import gather
 from tkdebug.runtime.advising.plugin_rules import remarks_of_plugins
 from tkdebug.runtime.launch.grid import Grid
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module

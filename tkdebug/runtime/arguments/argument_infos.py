@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Mapping, Sequence
 from typing import Any
 
-from tkdebug.events import ArgumentInfo
+from tkdebug.records.events import ArgumentInfo
 from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like
 
 SHOWN_VALUE_CHARS = 80

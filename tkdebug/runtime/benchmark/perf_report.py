@@ -16,7 +16,7 @@ from typing import Any
 
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 
 @dataclass

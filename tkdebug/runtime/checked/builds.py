@@ -15,7 +15,7 @@ from tkdebug.compiler.ops.debug import STATIC_PRINTS
 from tkdebug.compiler.sites.checks import BOUNDS_KINDS, KINDS
 from tkdebug.compiler.sites.watches import is_logged
 from tkdebug.compiler.targets import backend_of
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.checked.checked_launches import CHECKED, tell_of_races
 from tkdebug.runtime.checked.launch_kinds import depends_on_data
 from tkdebug.runtime.checked.passed_arguments import PassedArguments
@@ -23,7 +23,7 @@ from tkdebug.runtime.compile.native_compilation import NativeCompilation, target
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.watched_values import is_looked_at
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckOptions

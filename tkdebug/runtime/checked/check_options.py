@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS, RACE
 from tkdebug.findings.reporting import checks_in_force, is_checked
 from tkdebug.knobs import KNOBS
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 from tkdebug.timelines.requests import read_request, requested
 
 if TYPE_CHECKING:

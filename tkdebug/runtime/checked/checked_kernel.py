@@ -16,8 +16,8 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.checked.builds import CheckedCode
 from tkdebug.runtime.checked.check_options import MOST_TIMELINES
 from tkdebug.runtime.checked.checked_launch import CheckedLaunch

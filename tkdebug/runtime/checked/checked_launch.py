@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.compiler.sites.table import table_bytes
 from tkdebug.compiler.sites.watches import WORD_BYTES, records_words
-from tkdebug.events import next_launch_id
-from tkdebug.hook_chain import HOOKS
+from tkdebug.records.events import next_launch_id
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.checked.checked_launches import CHECKED, further_kinds
 from tkdebug.runtime.checked.closer_looks import may_need_closer_look, wants_look_at_threads
 from tkdebug.runtime.checked.held_launch import HeldArguments, PendingLaunch

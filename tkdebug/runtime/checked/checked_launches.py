@@ -3,7 +3,7 @@
 A launch leaves its table here. It is read at the first occasion: the next checked launch, a
 synchronisation of the script's, the end of the script. None of them waits for the device but the
 end, and a launch for which no table is free. If a launch fails, or never ends, what it had
-shown the host until then is reported (`tkdebug.running_faults`).
+shown the host until then is reported (`tkdebug.records.running_faults`).
 
 Invariants: launches are reported in the order in which they were made; nothing here holds on to an
 argument; a process reads its own launches only, not those from before it was forked.
@@ -27,17 +27,17 @@ from tkdebug.compiler.sites.symptoms import SYMPTOMS
 from tkdebug.compiler.sites.table import table_bytes
 from tkdebug.compiler.sites.watches import is_logged
 from tkdebug.errors import TkError
-from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import AccessTests, ChecksTally, LaunchCounts, access_tests
 from tkdebug.findings.reporting import report, state_of
-from tkdebug.forks import renew_after_forks
-from tkdebug.hook_chain import HOOKS
-from tkdebug.running_faults import SHOWN, ShownKernel, SiteText
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.running_faults import SHOWN, ShownKernel, SiteText
 from tkdebug.runtime.checked.closer_looks import CloserLooks, asked_on_copies, wanted_checks
 from tkdebug.runtime.checked.held_launch import PendingLaunch
 from tkdebug.runtime.watched_values import hand_out
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 from tkdebug.watches.in_force import WATCHES
 
 if TYPE_CHECKING:

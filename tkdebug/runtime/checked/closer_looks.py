@@ -17,12 +17,12 @@ from tkdebug.errors import TkError
 from tkdebug.findings.reporting import checks_in_force
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.checked.held_launch import GoneError
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckPlan
-    from tkdebug.events import Fault
     from tkdebug.interpreter.closer_looks.reported_launch import ReportedLaunch
+    from tkdebug.records.events import Fault
     from tkdebug.runtime.checked.held_launch import PendingLaunch
 
 # Of each kernel.

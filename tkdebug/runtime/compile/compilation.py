@@ -18,13 +18,13 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.passes import TILE_PIPELINE, run_pipeline, with_plugins
 from tkdebug.errors import CompileError, Frame, TkError
-from tkdebug.events import Fault, KernelCompiled
 from tkdebug.findings.reporting import report
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.process.apart_imports import import_apart
+from tkdebug.records.events import Fault, KernelCompiled
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tkdebug.runtime.arguments.specialize import constant_key
 
 if TYPE_CHECKING:
-    from tkdebug.events import KernelCompiled
+    from tkdebug.records.events import KernelCompiled
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.jit.function import JITFunction
     from tkdebug.runtime.launch.compiled_kernel import CompiledKernel

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 
 if TYPE_CHECKING:

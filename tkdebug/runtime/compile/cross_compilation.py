@@ -15,7 +15,7 @@ from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.compile.specialization import Specialization
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.runtime.compile.native_compilation import NativeCompilation

@@ -32,7 +32,7 @@ from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.errors import OptionValueError, OutOfResources
 from tkdebug.runtime.launch.breakpoints import ignore_breakpoints
 from tkdebug.runtime.launch.native_kernel import NativeKernel
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal

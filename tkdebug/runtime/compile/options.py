@@ -9,7 +9,7 @@ from typing import Any
 
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.errors import OptionValueError, UnknownOptionError
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 # Keywords that upstream once took; it refuses them by name.
 _GONE = {

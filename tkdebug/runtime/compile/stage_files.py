@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import tt
 from tkdebug.errors import IRError, UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.named_files import read_bytes
+from tkdebug.process.apart_imports import import_apart
+from tkdebug.process.named_files import read_bytes
 from tkdebug.runtime.compile.specialization import Specialization
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import Module

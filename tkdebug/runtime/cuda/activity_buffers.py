@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from tkdebug.hook_chain import LentBuffer
+from tkdebug.records.hook_chain import LentBuffer
 from tkdebug.runtime.cuda.driver_api import function_address
 from tkdebug.runtime.cuda.launch_calls import LaunchCalls
 from tkdebug.runtime.executable_memory import may_run_what_it_writes

@@ -3,7 +3,7 @@
 A table is memory of the device, where counting is cheap, with pinned memory of the host beside it.
 Before the launch it is set to zero, unless the launch before left it so, and an event says when the
 launch has ended. A kernel that finds something writes into the host's memory as well, where another
-process can see it (`tkdebug.running_faults`): a table of which nothing is there is not copied.
+process can see it (`records.running_faults`): a table of which nothing is there is not copied.
 Counters are in the device's memory alone: a table that has some is copied behind the launch.
 Invariants: nothing here waits for a launch unless asked to; a table is used again when it has been
 read.
@@ -21,8 +21,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tkdebug.errors import TkError
-from tkdebug.forks import renew_after_forks
-from tkdebug.running_faults import (
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.running_faults import (
     HEADER_BYTES,
     SHOWN,
     SLOT_BYTES,

@@ -17,7 +17,7 @@ from tkdebug.errors import TkError
 from tkdebug.runtime.device.crash_dumps import CrashReport, DumpSettings
 
 if TYPE_CHECKING:
-    from tkdebug.events import Fault
+    from tkdebug.records.events import Fault
     from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 _ENABLE, _FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"

@@ -14,9 +14,9 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from tkdebug.events import Fault, FaultKind
 from tkdebug.linemap.nvidia.core_dumps import CoreDump, Grid, Stop, Triple
 from tkdebug.linemap.nvidia.loaded_images import Place
+from tkdebug.records.events import Fault, FaultKind
 from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tkdebug.hook_chain import HOOKS, ActivityBuffers
+from tkdebug.records.hook_chain import HOOKS, ActivityBuffers
 
 _TAKES = ("_prepare_profiler", "_enable_profiler")
 _GIVES_BACK = "_disable_profiler"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from tkdebug.compiler.targets.registered_backends import target_of
 from tkdebug.errors import Frame, UnsupportedError
-from tkdebug.events import Fault
 from tkdebug.linemap.nvidia.core_dumps import CoreDump, Grid, Triple, Warp
 from tkdebug.linemap.nvidia.loaded_images import Place
+from tkdebug.records.events import Fault
 from tkdebug.runtime.cuda.crashes import could_be, flying_launches, kernel_of, op_of, program_of
 from tkdebug.runtime.launch.launches_in_flight import Flight, InFlight
 

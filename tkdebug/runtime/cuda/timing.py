@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tkdebug.runtime.cuda import driver_api
 from tkdebug.runtime.cuda.device import Device
 from tkdebug.runtime.errors import CudaError
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 EVENTS, EVENTS_AT_MOST = "events", "events-at-most"
 _NS_PER_MS = 1_000_000

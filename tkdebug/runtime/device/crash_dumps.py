@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tkdebug.events import Fault
+    from tkdebug.records.events import Fault
     from tkdebug.runtime.launch.launches_in_flight import InFlight
 
 

@@ -16,11 +16,11 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from tkdebug.errors import UsageError
-from tkdebug.events import Mode
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, ModeName
+from tkdebug.records.events import Mode
 from tkdebug.runtime.device.platform import Platform, platform_in_force
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 OWN_MODE: ContextVar[ModeName | None] = ContextVar("tkdebug_mode", default=None)
 

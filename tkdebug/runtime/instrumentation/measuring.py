@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.hook_chain import HOOKS
 from tkdebug.interpreter.watching.records import Captured, WatchedLaunch
 from tkdebug.plugins import Plugin
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.instrumentation.captures import instrumentations
 from tkdebug.runtime.instrumentation.layouts import gpu_ops, layout_of
 from tkdebug.runtime.instrumentation.plugin import Instrumentation, SeenOp

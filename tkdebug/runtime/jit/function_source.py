@@ -11,7 +11,7 @@ from types import FunctionType
 
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.errors import UsageError
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.jit.dependencies import content_key
 
 _UNDER_WAY = "recursion:"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tkdebug.hook_chain import HOOKS, LaunchDebugger
-from tkdebug.terminal_text import tell
+from tkdebug.records.hook_chain import HOOKS, LaunchDebugger
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.compiler.ir import SourceLocation

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.errors import LaunchError
-from tkdebug.events import KernelLaunch, Mode, launch_type
 from tkdebug.knobs import KNOBS
+from tkdebug.records.events import KernelLaunch, Mode, launch_type
 from tkdebug.runtime.arguments.argument_infos import ArgumentInfos, shown_value
 from tkdebug.runtime.arguments.specialize import constant_key, is_tensor_like, language_dtype
 from tkdebug.runtime.device.platform import GPUTarget

@@ -12,7 +12,7 @@ import threading
 from functools import cache
 
 from tkdebug.checks import modules_of
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.device.platform import platform_in_force
 from tkdebug.runtime.launch.plugin_hooks import add_plugin_hooks
 

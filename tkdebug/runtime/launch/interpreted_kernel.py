@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.apart_imports import import_apart
-from tkdebug.events import LaunchRecord, next_launch_id
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.process.apart_imports import import_apart
+from tkdebug.records.events import LaunchRecord, next_launch_id
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.launch.breakpoints import debugger_of_breakpoints

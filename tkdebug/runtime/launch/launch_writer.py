@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.dtypes import pointer_type
 from tkdebug.compiler.tensor import constexpr
-from tkdebug.events import next_launch_id
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.records.events import next_launch_id
+from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.scopes import SCOPES
 from tkdebug.runtime.arguments.alignment import aligned_descriptor
 from tkdebug.runtime.arguments.specialize import ALIGNMENT, INT32_MAX, INT32_MIN, constant_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
@@ -33,10 +34,9 @@ from tkdebug.runtime.jit.parameters import KernelParam, refuse_keyword_variadic
 from tkdebug.runtime.launch.grid import GRID_LIMITS
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
 from tkdebug.runtime.launch.timed_launches import NextAction
-from tkdebug.scopes import SCOPES
 
 if TYPE_CHECKING:
-    from tkdebug.launch_packing import NoteParts
+    from tkdebug.records.launch_packing import NoteParts
     from tkdebug.runtime.jit.function import JITFunction
     from tkdebug.runtime.launch.native_kernel import NativeKernel
     from tkdebug.runtime.launch.native_launch import NativePath

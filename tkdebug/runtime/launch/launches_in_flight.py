@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import tkdebug
 from tkdebug.errors import Frame
-from tkdebug.events import LaunchRecord
+from tkdebug.records.events import LaunchRecord
 from tkdebug.runtime.launch.grid import Grid
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from functools import cached_property
 from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dtypes import dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
-from tkdebug.events import LaunchRecord, next_launch_id
-from tkdebug.hook_chain import HOOKS
+from tkdebug.process.apart_imports import import_apart
+from tkdebug.records.events import LaunchRecord, next_launch_id
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.needed_resources import locate
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
     from tkdebug.compiler.targets.backend import Binary
-    from tkdebug.launch_packing import NoteParts
+    from tkdebug.records.launch_packing import NoteParts
     from tkdebug.runtime.checked.checked_kernel import CheckedKernel
     from tkdebug.runtime.checked.checked_launch import CheckedLaunch
     from tkdebug.runtime.compile.specialization import Specialization

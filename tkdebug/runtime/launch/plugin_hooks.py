@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.plugins import Plugin, loaded
+from tkdebug.records.hook_chain import HOOKS, Hook
 
 # Names shared libraries (`instrument.launch_listeners.native_tools`).
 TOOL_VARIABLE = "TKDEBUG_TOOL"

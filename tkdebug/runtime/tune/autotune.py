@@ -19,9 +19,9 @@ from types import FunctionType
 from typing import Any
 
 from tkdebug.errors import CompileError
-from tkdebug.events import AutotuneChoice
-from tkdebug.hook_chain import HOOKS
 from tkdebug.knobs import KNOBS
+from tkdebug.records.events import AutotuneChoice
+from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.benchmark import testing
 from tkdebug.runtime.compile.compilation import TRYING
 from tkdebug.runtime.compile.parallel_compilation import compile_in_parallel
@@ -43,7 +43,7 @@ from tkdebug.runtime.tune.config import Config
 from tkdebug.runtime.tune.deprecated_timing import deprecated_timer
 from tkdebug.runtime.tune.heuristics import Heuristics
 from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 _QUANTILES = (0.5, 0.2, 0.8)
 

@@ -15,7 +15,7 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.text import visible
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.widgets.line_list import LineList
 from tkdebug.tui.widgets.typing_keys import take_keys

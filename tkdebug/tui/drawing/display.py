@@ -12,7 +12,7 @@ import re
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.durations import format_ns
-from tkdebug.terminal_text import UNSAFE_CLASS
+from tkdebug.terminal.text import UNSAFE_CLASS
 
 MAX_SHOWN_CHARS = 500
 

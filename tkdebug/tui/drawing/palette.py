@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rich.style import Style
 
-from tkdebug.events import Fault
+from tkdebug.records.events import Fault
 from tkdebug.tui.drawing.highlight import Category
 
 FAULT = "bold #ff8c42"

@@ -8,9 +8,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from tkdebug.errors import Frame
-from tkdebug.events import Fault
 from tkdebug.instrument.records import Launch, RecordedKernel
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import Fault
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.drawing.lines import Code
 from tkdebug.tui.launches.details import append_arguments

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from tkdebug.events import ArgumentInfo, AutotuneChoice
 from tkdebug.instrument.records import SCOPE_SEPARATOR, Launch
+from tkdebug.records.events import ArgumentInfo, AutotuneChoice
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.session.snapshot import FaultGroup
 

@@ -11,10 +11,10 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from tkdebug.errors import SessionError
-from tkdebug.events import AutotuneChoice
 from tkdebug.instrument.records import KernelSummary, Launch
 from tkdebug.instrument.renderers.timeline_section import timeline_text
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import AutotuneChoice
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.launches.details import launch_text
 from tkdebug.tui.launches.rows import (

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tkdebug.events import Fault
 from tkdebug.instrument.activity_totals import sum_of_totals
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import (
@@ -22,6 +21,7 @@ from tkdebug.instrument.records import (
     fault_key,
 )
 from tkdebug.instrument.session import Session
+from tkdebug.records.events import Fault
 from tkdebug.tui.session.snapshot import (
     FaultGroup,
     LaunchKey,

@@ -23,16 +23,16 @@ from typing import Any, Literal, get_args
 from tkdebug.compat.upstream.asking.questions import question_of
 from tkdebug.compat.upstream.installed import foreign_environment, triton_of
 from tkdebug.errors import CompileError, Frame, TkError, UnsupportedError
-from tkdebug.events import Fault
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.reporting import report
 from tkdebug.knobs import KNOBS
+from tkdebug.process.temporary_folders import TemporaryFolder
+from tkdebug.records.events import Fault
 from tkdebug.runtime.compile.compilation import TRYING
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, Compile
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import compute_capability
-from tkdebug.temporary_folders import TemporaryFolder
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 Verdict = Literal["takes", "refuses", "undecided"]
 

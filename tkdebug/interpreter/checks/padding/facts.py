@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.analysis.data_flow import ForwardAnalysis, backward
 from tkdebug.compiler.dialects import arith, math, scf, tt
 from tkdebug.compiler.ir import Module, Operation, Value
@@ -19,6 +18,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming, iter_arg
 from tkdebug.interpreter.checks.padding.combinations import accumulation
 from tkdebug.interpreter.checks.shadow_flow import is_elementwise
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
+from tkdebug.process.apart_imports import import_apart
 
 Axes = frozenset[int]
 _NONE: Axes = frozenset()

@@ -12,7 +12,6 @@ from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tkdebug.apart_imports import import_apart
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.checks.padding.combinations import combination, neutral_of
@@ -22,6 +21,7 @@ from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.tiles.values import BoxTile, TileValue
+from tkdebug.process.apart_imports import import_apart
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.checks.padding.check import PaddingTracker

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir.location import SourceLocation
-from tkdebug.events import Fault
 from tkdebug.findings.reporting import report
 from tkdebug.interpreter.checks.unwritten.patterns import marked
+from tkdebug.records.events import Fault
 
 _FEW_ALLOCATIONS = 64
 

@@ -32,7 +32,7 @@ from tkdebug.compiler.targets.nvptx.native_code import NativeCode, native_code
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.nvidia.elf_sections import SectionsError, check_cubin
 from tkdebug.linemap.nvidia.ptx_locations import PtxLine
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 _FORMAT = 2
 _SUFFIX = ".tkc"

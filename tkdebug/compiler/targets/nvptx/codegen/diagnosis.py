@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from tkdebug.errors import CompileError, Frame
-from tkdebug.named_files import source_line
+from tkdebug.process.named_files import source_line
 
 Locations = Mapping[int, tuple[Frame, ...]]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tkdebug.compiler.targets.nvptx.codegen.stage_error import StageError
 from tkdebug.linemap.nvidia.packages import nvidia_folders, package_folders
-from tkdebug.temporary_folders import temporary_folder
+from tkdebug.process.temporary_folders import temporary_folder
 
 # The release that takes PTX 8.7, which most targets' kernels are written in.
 _OLDEST_RELEASE = (12, 8)

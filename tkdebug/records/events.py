@@ -12,7 +12,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 from tkdebug.errors import Frame
-from tkdebug.storage import OPEN, REPEATED, SHORT, WIDE, stored
+from tkdebug.records.storage import OPEN, REPEATED, SHORT, WIDE, stored
 
 FaultKind = Literal[
     "oob-load",

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tkdebug.events import (
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.events import (
     AutotuneChoice,
     Fault,
     KernelCompiled,
     LaunchProgress,
     LaunchRecord,
 )
-from tkdebug.forks import renew_after_forks
-from tkdebug.terminal_text import tell
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.fault_printing.printer import FaultPrinter
-    from tkdebug.launch_packing import LaunchPacker
+    from tkdebug.records.launch_packing import LaunchPacker
 
 
 class LentBuffer(NamedTuple):

@@ -23,14 +23,14 @@ from tkdebug.compat import install
 from tkdebug.compat.around_torch.checked_synchronisations import conclude_checked_launches
 from tkdebug.compat.in_place import InPlace
 from tkdebug.errors import UsageError, instead_of
-from tkdebug.events import Fault
 from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import checks_in_force
-from tkdebug.hook_chain import HOOKS, Hook
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, TRITON_RELEASES
 from tkdebug.plugins import WithPlugins
-from tkdebug.pytest_findings import Findings, add_options
+from tkdebug.pytest_plugin.findings import Findings, add_options
+from tkdebug.records.events import Fault
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 
 # Faults that the script also gets as an exception.
@@ -170,7 +170,7 @@ def pytest_report_header() -> str | None:
 def pytest_configure(config: pytest.Config) -> None:
     """Debug kernels, where that is asked for."""
     if config.option.tkdebug_pdb:
-        from tkdebug.pytest_debugging import stop_at_faults
+        from tkdebug.pytest_plugin.debugging import stop_at_faults
 
         config.add_cleanup(stop_at_faults(config))
 

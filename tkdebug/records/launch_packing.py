@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from tkdebug.events import KernelLaunch
+    from tkdebug.records.events import KernelLaunch
 
 
 class NoteParts(NamedTuple):

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from tkdebug.errors import Frame
-from tkdebug.events import FaultKind, FaultState
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.events import FaultKind, FaultState
 
 # A slot, as far as it is read here.
 SLOT_BYTES: Final = 64

@@ -1,4 +1,4 @@
-"""Colours and bold type on a terminal, and how wide it is.
+"""What a terminal can show: colours and bold type, how wide it is, and whether the TUI opens.
 
 Invariant: what is no terminal gets plain text, unless FORCE_COLOR asks for colours; NO_COLOR and
 TERM=dumb switch them off everywhere. Nothing of tkdebug is imported.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -101,3 +102,23 @@ def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except ValueError:  # closed
         return False
+
+
+def has_terminal() -> bool:
+    """Whether stdin, stdout and stderr are a terminal that can move its cursor."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if os.environ.get("TERM") == "dumb":
+        return False
+    return all(stream is not None and stream.isatty() for stream in streams)
+
+
+def has_textual() -> bool:
+    """Whether the TUI's library is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("textual") is not None
+
+
+def opens_tui_by_default() -> bool:
+    """In a terminal, with the library there, and on a system with ptys."""
+    return os.name == "posix" and not os.environ.get("CI") and has_terminal() and has_textual()

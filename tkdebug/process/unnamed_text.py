@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
-from tkdebug.named_files import source_lines
+from tkdebug.process.named_files import source_lines
 
 COMMAND, STDIN = "<string>", "<stdin>"
 _MAX_STDIN_BYTES = 16 << 20

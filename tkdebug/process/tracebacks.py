@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 
 import tkdebug
 from tkdebug.errors import CompileError, TkError
-from tkdebug.terminal_text import visible
+from tkdebug.terminal.text import visible
 
 # Covers `sys.stdout.write`: what it raises is the stream's doing.
 _TRANSPARENT_FILE = os.path.join("instrument", "recording", "output.py")

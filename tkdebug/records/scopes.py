@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
-from tkdebug.forks import renew_after_forks
+from tkdebug.process.forks import renew_after_forks
 
 Metrics = Mapping[str, object]
 

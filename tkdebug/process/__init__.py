@@ -1,0 +1,1 @@
+"""This process: its forks, imports, files and tracebacks."""

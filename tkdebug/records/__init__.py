@@ -1,0 +1,1 @@
+"""Records of what happens in launches, and who receives them."""

@@ -1,0 +1,1 @@
+"""Text and colours for a terminal."""
