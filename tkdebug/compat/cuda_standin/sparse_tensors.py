@@ -50,12 +50,12 @@ def _made_of(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Tensor:
             made: Tensor = _ATEN._sparse_coo_tensor_unsafe(indices, values, tensor.shape)
             return made._coalesced_(tensor.is_coalesced())
         if tensor.layout in _BY_COLUMN:
-            of_both = tensor.ccol_indices(), tensor.row_indices()
+            places = tensor.ccol_indices(), tensor.row_indices()
         else:
-            of_both = tensor.crow_indices(), tensor.col_indices()
+            places = tensor.crow_indices(), tensor.col_indices()
         values = convert(tensor.values())
         options = {"dtype": values.dtype, "layout": tensor.layout, "device": values.device}
-        parts = *map(convert, of_both), values
+        parts = *map(convert, places), values
         made = _ATEN._sparse_compressed_tensor_unsafe(*parts, tensor.shape, **options)
         return made
 
