@@ -30,6 +30,7 @@ import tkdebug.interpreter
 from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
+from tkdebug.interpreter.memory.host_views import memory_of
 from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.records.events import Fault
 from tkdebug.runtime.arguments.alignment import alignment_key
@@ -240,8 +241,8 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     with torch._C.DisableTorchFunction():
-        empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-        return empty.set_(tensor.untyped_storage())
+        storage = memory_of(tensor.untyped_storage())
+        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 class Agreement:

@@ -36,6 +36,7 @@ from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.targets import target_of
 from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter import run_module
+from tkdebug.interpreter.memory.host_views import memory_of
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.specialize import runtime_values
@@ -289,7 +290,7 @@ def _tensor_of(value: Any) -> torch.Tensor | None:
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     with torch._C.DisableTorchFunction():
-        return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+        return torch.empty(0, dtype=torch.uint8).set_(memory_of(tensor.untyped_storage()))
 
 
 class _WrongPass(Exception):
