@@ -30,34 +30,6 @@ _OF_PARTS = frozenset(
     )
 )
 _TYPES = {bool: torch.bool, int: torch.int64}
-_BY_COLUMN = (torch.sparse_csc, torch.sparse_bsc)
-
-
-def place_sparse(tensor: Tensor) -> Tensor:
-    """Return a CUDA tensor in the memory of a sparse CPU tensor, which gives it up."""
-    return _made_of(tensor, tensors.place)
-
-
-def host_sparse(tensor: Tensor) -> Tensor:
-    """Return a sparse CPU tensor over the memory of a CUDA tensor."""
-    return _made_of(tensor, tensors.host)
-
-
-def _made_of(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Tensor:
-    with torch._C.DisableTorchFunction():
-        if tensor.layout is torch.sparse_coo:
-            indices, values = convert(tensor._indices()), convert(tensor._values())
-            made: Tensor = _ATEN._sparse_coo_tensor_unsafe(indices, values, tensor.shape)
-            return made._coalesced_(tensor.is_coalesced())
-        if tensor.layout in _BY_COLUMN:
-            places = tensor.ccol_indices(), tensor.row_indices()
-        else:
-            places = tensor.crow_indices(), tensor.col_indices()
-        values = convert(tensor.values())
-        options = {"dtype": values.dtype, "layout": tensor.layout, "device": values.device}
-        parts = *map(convert, places), values
-        made = _ATEN._sparse_compressed_tensor_unsafe(*parts, tensor.shape, **options)
-        return made
 
 
 def sparse_kernels(key: str) -> Iterator[tuple[str, Kernel]]:

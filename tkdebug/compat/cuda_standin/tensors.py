@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,6 +26,8 @@ _ALLOCATION = "_tkdebug_allocation"
 # Types that DLPack has no name for pass as integers of their size.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _as_type = torch.ops.aten.view.dtype
+_BY_COLUMN = (torch.sparse_csc, torch.sparse_bsc)
+_ATEN = torch.ops.aten
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _announced = threading.Event()
 
@@ -50,9 +52,7 @@ def place(tensor: Tensor) -> Tensor:
         is_as_it_was = False
     if not is_as_it_was:
         if tensor.layout is not torch.strided:
-            from tkdebug.compat.cuda_standin.sparse_tensors import place_sparse
-
-            return place_sparse(tensor)
+            return _by_parts(tensor, place)
         made = with_device(tensor.view(_BITS[tensor.element_size()]), is_cuda=True)
         made = _as_type.redispatch(CPU_KEYS, made, tensor.dtype)
     storage = made.untyped_storage()
@@ -68,9 +68,7 @@ def host(tensor: Tensor) -> Tensor:
     try:
         storage = tensor.untyped_storage()
     except NotImplementedError:
-        from tkdebug.compat.cuda_standin.sparse_tensors import host_sparse
-
-        return host_sparse(tensor)
+        return _by_parts(tensor, host)
     memory: Tensor | None = getattr(storage, HOST_MEMORY, None)
     if memory is None:
         memory = _taken_over(storage)
@@ -81,6 +79,24 @@ def host(tensor: Tensor) -> Tensor:
     if tensor.is_conj():
         view = view.conj()
     return torch._neg_view(view) if tensor.is_neg() else view
+
+
+def _by_parts(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return a sparse tensor whose indices and values are converted."""
+    with torch._C.DisableTorchFunction():
+        if tensor.layout is torch.sparse_coo:
+            indices, values = convert(tensor._indices()), convert(tensor._values())
+            made: Tensor = _ATEN._sparse_coo_tensor_unsafe(indices, values, tensor.shape)
+            return made._coalesced_(tensor.is_coalesced())
+        if tensor.layout in _BY_COLUMN:
+            places = tensor.ccol_indices(), tensor.row_indices()
+        else:
+            places = tensor.crow_indices(), tensor.col_indices()
+        values = convert(tensor.values())
+        options = {"dtype": values.dtype, "layout": tensor.layout, "device": values.device}
+        parts = *map(convert, places), values
+        made = _ATEN._sparse_compressed_tensor_unsafe(*parts, tensor.shape, **options)
+        return made
 
 
 def _taken_over(storage: torch.UntypedStorage) -> Tensor:
