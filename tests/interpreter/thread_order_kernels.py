@@ -254,6 +254,5 @@ def turned_in_rounds(x, rounds, BLOCK: tl.constexpr):
 def counted_by_one(step, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     count = tl.broadcast_to(tl.load(step), [BLOCK])
-    tl.store(
-        step + tl.zeros_like(i), count + 1, mask=i % 64 < n - 1 + (i == 0)
-    )  # COUNT counted_by_one
+    place, mine = step + tl.zeros_like(i), i % 64 < n - 1 + (i == 0)
+    tl.store(place, count + 1, mask=mine)  # COUNT counted_by_one
