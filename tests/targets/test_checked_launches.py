@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from simulated_checks import CheckedPrinter, in_use
-from tkdebug.runtime.checked.native_check_kernels import MOST_CHECKED_BUILDS
+from tkdebug.runtime.checked.checked_kernels import MOST_CHECKED_BUILDS
 
 import tkdebug
 import tkdebug.language as tl
