@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from simulated_checks import CheckedPrinter, in_use
-from tkdebug.runtime.checked.checked_kernels import MOST_CHECKED_BUILDS
 
 import tkdebug
 import tkdebug.language as tl
@@ -34,6 +33,7 @@ from tkdebug.runtime.checked import (
     held_launch,
 )
 from tkdebug.runtime.checked.checked_kernel import CheckedKernel
+from tkdebug.runtime.checked.checked_kernels import MOST_CHECKED_BUILDS
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.checked.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.checked.launch_kinds import QUIET
