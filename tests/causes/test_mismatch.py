@@ -31,8 +31,10 @@ def edited_lines(fault):
     return [edit.line for edit in fault.cause.edits]
 
 
-def test_an_edit_that_fixes_the_launch_is_named_with_its_line(faults):
-    x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_an_edit_that_fixes_the_launch_is_named_with_its_line(faults, device):
+    x, s = torch.randn(N, N, device=device), torch.randn(N, device=device)
+    out = torch.empty_like(x)
     scaled(x, s, out)
     with pytest.raises(AssertionError):
         torch.testing.assert_close(out, x * s[:, None])

@@ -207,6 +207,36 @@ def test_plugin_looks_for_the_default_checks_unless_an_ini_file_says_none(run_py
     assert "tkdebug_check: 'rac' is not one; did you mean race?" in run_pytest()
 
 
+COMPARED = """
+import pytest, torch, triton, triton.language as tl
+
+@triton.jit
+def double(x, o):
+    offs = tl.arange(0, 64)
+    tl.store(o + offs, tl.load(x + offs) * 3)
+
+def compare():
+    x, o = torch.randn(64, device="cuda"), torch.empty(64, device="cuda")
+    double[(1,)](x, o)
+    torch.testing.assert_close(o, 2 * x)
+
+def test_differs():
+    compare()
+
+def test_difference_that_is_wanted():
+    with pytest.raises(AssertionError):
+        compare()
+"""
+
+
+def test_plugin_shows_the_cause_of_a_failed_comparison_and_judges_none(run_pytest, tmp_path):
+    (tmp_path / "test_kernels.py").write_text(COMPARED)
+    output = run_pytest()
+    assert "FAILED test_kernels.py::test_differs" in output
+    assert "7 + tl.store(o + offs, tl.load(x + offs) * 2)" in output
+    assert "PASSED test_kernels.py::test_difference_that_is_wanted" in output
+
+
 def test_plugin_fails_tests_whose_kernels_have_faults(run_pytest):
     output = run_pytest()
     assert "test_kernels.py:7: oob-store in copy" in output

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.errors import TkError
+from tkdebug.interpreter.memory.host_views import host_view, memory_of
 from tkdebug.interpreter.prepared import Prepared
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
@@ -52,7 +53,7 @@ class _HeldTensor:
             self._offset = tensor.storage_offset()
 
     def tensor(self) -> Tensor:
-        """Return the tensor.
+        """Return the tensor, one of the CPU for what the stand-in calls CUDA.
 
         Raises:
             GoneError: its memory was freed.
@@ -61,6 +62,7 @@ class _HeldTensor:
         if storage is None:
             raise GoneError("an argument of the launch was freed since")
         with torch._C.DisableTorchFunction():  # noqa: SLF001
+            storage = memory_of(storage)
             out = torch.empty(0, dtype=self._dtype, device=storage.device)
             return out.set_(storage, self._offset, self._shape, self._strides)
 
@@ -112,7 +114,7 @@ class Launched:
         for name, held in zip(self.kernel.src.fn.arg_names, self.held, strict=True):
             value = getattr(held, "base", held)
             if isinstance(value, Tensor):
-                found.append((name, value))
+                found.append((name, host_view(value)))
             elif isinstance(value, _HeldTensor):
                 try:
                     found.append((name, value.tensor()))
@@ -181,7 +183,7 @@ class RememberedLaunches:
 def address_of(tensor: Tensor) -> int:
     """Return the address of a tensor's allocation."""
     with torch._C.DisableTorchFunction():  # noqa: SLF001
-        return tensor.untyped_storage().data_ptr()
+        return memory_of(tensor.untyped_storage()).data_ptr()
 
 
 def _copies(values: Iterable[Any]) -> dict[int, Tensor]:
@@ -193,7 +195,7 @@ def _copies(values: Iterable[Any]) -> dict[int, Tensor]:
         tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
         if isinstance(tensor, Tensor):
             with torch._C.DisableTorchFunction():  # noqa: SLF001
-                storage = tensor.untyped_storage()
+                storage = memory_of(tensor.untyped_storage())
                 if storage.data_ptr() not in copies:
                     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
                     whole.set_(storage, 0, (storage.nbytes(),), (1,))
@@ -214,6 +216,8 @@ def _held(value: Any) -> Any:
 
 
 def _given(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return host_view(value)
     if isinstance(value, _HeldTensor):
         return value.tensor()
     if isinstance(value, tuple):

@@ -255,10 +255,10 @@ class Rerun:
         return self._fill == _POISON
 
     def is_written(self, tensor: Tensor) -> Tensor:
-        """Return where a tensor that `run` gave was written: bool, of its shape."""
+        """Return where a tensor that `run` gave was written: bool, of its shape, on the CPU."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            size = tensor.element_size()
-            flat = tensor.contiguous().view(torch.uint8).reshape(*tensor.shape, size)
+            of_host, size = tensor.cpu().contiguous(), tensor.element_size()
+            flat = of_host.view(torch.uint8).reshape(*tensor.shape, size)
             return (flat != _POISON).any(-1)
 
     def store_of(self, byte: int) -> Store | None:

@@ -6,14 +6,14 @@ expected. Nothing else is said to be a cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
 from torch import Tensor
 
 from tkdebug.causes.edits import Edit, Kind, edits_of
-from tkdebug.causes.rerun import OutOfTimeError, Rerun, Store
+from tkdebug.causes.rerun import OutOfTimeError, Rerun, Sources, Store
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.frontend.source import KernelSource
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType
@@ -130,15 +130,22 @@ class Search:
     def _fixes(self, function: FunctionType, source: KernelSource, edit: Edit) -> bool:
         try:
             sources = {function: edit.apply(source)}
-            if self._store is not None and self._rerun.marks_written:
-                program = self._store.program
-                part = self._rerun.run(sources, programs=[range(program, program + 1)])
-                if part is None or not self._agrees_where_written(part):
-                    return False
-            whole = self._rerun.run(sources)
-            return whole is not None and not bool(self._wrong(whole).any())
-        except (SyntaxError, TkError, OutOfTimeError, *_NONSENSE):
+        except SyntaxError:
             return False
+        if self._store is not None and self._rerun.marks_written:
+            program = self._store.program
+            part = self._ran(sources, [range(program, program + 1)])
+            if part is None or not self._agrees_where_written(part):
+                return False
+        whole = self._ran(sources)
+        return whole is not None and not bool(self._wrong(whole).any())
+
+    def _ran(self, sources: Sources, programs: Sequence[range] | None = None) -> Tensor | None:
+        """Return the tensor after edited launches, or None if they cannot be run."""
+        try:
+            return self._rerun.run(sources, programs)
+        except (TkError, OutOfTimeError, *_NONSENSE):
+            return None
 
     def _agrees_where_written(self, part: Tensor) -> bool:
         written = self._rerun.is_written(part)

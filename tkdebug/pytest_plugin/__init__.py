@@ -34,7 +34,7 @@ from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 
 # Faults that the script also gets as an exception.
-RAISED_KINDS = frozenset({"compile-error"})
+RAISED_KINDS = frozenset({"compile-error", "mismatch"})
 _SECTION = "tkdebug faults"
 _SHOWN = 20
 # How long a test waits for answers about its kernels.

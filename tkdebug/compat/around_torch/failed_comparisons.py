@@ -24,6 +24,7 @@ from tkdebug.compat.after_torch import after_import
 from tkdebug.compat.around_torch.numpy_comparisons import OF_NUMPY, OF_TESTING
 from tkdebug.compat.replacements import Replacements
 from tkdebug.errors import Frame
+from tkdebug.interpreter.memory.host_views import host_view
 from tkdebug.process.named_files import source_lines
 from tkdebug.process.tracebacks import is_own_file
 
@@ -227,7 +228,7 @@ def _pair(first: Any, second: Any) -> tuple[Tensor, Tensor] | None:
 
 def _tensor(value: Any) -> Tensor | None:
     if isinstance(value, Tensor):
-        return value.detach()
+        return host_view(value.detach())
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":
         # It may be over a tensor's memory, which tells whose it is.
