@@ -142,7 +142,24 @@ def test_launches_that_wrote_what_the_last_one_read_are_searched_too(faults):
     assert mismatch(faults).line == line("WRONG first")
 
 
-def test_a_changed_input_is_said_and_nothing_is_guessed(faults):
+@pytest.fixture
+def large(monkeypatch):
+    """Arguments of any size count as too large to be copied."""
+    monkeypatch.setattr("tkdebug.causes.launches._SMALL_BYTES", 0)
+
+
+def test_little_that_a_launch_was_given_is_kept(faults):
+    s, out = torch.randn(N), torch.empty(N, N)
+    x = torch.randn(N, N)
+    want = x * s[:, None]
+    scaled(x.clone(), s, out)
+    s.zero_()
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(out, want)
+    assert mismatch(faults).line == line("WRONG rows")
+
+
+def test_a_changed_input_is_said_and_nothing_is_guessed(faults, large):
     x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
     scaled(x, s, out)
     want = x * s[:, None]
@@ -155,7 +172,7 @@ def test_a_changed_input_is_said_and_nothing_is_guessed(faults):
     assert "has changed since; `--cause` keeps that" in fault.hint
 
 
-def test_a_kernel_that_works_in_place_needs_its_inputs_kept(faults):
+def test_a_kernel_that_works_in_place_needs_its_inputs_kept(faults, large):
     def launched():
         x = torch.randn(100)
         want = x * 2
@@ -173,7 +190,7 @@ def test_a_kernel_that_works_in_place_needs_its_inputs_kept(faults):
     assert "* 2.0" in fault.cause.edits[0].after[0]
 
 
-def test_an_argument_that_was_freed_is_said(faults):
+def test_an_argument_that_was_freed_is_said(faults, large):
     x, s, out = torch.randn(N, N), torch.randn(N), torch.empty(N, N)
     scaled(x, s, out)
     want = x * s[:, None]

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # Launches before these are forgotten.
 _REMEMBERED = 4096
+# What a launch is given is copied where it is small, and for the last launches only.
+_SMALL_BYTES = 1 << 20
+_KEPT_BYTES = 128 << 20
 
 
 class GoneError(TkError):
@@ -42,25 +45,31 @@ class _HeldTensor:
         tensor: of which it is.
     """
 
-    __slots__ = ("_dtype", "_offset", "_shape", "_storage", "_strides")
+    __slots__ = ("_address", "_dtype", "_offset", "_shape", "_storage", "_strides")
 
     def __init__(self, tensor: Tensor) -> None:
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             self._storage = _WeakStorage(tensor.untyped_storage())
+            self._address = address_of(tensor)
             self._dtype = tensor.dtype
             self._shape = tuple(tensor.shape)
             self._strides = tensor.stride()
             self._offset = tensor.storage_offset()
 
-    def tensor(self) -> Tensor:
+    def tensor(self, kept: Mapping[int, Tensor]) -> Tensor:
         """Return the tensor, one of the CPU for what the stand-in calls CUDA.
+
+        Args:
+            kept: copies of allocations by their addresses, for one that was freed.
 
         Raises:
             GoneError: its memory was freed.
         """
         storage = self._storage.strong()
         if storage is None:
-            raise GoneError("an argument of the launch was freed since")
+            if self._address not in kept:
+                raise GoneError("an argument of the launch was freed since")
+            storage = kept[self._address].untyped_storage()
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             storage = memory_of(storage)
             out = torch.empty(0, dtype=self._dtype, device=storage.device)
@@ -98,7 +107,7 @@ class Launched:
     grid: Grid
     id: int
     held: tuple[Any, ...]
-    before: Mapping[int, Tensor]
+    before: dict[int, Tensor]
 
     def values(self) -> tuple[Any, ...]:
         """Return a value for each parameter of the kernel, its tensors as they are now.
@@ -106,7 +115,7 @@ class Launched:
         Raises:
             GoneError: one of them was freed.
         """
-        return tuple(_given(value) for value in self.held)
+        return tuple(_given(value, self.before) for value in self.held)
 
     def tensors(self) -> list[tuple[str, Tensor]]:
         """Return its tensors that are there, by the names of their parameters."""
@@ -117,7 +126,7 @@ class Launched:
                 found.append((name, host_view(value)))
             elif isinstance(value, _HeldTensor):
                 try:
-                    found.append((name, value.tensor()))
+                    found.append((name, value.tensor(self.before)))
                 except GoneError:
                     continue
         return found
@@ -148,10 +157,15 @@ class RememberedLaunches:
 
     def __init__(self) -> None:
         self._launches: deque[Launched] = deque(maxlen=_REMEMBERED)
+        # Those with copies of what they were given, oldest first, and how many bytes these are.
+        self._keeping: deque[Launched] = deque()
+        self._kept_bytes = 0
 
     def begins(self, values: tuple[object, ...]) -> dict[int, Tensor]:
-        """Return copies of what a launch is given, where these are asked for."""
-        return _copies(values) if KNOBS.cause else {}
+        """Return copies of what a launch is given: of little, and where they are asked for."""
+        if not KNOBS.cause and _size_bytes(values) > _SMALL_BYTES:
+            return {}
+        return _copies(values)
 
     def ended(
         self,
@@ -165,8 +179,16 @@ class RememberedLaunches:
         assert isinstance(kernel, InterpretedKernel)
         assert isinstance(before, dict)
         # What is to be kept is not freed either.
-        held = values if before else tuple(map(_held, values))
-        self._launches.append(Launched(kernel, grid, launch_id, held, before))
+        held = values if KNOBS.cause else tuple(map(_held, values))
+        launched = Launched(kernel, grid, launch_id, held, before)
+        self._launches.append(launched)
+        if before and not KNOBS.cause:
+            self._keeping.append(launched)
+            self._kept_bytes += _bytes_in(before)
+            while self._kept_bytes > _KEPT_BYTES:
+                oldest = self._keeping.popleft().before
+                self._kept_bytes -= _bytes_in(oldest)
+                oldest.clear()
 
     def newest_first(self) -> Iterator[Launched]:
         """Yield the launches, the last one first."""
@@ -215,15 +237,31 @@ def _held(value: Any) -> Any:
     return value
 
 
-def _given(value: Any) -> Any:
+def _bytes_in(copies: Mapping[int, Tensor]) -> int:
+    return sum(copy.numel() for copy in copies.values())
+
+
+def _size_bytes(values: Iterable[Any]) -> int:
+    """Bytes of the allocations of some arguments, those that share one counted again."""
+    size_bytes = 0
+    for value in values:
+        if isinstance(value, tuple):
+            size_bytes += _size_bytes(value)
+        tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
+        if isinstance(tensor, Tensor):
+            size_bytes += tensor.untyped_storage().nbytes()
+    return size_bytes
+
+
+def _given(value: Any, kept: Mapping[int, Tensor]) -> Any:
     if isinstance(value, Tensor):
         return host_view(value)
     if isinstance(value, _HeldTensor):
-        return value.tensor()
+        return value.tensor(kept)
     if isinstance(value, tuple):
-        return tuple(map(_given, value))
+        return tuple(_given(part, kept) for part in value)
     if isinstance(getattr(value, "base", None), _HeldTensor):
         described = copy.copy(value)
-        described.base = value.base.tensor()
+        described.base = value.base.tensor(kept)
         return described
     return value

@@ -140,6 +140,8 @@ class Rerun:
         self._before: dict[int, Tensor] = {}
         for launched in reversed(launches):
             self._before |= launched.before
+            # One whose allocation was freed is given its copy, at an address of its own.
+            self._before |= {address_of(copy): copy for copy in launched.before.values()}
         self._modules: list[Module] = [launched.kernel.module for launched in launches]
 
     @property
@@ -252,14 +254,17 @@ class Rerun:
     @property
     def marks_written(self) -> bool:
         """Whether `is_written` knows memory that was not written."""
-        return self._fill == _POISON
+        return self._fill != _ZERO
 
     def is_written(self, tensor: Tensor) -> Tensor:
         """Return where a tensor that `run` gave was written: bool, of its shape, on the CPU."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            of_host, size = tensor.cpu().contiguous(), tensor.element_size()
-            flat = of_host.view(torch.uint8).reshape(*tensor.shape, size)
-            return (flat != _POISON).any(-1)
+            size, before = tensor.element_size(), self._moved(self._target, {})
+            now, then = (
+                each.cpu().contiguous().view(torch.uint8).reshape(*tensor.shape, size)
+                for each in (tensor, before)
+            )
+            return (now != then).any(-1)
 
     def store_of(self, byte: int) -> Store | None:
         """Return who stores the element at a byte of the tensor's allocation last, or None.

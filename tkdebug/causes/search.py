@@ -132,8 +132,11 @@ class Search:
             sources = {function: edit.apply(source)}
         except SyntaxError:
             return False
-        if self._store is not None and self._rerun.marks_written:
-            program = self._store.program
+        store = self._store
+        # What an atomic leaves is the work of several programs.
+        is_of_one = store is not None and tt.Store.matches(store.op)
+        if store is not None and is_of_one and self._rerun.marks_written:
+            program = store.program
             part = self._ran(sources, [range(program, program + 1)])
             if part is None or not self._agrees_where_written(part):
                 return False
