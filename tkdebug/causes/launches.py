@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +88,12 @@ class _WeakStorage:
         """Return the allocation, or None if it was freed."""
         return torch.UntypedStorage._new_with_weak_ptr(self._pointer)  # noqa: SLF001
 
-    def __del__(self) -> None:
-        torch.UntypedStorage._free_weak_ref(self._pointer)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    def __del__(
+        self,
+        # Bound here: at the end of a process modules lose their names before objects go.
+        free: Callable[[int], None] = torch.UntypedStorage._free_weak_ref,  # noqa: SLF001
+    ) -> None:
+        free(self._pointer)
 
 
 @dataclass(frozen=True, slots=True)
