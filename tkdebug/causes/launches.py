@@ -8,9 +8,10 @@ made of what launches are given.
 from __future__ import annotations
 
 import copy
+import ctypes
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from tkdebug.runtime.launch.grid import Grid
 
 # Launches before these are forgotten.
-_REMEMBERED = 4096
+_REMEMBERED = 1024
 # What a launch is given is copied where it is small, and for the last launches only.
-_SMALL_BYTES = 1 << 20
+_SMALL_BYTES = 256 << 10
 _KEPT_BYTES = 128 << 20
 
 
@@ -45,12 +46,13 @@ class _HeldTensor:
         tensor: of which it is.
     """
 
-    __slots__ = ("_address", "_dtype", "_offset", "_shape", "_storage", "_strides")
+    __slots__ = ("_address", "_dtype", "_offset", "_pointer", "_shape", "_strides")
 
     def __init__(self, tensor: Tensor) -> None:
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            self._storage = _WeakStorage(tensor.untyped_storage())
-            self._address = address_of(tensor)
+            storage = tensor.untyped_storage()
+            self._pointer = storage._weak_ref()  # noqa: SLF001
+            self._address = memory_of(storage).data_ptr()
             self._dtype = tensor.dtype
             self._shape = tuple(tensor.shape)
             self._strides = tensor.stride()
@@ -65,7 +67,7 @@ class _HeldTensor:
         Raises:
             GoneError: its memory was freed.
         """
-        storage = self._storage.strong()
+        storage = torch.UntypedStorage._new_with_weak_ptr(self._pointer)  # noqa: SLF001
         if storage is None:
             if self._address not in kept:
                 raise GoneError("an argument of the launch was freed since")
@@ -75,23 +77,10 @@ class _HeldTensor:
             out = torch.empty(0, dtype=self._dtype, device=storage.device)
             return out.set_(storage, self._offset, self._shape, self._strides)
 
-
-class _WeakStorage:
-    """A reference to an allocation of torch's that does not keep it."""
-
-    __slots__ = ("_pointer",)
-
-    def __init__(self, storage: torch.UntypedStorage) -> None:
-        self._pointer = storage._weak_ref()  # noqa: SLF001
-
-    def strong(self) -> torch.UntypedStorage | None:
-        """Return the allocation, or None if it was freed."""
-        return torch.UntypedStorage._new_with_weak_ptr(self._pointer)  # noqa: SLF001
-
     def __del__(
         self,
         # Bound here: at the end of a process modules lose their names before objects go.
-        free: Callable[[int], None] = torch.UntypedStorage._free_weak_ref,  # noqa: SLF001
+        free: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref,  # noqa: SLF001
     ) -> None:
         free(self._pointer)
 
@@ -111,7 +100,17 @@ class Launched:
     grid: Grid
     id: int
     held: tuple[Any, ...]
-    before: dict[int, Tensor]
+    before: dict[int, bytes]
+    _made: dict[int, Tensor] = field(default_factory=dict)
+
+    def kept(self) -> Mapping[int, Tensor]:
+        """Return the allocations that it was given, as they were before it, by address."""
+        if self.before and not self._made:
+            with torch._C.DisableTorchFunction():  # noqa: SLF001
+                for address, held in self.before.items():
+                    copied = torch.frombuffer(bytearray(held or b"\0"), dtype=torch.uint8)
+                    self._made[address] = copied[: len(held)]
+        return self._made
 
     def values(self) -> tuple[Any, ...]:
         """Return a value for each parameter of the kernel, its tensors as they are now.
@@ -119,7 +118,7 @@ class Launched:
         Raises:
             GoneError: one of them was freed.
         """
-        return tuple(_given(value, self.before) for value in self.held)
+        return tuple(_given(value, self.kept()) for value in self.held)
 
     def tensors(self) -> list[tuple[str, Tensor]]:
         """Return its tensors that are there, by the names of their parameters."""
@@ -130,7 +129,7 @@ class Launched:
                 found.append((name, host_view(value)))
             elif isinstance(value, _HeldTensor):
                 try:
-                    found.append((name, value.tensor(self.before)))
+                    found.append((name, value.tensor(self.kept())))
                 except GoneError:
                     continue
         return found
@@ -165,11 +164,12 @@ class RememberedLaunches:
         self._keeping: deque[Launched] = deque()
         self._kept_bytes = 0
 
-    def begins(self, values: tuple[object, ...]) -> dict[int, Tensor]:
+    def begins(self, values: tuple[object, ...]) -> dict[int, bytes]:
         """Return copies of what a launch is given: of little, and where they are asked for."""
-        if not KNOBS.cause and _size_bytes(values) > _SMALL_BYTES:
-            return {}
-        return _copies(values)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            if not KNOBS.cause and _size_bytes(values) > _SMALL_BYTES:
+                return {}
+            return _copies(values)
 
     def ended(
         self,
@@ -212,9 +212,9 @@ def address_of(tensor: Tensor) -> int:
         return memory_of(tensor.untyped_storage()).data_ptr()
 
 
-def _copies(values: Iterable[Any]) -> dict[int, Tensor]:
-    """Copies of the allocations of some arguments, by address."""
-    copies: dict[int, Tensor] = {}
+def _copies(values: Iterable[Any]) -> dict[int, bytes]:
+    """Return the bytes of the allocations of some arguments, by address."""
+    copies: dict[int, bytes] = {}
     for value in values:
         if isinstance(value, tuple):
             copies |= _copies(value)
@@ -222,10 +222,12 @@ def _copies(values: Iterable[Any]) -> dict[int, Tensor]:
         if isinstance(tensor, Tensor):
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 storage = memory_of(tensor.untyped_storage())
-                if storage.data_ptr() not in copies:
-                    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
-                    whole.set_(storage, 0, (storage.nbytes(),), (1,))
-                    copies[storage.data_ptr()] = whole.clone()
+                address = storage.data_ptr()
+                if address not in copies:
+                    # Without torch: every launch pays for it.
+                    copies[address] = (
+                        ctypes.string_at(address, storage.nbytes()) if address else b""
+                    )
     return copies
 
 
@@ -241,8 +243,8 @@ def _held(value: Any) -> Any:
     return value
 
 
-def _bytes_in(copies: Mapping[int, Tensor]) -> int:
-    return sum(copy.numel() for copy in copies.values())
+def _bytes_in(copies: Mapping[int, bytes]) -> int:
+    return sum(map(len, copies.values()))
 
 
 def _size_bytes(values: Iterable[Any]) -> int:

@@ -139,9 +139,9 @@ class Rerun:
         # What was kept of the first launch that was given an allocation.
         self._before: dict[int, Tensor] = {}
         for launched in reversed(launches):
-            self._before |= launched.before
+            self._before |= launched.kept()
             # One whose allocation was freed is given its copy, at an address of its own.
-            self._before |= {address_of(copy): copy for copy in launched.before.values()}
+            self._before |= {address_of(copy): copy for copy in launched.kept().values()}
         self._modules: list[Module] = [launched.kernel.module for launched in launches]
 
     @property
