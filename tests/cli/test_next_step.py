@@ -107,3 +107,39 @@ def test_nothing_is_said_without_a_launch_or_where_the_script_ended_on_purpose(s
 def test_nothing_is_said_that_a_terminal_would_act_on(script):
     done = tkdebug("run", "--no-tui", script, "assert", "\x1b[31m")
     assert "tkdebug debug" not in done.stderr
+
+
+CHANGED = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs, mask=offs < n) * 3, mask=offs < n)
+
+
+x = torch.ones(100_000)
+double[(98,)](x, 100_000, BLOCK=1024)
+assert torch.equal(x, torch.full((100_000,), 2.0))
+"""
+
+
+def test_inputs_that_have_changed_are_kept_by_the_next_command(script):
+    script.write_text(CHANGED)
+    why, command = next_command(script)
+    assert why == "to find the cause"
+    assert command[:4] == ["run", "--mode", "interpret", "--cause"]
+    done = tkdebug("run", "--no-tui", *command[1:])
+    assert "9 + tl.store(x_ptr + offs, tl.load(x_ptr + offs, mask=offs < n) * 2" in done.stderr
+    assert "--cause" not in done.stderr.splitlines()[-1]
+
+
+def test_what_does_not_compile_is_not_interpreted_again(script):
+    head, _, _ = CHANGED.partition("assert")
+    broken = "@triton.jit\ndef broken(x_ptr):\n    tl.store(x_ptr, wrong)\n\n\nbroken[(1,)](x)\n"
+    script.write_text(head + broken)
+    why, command = next_command(script)
+    assert (why, command[0]) == ("to stop where it failed", "debug")

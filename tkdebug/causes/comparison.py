@@ -49,7 +49,7 @@ class Comparison:
 
     @cached_property
     def wrong_elements(self) -> Tensor:
-        """Where the compared tensor is wrong."""
+        """The wrong elements of the compared tensor: bool, of its shape."""
         return self.wrong(self.actual)
 
     @cached_property

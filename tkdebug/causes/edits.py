@@ -19,7 +19,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a name stands for.
+    """The kind of value that a name has.
 
     Attributes:
         element: "pointer", "float", "int" or "bool".

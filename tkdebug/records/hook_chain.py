@@ -165,7 +165,7 @@ class LaunchFollower(Protocol):
         launch_id: int,
         before: object,
     ) -> None:
-        """That launch has ended well.
+        """Remember that launch, which ended well.
 
         Args:
             kernel: the runtime's interpreted kernel.

@@ -101,11 +101,13 @@ def _step(
     version = request.given.get("triton_version")
     triton = [] if version is None else ["--triton", str(version)]
     open_faults = [group.fault for group in faults if group.fault.fails]
-    if any(fault.kind in ENDING_KINDS for fault in open_faults):
+    # Of kernels that crash; what does not compile fails at its launch.
+    if any(fault.kind in ENDING_KINDS - {"compile-error"} for fault in open_faults):
         return "to find the access", ["run", "--mode", "interpret", *triton]
     launches = session.launches_in_order(limit=2)
     is_failed_comparison = error.kind == "AssertionError" and bool(launches)
-    if is_failed_comparison and (launches[0].mode == "native" or _lacks_inputs(open_faults)):
+    lacks_inputs = _lacks_inputs(open_faults) and "cause" not in request.given
+    if is_failed_comparison and (launches[0].mode == "native" or lacks_inputs):
         return "to find the cause", ["run", "--mode", "interpret", "--cause", *triton]
     for fault in open_faults:
         if fault.kind == "mismatch":
