@@ -28,7 +28,7 @@ SCRIPT = """
 def test_accesses_of_tensors_on_the_gpu_are_judged(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, "-m", "tkdebug", "advise", script, "--format", "json"]
+    command = [sys.executable, "-m", "tkdebug", "advise", "--format", "json", script]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "no advice" not in ended.stderr
     remarks = json.loads(ended.stdout)["remarks"]

@@ -37,7 +37,7 @@ def rows_of(report: Path, *command: str) -> list[Row]:
     report.touch()
     path = os.pathsep.join((str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-X", "faulthandler", *command],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
@@ -45,7 +45,7 @@ def rows_of(report: Path, *command: str) -> list[Row]:
         timeout=1200,
     )
     rows = read_rows(report)
-    assert rows, (done.stdout + done.stderr)[-3000:]
+    assert rows, f"ended with {done.returncode}: {(done.stdout + done.stderr)[-3000:]}"
     return rows
 
 

@@ -83,7 +83,10 @@ def tell_next_step(request: RunRequest, session: Session, faults: tuple[FaultGro
     program = request.program
     if program.text_name:
         return  # the debugger takes scripts in files
-    why, options = _step(errors[0].event, session, faults, request)
+    step = _step(errors[0].event, session, faults, request)
+    if step is None:
+        return
+    why, options = step
     words = ["-m"] if program.is_module else []
     words += [program.name, *program.arguments]
     command = shlex.join(["tkdebug", *options, *words])
@@ -96,11 +99,13 @@ def _step(
     session: Session,
     faults: tuple[FaultGroup, ...],
     request: RunRequest,
-) -> tuple[str, list[str]]:
-    """Return what the next command is for, and its words before the script."""
+) -> tuple[str, list[str]] | None:
+    """Return what the next command is for, and its words before the script; None for no command."""
     version = request.given.get("triton_version")
     triton = [] if version is None else ["--triton", str(version)]
     open_faults = [group.fault for group in faults if group.fault.fails]
+    if any(fault.kind == "hang" for fault in open_faults):
+        return None  # it names the lines where warps wait; the interpreter may wait there too
     # Of kernels that crash; what does not compile fails at its launch.
     if any(fault.kind in ENDING_KINDS - {"compile-error"} for fault in open_faults):
         return "to find the access", ["run", "--mode", "interpret", *triton]
