@@ -31,7 +31,10 @@ def edited_lines(fault):
     return [edit.line for edit in fault.cause.edits]
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+GPU = pytest.param("cuda", marks=pytest.mark.gpu, id="gpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", GPU])
 def test_an_edit_that_fixes_the_launch_is_named_with_its_line(faults, device):
     x, s = torch.randn(N, N, device=device), torch.randn(N, device=device)
     out = torch.empty_like(x)

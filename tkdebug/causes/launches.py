@@ -92,15 +92,15 @@ class Launched:
     Attributes:
         id: of its record, 0 without one.
         held: its arguments; tensors as places in memory, unless they are kept.
-        before: bytes of the allocations that it was given, by address, as they were before it;
-            empty where these are not kept.
+        before: contents of the allocations that it was given, by address, as they were before it:
+            bytes of host memory, uint8 tensors of a GPU's; empty where these are not kept.
     """
 
     kernel: InterpretedKernel
     grid: Grid
     id: int
     held: tuple[Any, ...]
-    before: dict[int, bytes]
+    before: dict[int, bytes | Tensor]
     _made: dict[int, Tensor] = field(default_factory=dict)
 
     def kept(self) -> Mapping[int, Tensor]:
@@ -108,6 +108,9 @@ class Launched:
         if self.before and not self._made:
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 for address, held in self.before.items():
+                    if isinstance(held, Tensor):
+                        self._made[address] = held
+                        continue
                     copied = torch.frombuffer(bytearray(held or b"\0"), dtype=torch.uint8)
                     self._made[address] = copied[: len(held)]
         return self._made
@@ -164,7 +167,7 @@ class RememberedLaunches:
         self._keeping: deque[Launched] = deque()
         self._kept_bytes = 0
 
-    def begins(self, values: tuple[object, ...]) -> dict[int, bytes]:
+    def begins(self, values: tuple[object, ...]) -> dict[int, bytes | Tensor]:
         """Return copies of what a launch is given: of little, and where they are asked for."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             if not KNOBS.cause and _size_bytes(values) > _SMALL_BYTES:
@@ -212,9 +215,9 @@ def address_of(tensor: Tensor) -> int:
         return memory_of(tensor.untyped_storage()).data_ptr()
 
 
-def _copies(values: Iterable[Any]) -> dict[int, bytes]:
-    """Return the bytes of the allocations of some arguments, by address."""
-    copies: dict[int, bytes] = {}
+def _copies(values: Iterable[Any]) -> dict[int, bytes | Tensor]:
+    """Return the contents of the allocations of some arguments, by address."""
+    copies: dict[int, bytes | Tensor] = {}
     for value in values:
         if isinstance(value, tuple):
             copies |= _copies(value)
@@ -224,11 +227,16 @@ def _copies(values: Iterable[Any]) -> dict[int, bytes]:
                 storage = memory_of(tensor.untyped_storage())
                 address = storage.data_ptr()
                 if address not in copies:
-                    # Without torch: every launch pays for it.
-                    copies[address] = (
-                        ctypes.string_at(address, storage.nbytes()) if address else b""
-                    )
+                    copies[address] = _contents(storage, address)
     return copies
+
+
+def _contents(storage: torch.UntypedStorage, address: int) -> bytes | Tensor:
+    if storage.device.type != "cpu":
+        whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return whole.set_(storage).clone()
+    # Without torch: every launch pays for it.
+    return ctypes.string_at(address, storage.nbytes()) if address else b""
 
 
 def _held(value: Any) -> Any:
@@ -243,7 +251,7 @@ def _held(value: Any) -> Any:
     return value
 
 
-def _bytes_in(copies: Mapping[int, bytes]) -> int:
+def _bytes_in(copies: Mapping[int, bytes | Tensor]) -> int:
     return sum(map(len, copies.values()))
 
 
