@@ -5,6 +5,7 @@ A script for `tkdebug run`: names of cases as arguments; a line for each that ag
 """
 
 import sys
+import traceback
 
 import torch
 import torch.nn.functional as F
@@ -443,7 +444,8 @@ def main(cases):
                 if not keeps_going:
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                print(f"{name}: {reason}", flush=True)
+                line = traceback.extract_tb(error.__traceback__)[1].lineno
+                print(f"{name}: {reason} (line {line})", flush=True)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class CheckedKernel(CompiledKernel):
 
     Attributes:
         submit: launches the bare kernel without hooks, as its own does.
+        passes_plain: the bare kernel's; an attribute of this one while launches are counted down.
 
     Args:
         bare: the build that has no checks.
@@ -215,6 +216,7 @@ class CheckedKernel(CompiledKernel):
         else:
             # Loaded by now, so that nothing stands between.
             self.submit = self.bare.submit
+            self.passes_plain = self.bare.passes_plain
             # Counts launches down without a Python function.
             left = chain(repeat(NextAction.SUBMIT, rest), repeat(NextAction.LOOK))
             self.next_action = left.__next__
