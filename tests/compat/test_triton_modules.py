@@ -11,6 +11,7 @@ import pytest
 
 import tkdebug
 from tkdebug import compat
+from tkdebug.compat import triton_modules
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.records.hook_chain import HOOKS
 
@@ -65,6 +66,17 @@ def test_importing_a_submodule_leaves_the_names_of_its_package(package):
         importlib.import_module(f"{package}.{found.name}")
     changed = [name for name, value in before.items() if vars(parent)[name] is not value]
     assert changed == []
+
+
+def test_walking_the_packages_finds_each_module():
+    import triton
+
+    found = {
+        module.name: module.ispkg for module in pkgutil.walk_packages(triton.__path__, "triton.")
+    }
+    assert found == {
+        name: row.is_package for name, row in triton_modules.MODULES.items() if name != "triton"
+    }
 
 
 def test_what_torch_imports_is_there():

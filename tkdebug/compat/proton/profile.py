@@ -1,4 +1,4 @@
-"""`proton.start`, `activate`, `deactivate`, `finalize` and the `profile` decorator.
+"""Proton's sessions: `start`, `activate`, `deactivate`, `finalize`, `profile`, and its command.
 
 Responsible for upstream's arguments, and for refusing by name what needs CUPTI or instrumented
 kernels. The sessions are `tkdebug.instrument.profiling`'s.
@@ -6,14 +6,20 @@ kernels. The sessions are `tkdebug.instrument.profiling`'s.
 
 from __future__ import annotations
 
+import argparse
 import functools
+import os
+import runpy
+import sys
+import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from tkdebug.compat.proton.hooks import Hook, HookManager, LaunchHook
-from tkdebug.errors import UnsupportedError
+from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.instrument.profiling.errors import ProfileError
-from tkdebug.instrument.profiling.files import check_format, write_profile
+from tkdebug.instrument.profiling.files import check_format, hatchet, write_profile
 from tkdebug.instrument.profiling.profile import (
     CONTEXTS,
     DATA_KINDS,
@@ -30,6 +36,16 @@ _REFUSED_BACKENDS = {
     "roctracer": "AMD's GPUs are not supported",
     "instrumentation": "it compiles clocks into kernels; `tkdebug lines` shows what a line costs",
 }
+
+
+@dataclass(frozen=True)
+class BaseMode:
+    """A mode of upstream's profiler, each of which `start` refuses by name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class ProfilerFlags:
@@ -249,3 +265,82 @@ def profile(
                 deactivate(session)
 
     return wrapper
+
+
+def profile_data(session: int | None = 0, phase: int = 0) -> list[dict[str, object]] | None:
+    """Return the tree of a session and its devices as a .hatchet file has it (`proton.data.get`).
+
+    It waits for the launches of the session.
+
+    Raises:
+        ProfileError: there is no such session.
+        UnsupportedError: the phase is not the first.
+    """
+    if session is None:
+        return None
+    check_session(session, "retrieved")
+    if phase:
+        raise UnsupportedError(
+            f"proton.data.get: tkdebug's sessions have one phase, 0; got {phase}"
+        )
+    PROFILER.settle()
+    return hatchet(PROFILER.profile(session).tree, device_facts)
+
+
+def main() -> None:
+    """Run a script or pytest under one session: `python -m triton.profiler.proton`."""
+    parser = argparse.ArgumentParser(
+        prog="triton.profiler.proton", description="Profiles a script, or pytest, as one session."
+    )
+    parser.add_argument("-n", "--name", help="name of the session, and of its file")
+    parser.add_argument("-b", "--backend", choices=["cupti", "roctracer", "instrumentation"])
+    parser.add_argument("-c", "--context", default="shadow", choices=["shadow", "python"])
+    parser.add_argument("-m", "--mode")
+    parser.add_argument("-d", "--data", default="tree", choices=["tree", "trace"])
+    parser.add_argument("-k", "--hook", choices=["triton"])
+    parser.add_argument("target", nargs=argparse.REMAINDER, help="script or pytest, its arguments")
+    options = parser.parse_args()
+    if not options.target:
+        parser.error("name a script, or pytest, to run")
+    try:
+        start(
+            options.name,
+            context=options.context,
+            data=options.data,
+            backend=options.backend,
+            mode=options.mode,
+            hook=options.hook,
+        )
+    except TkError as error:
+        parser.error(str(error))
+    # From now on the script's own sessions are not begun.
+    flags.command_line = True
+    try:
+        status = _run(options.target[0], options.target[1:])
+    finally:
+        flags.command_line = False
+        finalize()
+    sys.exit(status)
+
+
+def _run(script: str, arguments: list[str]) -> str | int | None:
+    """Run a script or pytest, and return its exit status."""
+    if os.path.basename(script) == "pytest":
+        import pytest
+
+        return int(pytest.main(arguments))
+    before = sys.argv
+    sys.argv = [script, *arguments]
+    sys.path.append(os.path.dirname(os.path.abspath(script)))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        return end.code
+    except KeyboardInterrupt:
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv = before
+    return 0

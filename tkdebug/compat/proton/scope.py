@@ -1,7 +1,8 @@
-"""`proton.scope` and its like: a script's names around its launches.
+"""`proton.scope` and its like: a script's names around its launches, and inside of its kernels.
 
 Scopes are followed while there is a profiling session, active or not, and under a recorder. Else
-entering one is one look at a flag.
+entering one is one look at a flag. Those inside of kernels are ignored: upstream times them under
+`backend="instrumentation"` alone, which tkdebug refuses.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tkdebug.compiler.tensor import constexpr
 from tkdebug.instrument.profiling.errors import ProfileError
 from tkdebug.instrument.profiling.profiler import METADATA_STATE, PROFILER
 from tkdebug.records.scopes import SCOPES, Scope, set_state
+from tkdebug.runtime.jit.function import jit
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _CPU_TIME = "cpu_time (ns)(exc)"
+_SEMANTICS = ("triton", "gluon")
 
 
 class scope:
@@ -204,3 +208,30 @@ def depth(session: int | None = 0) -> int | None:
     if not PROFILER.is_on:
         return None
     return PROFILER.profile(0 if session is None else session).depth()
+
+
+@jit
+def enter_kernel_scope(name: constexpr):  # type: ignore[no-untyped-def]
+    """Mark the begin of a scope in a kernel: no code."""
+    pass
+
+
+@jit
+def exit_kernel_scope(name: constexpr):  # type: ignore[no-untyped-def]
+    """Mark the end of a scope in a kernel: no code."""
+    pass
+
+
+def enable_semantic(semantic_name: str) -> None:
+    """Let kernels of a language have scopes; all may have them."""
+    _check_semantic(semantic_name)
+
+
+def disable_semantic(semantic_name: str) -> None:
+    """Let kernels of a language have no scopes, which are ignored in any case."""
+    _check_semantic(semantic_name)
+
+
+def _check_semantic(name: str) -> None:
+    if name not in _SEMANTICS:
+        raise ProfileError(f"semantic: got {name!r}, expected one of {', '.join(_SEMANTICS)}")

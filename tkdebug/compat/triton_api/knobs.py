@@ -357,6 +357,21 @@ class InertKnobs(KnobGroup):
         object.__setattr__(self, "_inert", defaults)
 
 
+def build_knobs() -> InertKnobs:
+    """Return the knobs of upstream's C compiler."""
+    return InertKnobs("build", cc=None, cudacrt_path=None, cudart_path=None, impl=None)
+
+
+def nvidia_knobs() -> InertKnobs:
+    """Return the knobs of upstream's code generator for NVIDIA GPUs."""
+    return InertKnobs("nvidia", dump_nvptx=False, disable_ptxas_opt=False, libdevice_path=None)
+
+
+def amd_knobs() -> InertKnobs:
+    """Return the knobs of upstream's code generator for AMD GPUs."""
+    return InertKnobs("amd", use_buffer_ops=True, libhip_path=None)
+
+
 def _triton_folder(variable: str, folder: str) -> Path:
     chosen = os.environ.get(variable)
     return Path(chosen) if chosen else Path.home() / ".triton" / folder
