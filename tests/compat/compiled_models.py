@@ -373,7 +373,7 @@ def check_alignments():
     """Inputs that are not aligned are copied, also where Inductor looks at them unnoted."""
     from torch._inductor import utils
 
-    from tkdebug.compat.inductor.input_alignment import look_unnoted
+    from tkdebug.compat.inductor.native import look_unnoted
     from tkdebug.compat.replacements import Replacements
 
     look_unnoted(Replacements())

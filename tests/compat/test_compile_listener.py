@@ -10,10 +10,9 @@ from native_support import needs_codegen
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.compat.triton_api.compile_listener import set_listener
+from tkdebug.compat.triton_api.compile_listener import located_ir, located_ptx, set_listener
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.compat.triton_api.knobs import CompilationKnobs, RuntimeKnobs
-from tkdebug.compat.triton_api.located_stages import located_ir, located_ptx
 from tkdebug.errors import Frame
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.device.platform import GPUTarget

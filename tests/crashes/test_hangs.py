@@ -17,12 +17,9 @@ import pytest
 from dumps import LINES, dump_bytes
 from test_launches_in_flight import DUMP, FAR, GRID, OUT, X, kernel
 
-from tkdebug.compat.gpu_failures import hang_dumps, hangs, running_launches, undumped_hangs
+from tkdebug.compat.gpu_failures import hangs
 from tkdebug.compat.gpu_failures.crashes import CrashWatch
-from tkdebug.compat.gpu_failures.hang_dumps import HangDumps
-from tkdebug.compat.gpu_failures.hangs import HangWatch
-from tkdebug.compat.gpu_failures.running_launches import Running
-from tkdebug.compat.gpu_failures.undumped_hangs import UndumpedHangs
+from tkdebug.compat.gpu_failures.hangs import HangDumps, HangWatch, Running, UndumpedHangs
 from tkdebug.instrument.session import Session
 from tkdebug.linemap.nvidia.core_dumps import Warp
 from tkdebug.records.hook_chain import HOOKS, Hook
@@ -112,7 +109,7 @@ def faults():
 def stuck(monkeypatch, flights):
     """A call that signals do not interrupt, as the driver's; and what ends it."""
     monkeypatch.setattr(hangs, "_GRACE_S", 0.1)
-    monkeypatch.setattr(hang_dumps, "_SETTLED_S", 0.02)
+    monkeypatch.setattr(hangs, "_SETTLED_S", 0.02)
     monkeypatch.setattr(launches_in_flight, "IN_FLIGHT", flights)
     monkeypatch.setattr(hangs, "oldest_running", lambda: 1)
     libc = ctypes.CDLL(None)
@@ -232,7 +229,7 @@ class Run:
 def streams(monkeypatch):
     """What is found to run."""
     found = []
-    monkeypatch.setattr(undumped_hangs, "running_launches", lambda: found)
+    monkeypatch.setattr(hangs, "running_launches", lambda: found)
     return found
 
 
@@ -302,10 +299,10 @@ def test_launches_behind_the_last_end_are_running(monkeypatch):
     for is_busy in (True, False):
         dumps = SimpleNamespace(is_busy=lambda device, stream, busy=is_busy: busy)
         device = SimpleNamespace(crash_dumps=dumps)
-        monkeypatch.setattr(running_launches, "platform_in_force", lambda device=device: device)
-        running = running_launches.running_launches()
+        monkeypatch.setattr(hangs, "platform_in_force", lambda device=device: device)
+        running = hangs.running_launches()
         assert [[one.launch_id for one in each.flights] for each in running] == [[3, 4]] * is_busy
-    assert running_launches.oldest_running() is None
+    assert hangs.oldest_running() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="blocks in a mutex of glibc's")

@@ -7,16 +7,17 @@ runtime's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from tkdebug.checks import MARKING_CHECKS, modules_of
-from tkdebug.compat.in_place import InPlace
+from tkdebug.compat.replacements import Environment, InPlace
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, ModeName
 from tkdebug.process.apart_imports import import_apart
-from tkdebug.records.hook_chain import HOOKS
+from tkdebug.records.hook_chain import HOOKS, LaunchDebugger
 from tkdebug.runtime.device.torch_package import check_installed
 
 __all__ = ["install"]
@@ -31,8 +32,6 @@ def _installed(
 ) -> InPlace:
     from tkdebug.compat import children, cuda_standin
     from tkdebug.compat.finder import InstalledFinder
-    from tkdebug.compat.kernel_breakpoints import stop_at_breakpoints
-    from tkdebug.compat.process_environment import Environment
     from tkdebug.runtime.device.default_checks import with_defaults
     from tkdebug.runtime.device.platform import platform_in_force
 
@@ -136,9 +135,43 @@ def install(
     """
     check_installed()
     if (compiler or KNOBS.compiler) == "triton":
-        from tkdebug.compat.upstream.installation import install_upstream
+        from tkdebug.compat.upstream.recording import install_upstream
 
         return install_upstream(quick)
     if mode not in MODE_NAMES:
         raise UsageError(f"mode: got {mode!r}, expected one of {', '.join(MODE_NAMES)}")
     return _installed(mode, quick, tuple(interpret), tuple(checks), triton)
+
+
+def stop_at_breakpoints() -> Callable[[], None]:
+    """Open the console where a kernel calls `breakpoint()`; the result, called, ends that."""
+    made: list[LaunchDebugger] = []
+
+    def break_into() -> LaunchDebugger | None:
+        # Once, so that `detach` is for all later kernels.
+        if not made and (found := _console()) is not None:
+            made.append(found)
+        return made[0] if made else None
+
+    HOOKS.break_into = break_into
+
+    def restore() -> None:
+        HOOKS.break_into = None
+
+    return restore
+
+
+def _console() -> LaunchDebugger | None:
+    """Return a debugger of this and all later launches on this terminal; None without one."""
+    streams = (sys.stdin, sys.stdout)
+    if not all(stream is not None and stream.isatty() for stream in streams):
+        return None
+    # Imported at the first stop in a kernel only.
+    from tkdebug.debugger.console.terminal import terminal_console
+    from tkdebug.debugger.engine import Debugger
+
+    console = terminal_console()
+    debugger = Debugger(console)
+    console.attach(debugger)
+    debugger.attach()
+    return debugger

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tkdebug.checks import MARKING_CHECKS, NO_CHECKS
 from tkdebug.compat.after_torch import after_torch
-from tkdebug.compat.process_environment import COREDUMP_VARIABLE, TOLD_VARIABLE
+from tkdebug.compat.replacements import COREDUMP_VARIABLE, TOLD_VARIABLE
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, ModeName
 from tkdebug.watches.in_force import WATCHES

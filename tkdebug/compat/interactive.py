@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from tkdebug import compat
 from tkdebug.checks import CHECK_CHOICES, CHECK_NAMES, NO_CHECKS
 from tkdebug.compat.finder import TritonFinder, TritonLoader
-from tkdebug.compat.in_place import InPlace
+from tkdebug.compat.replacements import InPlace
 from tkdebug.errors import TkError, UsageError, instead_of
 from tkdebug.fault_printing.printer import FaultPrinter
 from tkdebug.knobs import KNOBS

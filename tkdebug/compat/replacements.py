@@ -1,11 +1,17 @@
-"""Attributes of other packages that are replaced, and put back."""
+"""Changes to this process that are put back: attributes, environment variables, installations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeVar
 
 _MISSING = object()
+_Self = TypeVar("_Self", bound="InPlace")
+COREDUMP_VARIABLE = "TKDEBUG_COREDUMP"
+# Set once a process has reported that the CPU is used, so that its children do not.
+TOLD_VARIABLE = "TKDEBUG_STAND_IN_TOLD"
 
 
 class Replacements:
@@ -42,3 +48,44 @@ def set_option(patches: Replacements, config: Any, name: str, value: object) -> 
     before = getattr(config, name)
     setattr(config, name, value)
     patches.on_restore(lambda: setattr(config, name, before))
+
+
+class InPlace:
+    """In place until `uninstall`, or until the `with` block that it heads ends.
+
+    Args:
+        undo: what undoes it, which is taken over.
+    """
+
+    def __init__(self, undo: ExitStack | None = None) -> None:
+        self._undo = ExitStack() if undo is None else undo.pop_all()
+
+    def uninstall(self) -> None:
+        """Undo everything; a second call does nothing."""
+        self._undo.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.uninstall()
+
+
+class Environment:
+    """Variables of this process changed until `restore`."""
+
+    def __init__(self, changes: Mapping[str, str | None]) -> None:
+        self._before = {name: os.environ.get(name) for name in changes}
+        self._set(changes)
+
+    def restore(self) -> None:
+        """Put the variables back."""
+        self._set(self._before)
+
+    @staticmethod
+    def _set(values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -21,7 +21,7 @@ from tkdebug.checks import (
 )
 from tkdebug.compat import install
 from tkdebug.compat.around_torch.checked_synchronisations import conclude_checked_launches
-from tkdebug.compat.in_place import InPlace
+from tkdebug.compat.replacements import InPlace
 from tkdebug.errors import UsageError, instead_of
 from tkdebug.fault_printing.text import describe
 from tkdebug.findings.reporting import checks_in_force

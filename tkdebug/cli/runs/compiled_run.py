@@ -20,7 +20,7 @@ from tkdebug.cli.runs.checks import check_known, check_upstream
 from tkdebug.cli.runs.progress import progress_line
 from tkdebug.cli.runs.request import USUAL_TARGET, given_knobs, is_upstream, program_of
 from tkdebug.cli.script.execution import SQLITE_MAGIC, Program, loaded, quotable, run_program
-from tkdebug.compat.process_environment import Environment
+from tkdebug.compat.replacements import Environment
 from tkdebug.errors import UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.recorder import SESSION_VARIABLE, Recorder

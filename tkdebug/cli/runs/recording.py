@@ -183,7 +183,7 @@ def _cross_compiling_children(request: RunRequest) -> Iterator[None]:
     if request.native_target is None:
         yield
         return
-    from tkdebug.compat.process_environment import Environment
+    from tkdebug.compat.replacements import Environment
 
     advises = {"TKDEBUG_ADVISE": "1"} if KNOBS.advise else {}
     environment = Environment({"TKDEBUG_CROSS_COMPILE": request.native_target, **advises})

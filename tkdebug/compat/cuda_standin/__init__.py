@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from tkdebug.compat.in_place import InPlace
+from tkdebug.compat.replacements import InPlace
 
 __all__ = ["cuda_usable", "install"]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tkdebug.compat.cuda_standin.device_memory import Allocation
 from tkdebug.compat.cuda_standin.torch_internals import CPU, CPU_KEYS, with_device
-from tkdebug.compat.process_environment import TOLD_VARIABLE
+from tkdebug.compat.replacements import TOLD_VARIABLE
 from tkdebug.interpreter.memory.host_views import HOST_MEMORY, viewed
 from tkdebug.terminal.text import tell
 

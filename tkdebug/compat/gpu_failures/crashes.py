@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
-from tkdebug.compat.gpu_failures.hang_dumps import HangDumps
-from tkdebug.compat.gpu_failures.hangs import HangWatch
-from tkdebug.compat.gpu_failures.undumped_hangs import RunOfScript, UndumpedHangs
-from tkdebug.compat.process_environment import COREDUMP_VARIABLE, Environment
+from tkdebug.compat.gpu_failures.hangs import HangDumps, HangWatch, RunOfScript, UndumpedHangs
+from tkdebug.compat.replacements import COREDUMP_VARIABLE, Environment
 from tkdebug.errors import TkError
 from tkdebug.process.temporary_folders import TemporaryFolder
 from tkdebug.runtime.device.crash_dumps import CrashDumps

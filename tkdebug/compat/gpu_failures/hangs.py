@@ -2,8 +2,8 @@
 
 While the script waits for such a kernel it is in the driver, where Python's signal handlers do not
 run. So a thread waits for the number of each signal, which Python writes to a pipe wherever the
-main thread is. Then somebody else looks: `hang_dumps` where the driver writes core dumps,
-`undumped_hangs` elsewhere.
+main thread is. Then it looks which launches run: by `HangDumps` where the driver writes core dumps,
+which show where the warps wait, and by `UndumpedHangs` elsewhere.
 
 Invariants: a script keeps its kernels if it has a handler of its own for Ctrl-C, if it comes back
 to Python, or as long as launch after launch ends, none of them later than `_GRACE_S`; without a
@@ -12,21 +12,93 @@ hang timeout the thread sleeps until a signal comes.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Protocol
 
-from tkdebug.compat.gpu_failures.running_launches import oldest_running
+from tkdebug.errors import TkError
+from tkdebug.findings.reporting import report
 from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.events import Fault
+from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.runtime.launch.launches_in_flight import Flight
+from tkdebug.terminal.text import tell
 
 # How long one launch may run after Ctrl-C, while the main thread waits.
 _GRACE_S = 2.0
 _POLL_S = 0.05
 _SLOWEST_LOOK_S = 1.0
+NEXT_STEP = "the lines where its warps wait need --coredump or --hang-timeout S"
+_STUCK_S = 1.5
+_TAKE_S = 1.0
+_MOST_FAULTS = 8
+_MOST_NAMED = 5
+_NS_PER_S = 1_000_000_000
+# A dump of a full GPU took 5 s (60 MB; driver 580).
+_DUMP_S = 20.0
+_DUMP_POLL_S = 0.05
+_SETTLED_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Launches of one busy stream.
+
+    Attributes:
+        flights: those that are not known to have ended, oldest first; at least one.
+        last_end_ns: when the one before them ended, since 1970; None where that is not known.
+    """
+
+    flights: tuple[Flight, ...]
+    last_end_ns: int | None
+
+
+def running_launches() -> list[Running]:
+    """The launches that have not ended, by stream, that with the oldest one first."""
+    from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+
+    dumps = platform_in_force().crash_dumps
+    if dumps is None:
+        return []
+    streams: dict[tuple[int, int], list[Flight]] = {}
+    for flight in IN_FLIGHT.latest:
+        streams.setdefault((flight.kernel.device, flight.stream), []).append(flight)
+    busy = [flights for place, flights in streams.items() if dumps.is_busy(*place)]
+    found = [_running(flights) for flights in busy]
+    return sorted(
+        (one for one in found if one.flights), key=lambda running: running.flights[0].ordinal
+    )
+
+
+def oldest_running() -> int | None:
+    """Ordinal of the oldest launch that has not ended; None where no stream with one is busy."""
+    running = running_launches()
+    return running[0].flights[0].ordinal if running else None
+
+
+def has_passed(span: object) -> bool:
+    """Whether the end of a launch's time on the device has passed, where that is measured."""
+    ask = getattr(span, "has_passed", None)
+    return bool(ask is not None and ask())
+
+
+def _running(flights: list[Flight]) -> Running:
+    """What of a stream's launches, oldest first, has not ended."""
+    for place in reversed(range(len(flights))):
+        flight = flights[place]
+        ended_ns = flight.ended_ns
+        if ended_ns is not None or has_passed(flight.span):
+            return Running(tuple(flights[place + 1 :]), ended_ns)
+    return Running(tuple(flights), None)
 
 
 class HangWatch:
@@ -126,3 +198,172 @@ class HangWatch:
             self._look(waited)
         finally:
             self._is_idle.set()
+
+
+class RunOfScript(Protocol):
+    """The run whose main thread is stuck."""
+
+    def take_ended(self, limit_s: float) -> None:
+        """Have launches know their ends, as far as the device tells without waiting."""
+        ...
+
+    def end_stuck(self) -> NoReturn:
+        """End the script's process as Ctrl-C would, from another thread than its main one."""
+        ...
+
+
+class UndumpedHangs:
+    """Reports which launch is stuck, and ends the run."""
+
+    def __init__(self, run: RunOfScript) -> None:
+        self._run = run
+        self._has_looked = False
+
+    def look(self, waited: str) -> None:
+        """Report it; where launches do end, one after the other, nothing happens.
+
+        Args:
+            waited: since when the kernel has not ended, in words.
+        """
+        self._run.take_ended(_TAKE_S)
+        running = running_launches()
+        if self._has_looked and running:
+            # What was asked for while it ran may have no time: nobody knows which one it is now.
+            flights = [flight for one in running for flight in one.flights]
+            tell(f"the GPU is still busy; the script ends here, with {_named(flights)} in flight")
+            _report_unfinished()
+            self._run.end_stuck()
+        self._has_looked = True
+        stuck = [one for one in running if _is_stuck(one)]
+        if not stuck:
+            return
+        for one in stuck[:_MOST_FAULTS]:
+            report(hang_fault(one, waited), is_end=True)
+        _report_unfinished()
+        self._run.end_stuck()
+
+
+def _report_unfinished() -> None:
+    """Report what checked launches have found so far."""
+    # It comes with the interpreter, which needs torch, as what is run here may not.
+    from tkdebug.runtime.checked.checked_launches import CHECKED
+
+    CHECKED.report_unfinished()
+
+
+def hang_fault(running: Running, waited: str) -> Fault:
+    """The fault of the launch of these that is stuck, at the line of the script that made it.
+
+    Which of several it is, is not known: the times of those that have ended may not be there yet.
+    The line and the kernel are named where they are all launches'.
+    """
+    first, last = running.flights[0], running.flights[-1]
+    count = len(running.flights)
+    callers = {flight.caller for flight in running.flights}
+    kernels = {flight.kernel.name for flight in running.flights}
+    caller = first.caller if len(callers) == 1 else None
+    if count == 1:
+        programs = math.prod(first.grid)
+        said = f"launch {first.launch_id} of {programs:,} program{'s' * (programs != 1)}"
+    else:
+        said = f"one of {count:,} launches, {first.launch_id} to {last.launch_id}"
+    if caller is not None:
+        said += ", made here,"
+    return Fault(
+        kind="hang",
+        kernel=first.kernel.name if len(kernels) == 1 else "unknown kernel",
+        frames=() if caller is None else (caller,),
+        message=f"{said} has not ended {waited}; {NEXT_STEP}",
+        launch_id=first.launch_id if count == 1 else 0,
+    )
+
+
+def _is_stuck(running: Running) -> bool:
+    """Whether nothing of that stream has ended lately."""
+    ended_ns = running.last_end_ns
+    return ended_ns is None or time.time_ns() - ended_ns > _STUCK_S * _NS_PER_S
+
+
+def _named(flights: Sequence[Flight]) -> str:
+    names = [f"launch {one.launch_id} ({one.kernel.name})" for one in flights[:_MOST_NAMED]]
+    left = len(flights) - len(names)
+    return ", ".join(names) + (f" and {left:,} more" if left else "")
+
+
+class HangDumps:
+    """Dumps on request.
+
+    Args:
+        pipe: what the driver reads a request for a dump from.
+        dumps: the dumps that nobody has read.
+        asking: a `with` block in which dumps are of no crash.
+    """
+
+    def __init__(
+        self,
+        pipe: str,
+        dumps: Callable[[], list[str]],
+        asking: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._pipe = pipe.replace("%p", str(os.getpid()))
+        self._dumps = dumps
+        self._asking = asking
+
+    def look(self, waited: str) -> None:
+        """Have the driver write a dump, and report what it says.
+
+        Args:
+            waited: since when the kernel has not ended, in words.
+        """
+        if not os.path.exists(self._pipe):
+            tell(f"a kernel has not ended {waited}; this driver writes no core dumps on request")
+            return
+        with self._asking():
+            self._ask(waited)
+
+    def _ask(self, waited: str) -> None:
+        try:
+            with open(os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
+                pipe.write(b"1")
+        except OSError as error:
+            tell(f"a kernel has not ended {waited}; no core dump ({error.strerror})")
+            return
+        path = self._await_dump()
+        if path is None:
+            tell(f"a kernel has not ended {waited}; the driver wrote no core dump of it")
+            return
+        _tell_hang(path, waited)
+
+    def _await_dump(self) -> str | None:
+        """The dump, once it has not grown for a while."""
+        deadline_s = time.monotonic() + _DUMP_S
+        size, since_s = -1, 0.0
+        while time.monotonic() < deadline_s:
+            for path in self._dumps()[:1]:
+                now = os.path.getsize(path)
+                if now != size:
+                    size, since_s = now, time.monotonic()
+                elif now and time.monotonic() - since_s >= _SETTLED_S:
+                    return path
+            time.sleep(_DUMP_POLL_S)
+        return None
+
+
+def _tell_hang(path: str, waited: str) -> None:
+    from tkdebug.findings.reporting import report
+    from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT
+
+    dumps = platform_in_force().crash_dumps
+    assert dumps is not None
+    try:
+        faults = dumps.read_hang(Path(path), IN_FLIGHT, waited)
+    except TkError as error:
+        tell(f"GPU core dump: {error}")
+        return
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+    for fault in faults:
+        report(fault, is_end=True)
+    if not faults:
+        tell(f"the GPU has not become idle {waited}, and no warp is on it")

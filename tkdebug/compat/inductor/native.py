@@ -1,4 +1,3 @@
-# ruff: noqa: SLF001 (torch's compiler has only private names for what is replaced here)
 """`torch.compile` where a CUDA device is usable: Inductor's kernels are compiled by tkdebug.
 
 Inductor asks `triton.compile` for each kernel and launches what it gets; that much is upstream's
@@ -7,17 +6,17 @@ generated code names the model's lines, and kernels of the user's in a graph are
 are. Without a device, `cuda_standin.compiling` has Inductor's kernels interpreted.
 """
 
+# ruff: noqa: SLF001 (torch's compiler has only private names for what is replaced here)
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tkdebug.compat.after_torch import after_torch
 from tkdebug.compat.inductor.compiles import WANTED, CodePool, Wanted, wanted_for
 from tkdebug.compat.inductor.generated_code import forget_triton, note_lines
-from tkdebug.compat.inductor.input_alignment import look_unnoted
 from tkdebug.compat.inductor.model_lines import calling_frame, launched_from
 from tkdebug.compat.inductor.uncompiled import as_written, report_unknown_compiler
 from tkdebug.compat.inductor.user_kernels import analyse_user_kernels
@@ -171,3 +170,28 @@ def _lines_of(graph: Any) -> str:
     """A digest of where the nodes of a graph are written."""
     traces = "\n".join(str(node.meta.get("stack_trace")) for node in graph.graph.nodes)
     return hashlib.sha256(traces.encode()).hexdigest()
+
+
+def look_unnoted(replacements: Replacements) -> None:
+    """Have Inductor look at aligned inputs below what scripts call."""
+    import torch
+    from torch._inductor import compile_fx, cudagraph_trees, utils
+
+    copy_misaligned: Any = utils.copy_misaligned_inputs
+    data_ptr = torch._C.TensorBase.data_ptr
+    alignment = utils.ALIGNMENT
+
+    @functools.wraps(copy_misaligned)
+    def copied(inputs: list[Any], places: Sequence[int], *rest: Any, **options: Any) -> Any:
+        try:
+            for place in places:
+                if data_ptr(inputs[place]) % alignment:
+                    break
+            else:
+                return [], []
+        except TypeError:
+            pass  # no tensor, which torch says itself
+        return copy_misaligned(inputs, places, *rest, **options)
+
+    for module in (utils, compile_fx, cudagraph_trees):
+        replacements.set(module, "copy_misaligned_inputs", copied)

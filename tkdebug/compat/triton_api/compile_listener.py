@@ -10,6 +10,8 @@ Invariant: what is not known of a kernel is not in its metadata: an interpreted 
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tkdebug.compat.finder import upstream_version
-from tkdebug.compat.triton_api.located_stages import located_ir, located_llvm_ir, located_ptx
+from tkdebug.errors import Frame
 from tkdebug.records.events import KernelCompiled
 from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
@@ -25,6 +27,13 @@ from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 Listener = Callable[..., object]
 _MOST_NAME_CHARS = 150
 _NS_TO_US = 1000
+Frames = Sequence[Frame]
+_FILE_LINE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_LOC_LINE = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
+_ENTRY_LINE = re.compile(r"^\s*// \.globl\s+(\S+)")
+_LOCATION = re.compile(r"(!DILocation\(line: )(\d+)")
+_SUBPROGRAM_LINE = re.compile(r"(!DISubprogram\(.*?line: )\d+")
+_DEBUG_FILE = re.compile(r'!DIFile\(filename: "[^"]*", directory: "[^"]*"\)')
 
 
 @dataclass(frozen=True)
@@ -165,3 +174,64 @@ def _lines_by_op(event: KernelCompiled, stages: Sequence[str]) -> dict[int, int]
             if here:
                 found[op_id] = here[-1].line
     return found
+
+
+def located_ir(text: str, frames_of: Mapping[int, Frames]) -> str:
+    """IR whose lines end in `loc(#locN)`, with the places of these at its end, as MLIR prints them.
+
+    Args:
+        text: the IR.
+        frames_of: the call chain (outermost first) of the op on a text line (1-based).
+    """
+    places: dict[str, int] = {}
+
+    def number(place: str) -> int:
+        return places.setdefault(place, len(places) + 1)
+
+    def chain(frames: Frames) -> int:
+        at = 0
+        for frame in frames:
+            here = number(f'loc("{frame.file}":{frame.line}:1)')
+            at = here if not at else number(f"loc(callsite(#loc{here} at #loc{at}))")
+        return at
+
+    lines = text.splitlines()
+    for line, frames in frames_of.items():
+        if frames and line <= len(lines):
+            lines[line - 1] += f" loc(#loc{chain(frames)})"
+    lines += [f"#loc{n} = {place}" for place, n in places.items()]
+    return "\n".join(lines) + "\n"
+
+
+def located_llvm_ir(text: str, file: str, first_line: int, lines: Mapping[int, int]) -> str:
+    """LLVM IR whose locations are lines of the kernel's file, as upstream's are.
+
+    Args:
+        text: the IR, whose locations are ids of ops.
+        file: of the kernel.
+        first_line: of the kernel, which also stands for ops of no line in that file.
+        lines: by id of the op.
+    """
+
+    def line_of(match: re.Match[str]) -> str:
+        return f"{match[1]}{lines.get(int(match[2]), first_line)}"
+
+    folder, name = os.path.split(file)
+    text = _LOCATION.sub(line_of, text)
+    text = _SUBPROGRAM_LINE.sub(rf"\g<1>{first_line}", text)
+    return _DEBUG_FILE.sub(lambda _: f'!DIFile(filename: "{name}", directory: "{folder}")', text)
+
+
+def located_ptx(ptx: str) -> str:
+    """PTX with the comments that LLVM writes for upstream: a function's begin and end, files."""
+    files = {number: os.path.basename(path) for number, path in _FILE_LINE.findall(ptx)}
+    lines = ptx.splitlines()
+    for at, line in enumerate(lines):
+        entry, place = _ENTRY_LINE.match(line), _LOC_LINE.match(line)
+        if entry is not None:
+            lines[at] = f"{line} // -- Begin function {entry[1]}"
+        elif line == "}":
+            lines[at] = "} // -- End function"
+        elif place is not None and place[1] in files:
+            lines[at] = f"{line.rstrip()} // {files[place[1]]}:{place[2]}:{place[3]}"
+    return "\n".join(lines) + "\n"
