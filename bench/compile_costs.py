@@ -47,7 +47,7 @@ from tkdebug.compiler.targets.nvptx.codegen.llvm_stage import LlvmStage  # noqa:
 from tkdebug.compiler.targets.nvptx.compile import LoweredModule, lower_to_llvm  # noqa: E402
 from tkdebug.compiler.targets.target import Target  # noqa: E402
 from tkdebug.linemap.nvidia.ptx_locations import rewrite_locations  # noqa: E402
-from tkdebug.runtime.arguments.alignment import alignment_key  # noqa: E402
+from tkdebug.runtime.arguments.specialize import alignment_key  # noqa: E402
 from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor  # noqa: E402
 from tkdebug.runtime.compile.compilation import compile_tile_ir  # noqa: E402
 from tkdebug.runtime.compile.native_compilation import native_options  # noqa: E402

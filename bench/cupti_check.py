@@ -166,9 +166,8 @@ def raw(out):
     import torch
 
     from tkdebug.instrument.cupti.collection import Collection, names_at
-    from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL
+    from tkdebug.instrument.cupti.layouts import CONCURRENT_KERNEL, records_by_kind
     from tkdebug.instrument.cupti.library import Cupti, find_cupti
-    from tkdebug.instrument.cupti.parsing import records_by_kind
     from tkdebug.runtime.cuda.activity_buffers import activity_buffers
 
     add_one, _ = kernels()
@@ -255,7 +254,7 @@ def costs(out):
     for name, values in found.items():
         say(f"  {name:20} {statistics.median(values):8.2f} us  {[round(v, 2) for v in values]}")
     from tkdebug.runtime.cuda.device import device
-    from tkdebug.runtime.cuda.event_overhead import event_overhead_ns
+    from tkdebug.runtime.cuda.timing import event_overhead_ns
 
     say("event overhead ns", [event_overhead_ns(device(0)) for _ in range(5)])
 
@@ -516,7 +515,7 @@ def kinds(out):
             cupti.status("cuptiActivityFlushAll", 1)
             data = buffers.filled()
             count = collections.Counter()
-            from tkdebug.instrument.cupti.parsing import records_by_kind
+            from tkdebug.instrument.cupti.layouts import records_by_kind
 
             if 5 not in enabled:
                 for one in data:

@@ -68,7 +68,7 @@ def by_tkdebug(case: Case, target: str) -> bytes:
 
     from tkdebug.compiler.targets import target_of
     from tkdebug.compiler.targets.nvptx.compile import NativeOptions, compile_module
-    from tkdebug.runtime.arguments.alignment import alignment_key
+    from tkdebug.runtime.arguments.specialize import alignment_key
     from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor
     from tkdebug.runtime.compile.compilation import compile_tile_ir
 

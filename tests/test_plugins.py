@@ -19,7 +19,7 @@ from tkdebug.errors import Frame
 from tkdebug.instrument.session import Session
 from tkdebug.records.events import Fault
 from tkdebug.records.hook_chain import Hook, HookChain
-from tkdebug.runtime.launch import plugin_hooks
+from tkdebug.runtime.launch import first_launch
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """\
@@ -293,11 +293,11 @@ def test_doctor_says_why_a_plugin_is_skipped(tmp_path: Path) -> None:
 def test_faults_are_printed_though_a_plugin_listens(monkeypatch, capsys) -> None:
     heard: list[Fault] = []
     plugin = SimpleNamespace(problem="", name="listener")
-    monkeypatch.setattr(plugin_hooks, "HOOKS", chain := HookChain())
+    monkeypatch.setattr(first_launch, "HOOKS", chain := HookChain())
     monkeypatch.setattr(
-        plugin_hooks, "loaded", lambda group, kind: [(plugin, Hook(fault=heard.append))]
+        first_launch, "loaded", lambda group, kind: [(plugin, Hook(fault=heard.append))]
     )
-    plugin_hooks.add_plugin_hooks.__wrapped__()
+    first_launch.add_plugin_hooks.__wrapped__()
     fault = Fault(kind="oob-load", kernel="k", frames=(Frame("k.py", 3, "k"),), message="outside")
     chain.fault(fault)
     assert heard == [fault]

@@ -9,7 +9,7 @@ from tkdebug.compiler.analysis.axis_info import analyse
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.frontend import compile_to_tile_ir
 from tkdebug.compiler.ops.emitter import CompileOptions
-from tkdebug.runtime.advising.misaligned_arguments import MisalignedArguments
+from tkdebug.runtime.advising.accesses import MisalignedArguments
 
 
 @tkdebug.jit

@@ -4,7 +4,7 @@ from made_facts import FACTS
 from tkdebug.advice.judging import RemarkPlugin
 from tkdebug.advice.machines import MACHINES
 from tkdebug.advice.records import Remark
-from tkdebug.runtime.advising import plugin_rules
+from tkdebug.runtime.advising import launches
 
 REMARK = Remark("k", "hash", 0, "k.py", 3, "mine", "a plugin's")
 
@@ -20,8 +20,8 @@ class Plugin:
 def remarks_of(monkeypatch, rule):
     plugin = Plugin()
     found = [(plugin, RemarkPlugin(rule))]
-    monkeypatch.setattr(plugin_rules, "loaded", lambda group, kind: iter(found))
-    return plugin, list(plugin_rules.remarks_of_plugins(FACTS, MACHINES["sm_90a"]))
+    monkeypatch.setattr(launches, "loaded", lambda group, kind: iter(found))
+    return plugin, list(launches.remarks_of_plugins(FACTS, MACHINES["sm_90a"]))
 
 
 def test_a_rule_sees_the_facts(monkeypatch):

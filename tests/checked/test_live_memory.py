@@ -24,7 +24,7 @@ from tkdebug.compiler.sites.live_memory import (
 )
 from tkdebug.compiler.targets.nvptx.lowering.checks.kernel_checks import SEARCH
 from tkdebug.interpreter.memory.address_registry import AddressRegistry
-from tkdebug.runtime.cuda.allocator_blocks import allocations_of
+from tkdebug.runtime.cuda.check_memory import allocations_of
 
 _MAP = 1 << 40
 

@@ -29,7 +29,7 @@ from tkdebug.instrument.report import write_report
 from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS, Hook
-from tkdebug.runtime.checked.check_options import timeline_options
+from tkdebug.runtime.checked.builds import timeline_options
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.timelines.records import ClockSite, Span, WarpTimeline
 from tkdebug.timelines.requests import TimelineRequest, read_request, requested

@@ -26,7 +26,7 @@ from tkdebug.compat.upstream.installed import triton_of
 from tkdebug.errors import CompileError, Frame, UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.records.hook_chain import HOOKS, Hook
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 REAL = os.environ.get("TKDEBUG_TEST_TRITON")
 needs_triton = pytest.mark.skipif(not REAL, reason="TKDEBUG_TEST_TRITON names no Python")

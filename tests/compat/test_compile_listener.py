@@ -14,9 +14,9 @@ from tkdebug.compat.triton_api.compile_listener import located_ir, located_ptx, 
 from tkdebug.compat.triton_api.compiler import ASTSource, compile
 from tkdebug.compat.triton_api.knobs import CompilationKnobs, RuntimeKnobs
 from tkdebug.errors import Frame
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.device.platform import GPUTarget
 from tkdebug.runtime.jit.function import jit
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 
 @jit

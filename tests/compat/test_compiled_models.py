@@ -12,7 +12,7 @@ import torch
 
 from tkdebug import compat
 from tkdebug.compat.cuda_standin import compiling, cuda_usable
-from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_data
+from tkdebug.instrument.analyses.compiled_models import uncompiled_data
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 

@@ -3,15 +3,16 @@
 import pytest
 from captured_buffers import LAYOUT, captured
 
-from tkdebug.instrument.cupti.activity_parts import packed_part
+from tkdebug.instrument.cupti.activity_join import packed_part
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     DRIVER,
     LAUNCH_CALLBACK,
     MEMCPY,
+    RecordError,
     layout_of,
+    records_by_kind,
 )
-from tkdebug.instrument.cupti.parsing import RecordError, records_by_kind
 
 
 def test_what_torch_ran_eagerly():

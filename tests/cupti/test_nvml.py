@@ -1,7 +1,7 @@
-from tkdebug.instrument.analyses import gpu_health
 from tkdebug.instrument.device_records import GpuState, LostActivities
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.recording.nvml import Nvml, slowdown_names
+from tkdebug.instrument.renderers import text_format
 from tkdebug.instrument.session import Session
 from tkdebug.records.hook_chain import HOOKS
 
@@ -37,7 +37,7 @@ def warnings_of(tmp_path, *records):
         for record in records:
             HOOKS.record(record)
     with Session.open(path) as session:
-        return list(gpu_health.warnings(session))
+        return list(text_format.gpu_warnings(session))
 
 
 def changed(state, **changes):

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tkdebug.instrument.cupti.layouts import LAYOUTS, layout_of
-from tkdebug.instrument.cupti.parsing import RecordError, records_by_kind
+from tkdebug.instrument.cupti.layouts import LAYOUTS, RecordError, layout_of, records_by_kind
 
 LAYOUT = layout_of(130001)
 ONE_OF_EACH = {

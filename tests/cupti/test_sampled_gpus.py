@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from tkdebug.instrument.cupti.sampled_gpus import SampledGpus
+from tkdebug.instrument.cupti.pc_sampling import SampledGpus
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks as POSIX has them")
 

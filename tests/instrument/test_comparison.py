@@ -5,7 +5,7 @@ from launching import fault, launch
 
 from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.renderers import comparison_json, comparison_text
+from tkdebug.instrument.renderers.comparison_formats import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
 from tkdebug.records.hook_chain import HOOKS
 
@@ -47,7 +47,7 @@ def compared(runs, renderer=None):
         comparison = compare(before, after)
         if renderer is None:
             return comparison
-        return "".join(renderer.render(comparison, before, after))
+        return "".join(renderer(comparison, before, after))
 
 
 def test_kernels_are_matched_by_name(runs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tkdebug.instrument.passes.kernel_passes import OpLine
-from tkdebug.instrument.passes.line_runs import LineRun, run_text, runs_of
+from tkdebug.instrument.passes.summary import LineRun, run_text, runs_of
 
 
 @pytest.mark.parametrize(

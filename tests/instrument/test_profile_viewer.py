@@ -5,12 +5,14 @@ import math
 
 import pytest
 
+from tkdebug.instrument.profiling import ProfileError
 from tkdebug.instrument.profiling.device_peaks import max_bps, max_flops
-from tkdebug.instrument.profiling.errors import ProfileError
-from tkdebug.instrument.profiling.viewer import derive, keep_places, read_profile
-from tkdebug.instrument.profiling.viewer_text import (
+from tkdebug.instrument.profiling.viewer import (
+    derive,
     frame_name,
+    keep_places,
     metric_lines,
+    read_profile,
     sorted_lines,
     tree_lines,
 )

@@ -16,7 +16,7 @@ from launching import enter, fault, launch, leave
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.instrument import KernelObject, kernel_launch_enter
-from tkdebug.instrument.launch_listeners.launch_callers import launch_callers
+from tkdebug.instrument.launch_listeners.kernel_objects import launch_callers
 from tkdebug.records.hook_chain import HOOKS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -10,7 +10,7 @@ from tkdebug.cli.runs.outcome import print_summary
 from tkdebug.errors import Frame, TkError, UsageError
 from tkdebug.fault_printing.text import counted
 from tkdebug.findings.launch_counts import KernelChecks, LaunchCounts, access_tests
-from tkdebug.instrument.analyses.uncompiled_graphs import UncompiledGraph
+from tkdebug.instrument.analyses.compiled_models import UncompiledGraph
 from tkdebug.instrument.durations import format_ns
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.report import RENDERERS, render, write_report

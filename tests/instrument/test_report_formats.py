@@ -11,7 +11,7 @@ from launching import fault, launch
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.renderers.fault_kinds import DESCRIPTIONS
+from tkdebug.instrument.renderers.sarif import DESCRIPTIONS
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.records.events import FaultKind

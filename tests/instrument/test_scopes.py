@@ -9,7 +9,7 @@ from launching import launch
 
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.records import ScopeSpan, ScopeSummary
-from tkdebug.instrument.renderers.scope_tree import MAX_LINES, scope_lines
+from tkdebug.instrument.renderers.text_format import MAX_LINES, scope_lines
 from tkdebug.instrument.report import render
 from tkdebug.instrument.session import Session
 from tkdebug.records.scopes import SCOPES, state

@@ -5,8 +5,7 @@ from launching import launch
 
 from tkdebug.advice.records import LaunchCost, Remark
 from tkdebug.cli import main
-from tkdebug.instrument.analyses.comparison import compare
-from tkdebug.instrument.analyses.time_changes import student_quantile, time_changes
+from tkdebug.instrument.analyses.comparison import compare, student_quantile, time_changes
 from tkdebug.instrument.recorder import Recorder
 from tkdebug.instrument.session import Session
 from tkdebug.records.events import ArgumentInfo

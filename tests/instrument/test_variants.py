@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.instrument.analyses.variants import differing_parts
+from tkdebug.instrument.analyses.kernel_names import differing_parts
 from tkdebug.instrument.records import RecordedKernel
 
 

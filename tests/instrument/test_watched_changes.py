@@ -11,7 +11,7 @@ import pytest
 from tkdebug.errors import Frame
 from tkdebug.instrument.analyses.comparison import compare
 from tkdebug.instrument.recorder import Recorder
-from tkdebug.instrument.renderers import comparison_json, comparison_text
+from tkdebug.instrument.renderers.comparison_formats import comparison_json, comparison_text
 from tkdebug.instrument.session import Session
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.watches.records import WatchedValue
@@ -52,8 +52,8 @@ def recorded(tmp_path):
 def compared(before, after):
     with Session.open(before) as old, Session.open(after) as new:
         comparison = compare(old, new)
-        text = "".join(comparison_text.render(comparison, old, new))
-        data = json.loads("".join(comparison_json.render(comparison, old, new)))
+        text = "".join(comparison_text(comparison, old, new))
+        data = json.loads("".join(comparison_json(comparison, old, new)))
     return comparison.watched, text, data["watched_values"]
 
 

@@ -33,8 +33,7 @@ from tkdebug.compiler.ir.types import element_of
 from tkdebug.interpreter.memory.host_views import memory_of
 from tkdebug.interpreter.spin_loops import spin_loops
 from tkdebug.records.events import Fault
-from tkdebug.runtime.arguments.alignment import alignment_key
-from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.perf_report import Mark
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel

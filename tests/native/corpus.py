@@ -38,8 +38,7 @@ from tkdebug.errors import UnsupportedError
 from tkdebug.interpreter import run_module
 from tkdebug.interpreter.memory.host_views import memory_of
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.arguments.alignment import alignment_key
-from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.perf_report import Mark
 from tkdebug.runtime.compile.compilation import compile_tile_ir

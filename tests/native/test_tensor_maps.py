@@ -25,7 +25,7 @@ from tkdebug.compiler.ir.printer import print_module
 from tkdebug.compiler.passes import PassManager
 from tkdebug.compiler.passes.select_tensor_maps import SelectTensorMaps
 from tkdebug.compiler.targets.nvptx.architectures import TARGETS
-from tkdebug.runtime.arguments.alignment import mappable_names
+from tkdebug.runtime.arguments.specialize import mappable_names
 from tkdebug.runtime.cuda import tensor_maps
 from tkdebug.runtime.cuda.packing import kernel_slots
 from tkdebug.runtime.launch import native_kernel

@@ -14,7 +14,7 @@ from tkdebug.runtime.compile.compilation import tell_compile_error
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.errors import AutotunerError
 from tkdebug.runtime.tune.autotune import Autotuner
-from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
+from tkdebug.runtime.upstream_hooks import TUNE_HOOKS
 
 CONFIGS = [
     tkdebug.Config({"BLOCK": 32}, num_warps=2),

@@ -5,8 +5,8 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.errors import GlobalChangedError
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 
 @tkdebug.jit

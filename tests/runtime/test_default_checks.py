@@ -7,7 +7,7 @@ import pytest
 from tkdebug import compat
 from tkdebug.checks import DEFAULT_CHECKS
 from tkdebug.knobs import KNOBS, scope
-from tkdebug.runtime.device.default_checks import with_defaults
+from tkdebug.runtime.device.modes import with_defaults
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import tkdebug
 import tkdebug.language as tl
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.records.scopes import SCOPES
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 CHILD_S = 20

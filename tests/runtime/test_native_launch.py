@@ -11,8 +11,7 @@ from tkdebug.compiler.targets.nvptx.architectures import TARGETS
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import scope
 from tkdebug.records.hook_chain import HOOKS, Hook
-from tkdebug.runtime.arguments.alignment import alignment_key
-from tkdebug.runtime.arguments.specialize import argument_spec
+from tkdebug.runtime.arguments.specialize import alignment_key, argument_spec
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.native_compilation import refuse_options
 from tkdebug.runtime.compile.options import LaunchOptions

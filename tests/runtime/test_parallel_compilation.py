@@ -20,11 +20,11 @@ from tkdebug.errors import CompileError
 from tkdebug.knobs import scope
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
-from tkdebug.runtime.compile.compile_once import CompileOnce
+from tkdebug.runtime.compile.parallel_compilation import CompileOnce
 from tkdebug.runtime.errors import NoDeviceError, PointerError
 from tkdebug.runtime.launch import launch_writer
 from tkdebug.runtime.launch.native_kernel import NativeKernel
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 pytestmark = needs_codegen
 BLOCKS = (64, 128, 256)

@@ -10,9 +10,10 @@ import tkdebug
 from tkdebug.compiler import dtypes
 from tkdebug.compiler.frontend.arguments import Constant, flatten_types
 from tkdebug.compiler.tensor import constexpr
-from tkdebug.runtime.arguments.alignment import alignment_key, arg_divisibility
 from tkdebug.runtime.arguments.binder import make_binder
 from tkdebug.runtime.arguments.specialize import (
+    alignment_key,
+    arg_divisibility,
     argument_spec,
     constant_key,
     launch_key,

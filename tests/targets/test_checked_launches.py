@@ -23,17 +23,11 @@ from tkdebug.findings.reporting import REFINEMENTS
 from tkdebug.interpreter.closer_looks import closer_look
 from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.records.running_faults import SHOWN
-from tkdebug.runtime.arguments.alignment import alignment_key
+from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.benchmark.timed_calls import do_bench
-from tkdebug.runtime.checked import (
-    builds,
-    check_options,
-    checked_launches,
-    held_launch,
-)
-from tkdebug.runtime.checked.checked_kernel import CheckedKernel
-from tkdebug.runtime.checked.checked_kernels import MOST_CHECKED_BUILDS
+from tkdebug.runtime.checked import builds, checked_launches, held_launch
+from tkdebug.runtime.checked.checked_kernel import MOST_CHECKED_BUILDS, CheckedKernel
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.checked.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.checked.launch_kinds import QUIET
@@ -763,7 +757,7 @@ def test_threads_are_looked_at_in_the_first_launches_of_a_build(printer, reporte
 
 
 def test_checks_that_native_kernels_do_without_are_named_once(printer, x, capsys):
-    check_options._tell_once.cache_clear()
+    builds._tell_once.cache_clear()
     with knobs.scope(checks=("unwritten-output", "nan")):
         for _ in range(2):
             make_kernel()[(2,)](x, x, 64, BLOCK=64)

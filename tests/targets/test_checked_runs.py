@@ -13,7 +13,7 @@ from tkdebug.cli import main
 from tkdebug.compiler.targets import register_backend
 from tkdebug.compiler.targets.registered_backends import forget_backend
 from tkdebug.interpreter.closer_looks import closer_look
-from tkdebug.runtime.checked import check_options, closer_looks, held_launch
+from tkdebug.runtime.checked import builds, closer_looks, held_launch
 from tkdebug.runtime.checked.checked_launches import CHECKED
 from tkdebug.runtime.checked.closer_looks import MOST_LOOKS_AT_THREADS
 from tkdebug.runtime.device.platform import platform
@@ -132,7 +132,7 @@ def test_kernel_that_cannot_be_logged_is_checked_for_the_rest(device, tmp_path, 
 def test_all_are_the_checks_of_native_kernels_and_the_others_are_named_once(
     device, tmp_path, capsys
 ):
-    check_options._tell_once.cache_clear()
+    builds._tell_once.cache_clear()
     assert run(_RATIO + _RACE, tmp_path, "--check", "all") == 3
     told = capsys.readouterr().err
     assert told.count("native kernels are not checked for unwritten-output; use") == 1

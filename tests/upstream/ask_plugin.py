@@ -19,7 +19,7 @@ import pytest
 from tkdebug.compat import install
 from tkdebug.compat.upstream.asking.asker import TritonAsker
 from tkdebug.compat.upstream.installed import triton_of
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 _CAPABILITY = 90
 # A machine that runs tests has other things to do.

@@ -32,7 +32,7 @@ def _installed(
 ) -> InPlace:
     from tkdebug.compat import children, cuda_standin
     from tkdebug.compat.finder import InstalledFinder
-    from tkdebug.runtime.device.default_checks import with_defaults
+    from tkdebug.runtime.device.modes import with_defaults
     from tkdebug.runtime.device.platform import platform_in_force
 
     with ExitStack() as undo:

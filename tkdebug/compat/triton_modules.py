@@ -50,8 +50,7 @@ MODULES: Mapping[str, TritonModule] = {
             "tkdebug.runtime.arguments.tensor_stand_ins": "MockTensor TensorWrapper reinterpret",
             "tkdebug.runtime.errors": "InterpreterError OutOfResources",
             "tkdebug.runtime.jit.constexpr_function": "cdiv constexpr_function next_power_of_2",
-            "tkdebug.runtime.jit.function": "JITFunction jit",
-            "tkdebug.runtime.jit.interface": "KernelInterface",
+            "tkdebug.runtime.jit.function": "JITFunction KernelInterface jit",
             "tkdebug.runtime.launch.allocation": "set_allocator",
             "tkdebug.runtime.tune.autotune": "autotune",
             "tkdebug.runtime.tune.config": "Config",
@@ -284,8 +283,7 @@ MODULES: Mapping[str, TritonModule] = {
             "tkdebug.runtime.arguments.tensor_stand_ins": "MockTensor TensorWrapper reinterpret",
             "tkdebug.runtime.device.driver": "driver",
             "tkdebug.runtime.errors": "InterpreterError OutOfResources",
-            "tkdebug.runtime.jit.function": "JITFunction",
-            "tkdebug.runtime.jit.interface": "KernelInterface",
+            "tkdebug.runtime.jit.function": "JITFunction KernelInterface",
             "tkdebug.runtime.tune.autotune": "Autotuner autotune",
             "tkdebug.runtime.tune.config": "Config",
             "tkdebug.runtime.tune.heuristics": "Heuristics heuristics",
@@ -303,8 +301,7 @@ MODULES: Mapping[str, TritonModule] = {
     "triton.runtime.autotuner": TritonModule(
         names={
             "tkdebug.runtime.errors": "AutotunerError OutOfResources PTXASError",
-            "tkdebug.runtime.jit.function": "JITFunction",
-            "tkdebug.runtime.jit.interface": "KernelInterface",
+            "tkdebug.runtime.jit.function": "JITFunction KernelInterface",
             "tkdebug.runtime.tune.autotune": "Autotuner autotune",
             "tkdebug.runtime.tune.config": "Config",
             "tkdebug.runtime.tune.heuristics": "Heuristics heuristics",
@@ -338,8 +335,9 @@ MODULES: Mapping[str, TritonModule] = {
         {
             "tkdebug.runtime.arguments.tensor_stand_ins": "MockTensor TensorWrapper reinterpret",
             "tkdebug.runtime.jit.constexpr_function": "ConstexprFunction constexpr_function",
-            "tkdebug.runtime.jit.function": "JITCallable=JITFunction JITFunction jit",
-            "tkdebug.runtime.jit.interface": "KernelInterface",
+            "tkdebug.runtime.jit.function": (
+                "JITCallable=JITFunction JITFunction KernelInterface jit"
+            ),
             "tkdebug.runtime.jit.parameters": (
                 "KernelParam type_canonicalisation_dict=CANONICAL_NAMES"
             ),

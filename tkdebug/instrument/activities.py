@@ -1,22 +1,17 @@
 """Batches of activities: packed into bytes when they are recorded, and read again.
 
 Responsible for the packed form, which is the same whichever version of CUPTI wrote the records, and
-for totals. Nothing makes an object for a record until it is read.
+for totals by kind and name. Nothing makes an object for a record until it is read.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from tkdebug.instrument.device_records import (
-    ACTIVITY_KINDS,
-    Activity,
-    ActivityBatch,
-    ActivityTotal,
-)
+from tkdebug.instrument.device_records import ACTIVITY_KINDS, Activity, ActivityBatch, ActivityTotal
 from tkdebug.instrument.session_file.tables import Recorded
 
 if TYPE_CHECKING:
@@ -187,3 +182,12 @@ def recorded_activities(session: Session) -> Iterator[Activity]:
 
 def _all_of(batch: Recorded[ActivityBatch]) -> tuple[Activity, ...]:
     return tuple(unpacked(batch))
+
+
+def sum_of_totals(totals: Iterable[ActivityTotal]) -> tuple[ActivityTotal, ...]:
+    """One total for each kind and name, in graphs and not, the longest first."""
+    found: dict[tuple[str, str, bool], ActivityTotal] = {}
+    for total in totals:
+        key = (total.kind, total.name, total.in_graph)
+        found[key] = found[key].plus(total) if key in found else total
+    return tuple(sorted(found.values(), key=lambda t: (-t.total_ns, t.kind, t.name, t.in_graph)))

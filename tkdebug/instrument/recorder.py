@@ -17,7 +17,7 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, cast
 
 from tkdebug.errors import SessionError
-from tkdebug.instrument.recording.device_times import DeviceTimes
+from tkdebug.instrument.recording.device_times import DeviceTimes, StoredTime
 from tkdebug.instrument.recording.event_sink import EventSink
 from tkdebug.instrument.recording.gpu_recording import GpuRecording
 from tkdebug.instrument.recording.output import OutputTee
@@ -33,7 +33,6 @@ from tkdebug.instrument.session_file.queued_events import (
     RunEnded,
     Stamped,
 )
-from tkdebug.instrument.session_file.stored_times import StoredTime
 from tkdebug.instrument.session_file.tables import BUSY_TIMEOUT_S
 from tkdebug.records.events import Fault, KernelCompiled, KernelLaunch, LaunchRecord
 from tkdebug.records.hook_chain import HOOKS, ActivityBuffers, Hook

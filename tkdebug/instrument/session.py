@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TypeVar, cast
 
 from tkdebug.errors import Frame, SessionError, UsageError, instead_of
-from tkdebug.instrument.activity_totals import sum_of_totals
+from tkdebug.instrument.activities import sum_of_totals
 from tkdebug.instrument.device_records import ActivityBatch, ActivityTotal
 from tkdebug.instrument.records import (
     TABLES,

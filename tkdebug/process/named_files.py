@@ -1,20 +1,29 @@
-"""Files that a user, a session or a core dump names, read only where they are regular and bounded.
+"""Files that a user, a session or a core dump names, and texts of code that is in no file.
 
 Opening a pipe would wait for its writer, a device has no end, and a file may be larger than memory.
 Invariant: nothing here waits, and nothing reads more than its limit. Sources that `linecache`
-has are taken as they are: cells of notebooks and texts of `exec` are in no file.
+has are taken as they are: cells of notebooks and texts of `exec` are in no file. Kernels of
+`python -c` and of a script on stdin are in none either: many a text has the name `<string>`, so it
+is compiled again and searched for the function's code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import importlib.util
 import linecache
 import os
 import stat
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import CodeType
 from typing import Any, BinaryIO
 
 MAX_SOURCE_BYTES = 16 << 20
+COMMAND, STDIN = "<string>", "<stdin>"
+_MAX_STDIN_BYTES = 16 << 20
 
 
 class UnfitFileError(OSError):
@@ -131,3 +140,57 @@ def _check_regular(path: str | os.PathLike[str], status: os.stat_result) -> None
 
 def _size_text(size_bytes: int) -> str:
     return f"{size_bytes >> 20} MiB" if size_bytes >= 1 << 20 else f"{size_bytes:,} bytes"
+
+
+def is_unnamed(file: str) -> bool:
+    """Whether any text may have that file name."""
+    return file in (COMMAND, STDIN)
+
+
+def unnamed_lines(code: CodeType) -> list[str]:
+    """The lines of the text that `code` was compiled from, [] where they are not to be had.
+
+    What is found is put into `linecache`, from where faults and tracebacks quote.
+    """
+    file = code.co_filename
+    known = "".join(source_lines(file))
+    texts = (known, *_command_texts()) if file == COMMAND else (known, *_stdin_texts())
+    for text in texts:
+        if text and code in _codes_in(text, file):
+            lines = text.splitlines(keepends=True)
+            linecache.cache[file] = (len(text), None, lines, file)
+            return lines
+    return []
+
+
+def _command_texts() -> Iterator[str]:
+    """What `python -c` may have been given: the words of the command line."""
+    for word in sys.orig_argv[1:]:
+        yield word
+        if word.startswith("-c"):
+            yield word[2:]
+
+
+def _stdin_texts() -> Iterator[str]:
+    """What stdin held, where that is a file and can be read once more."""
+    if not hasattr(os, "pread"):  # Windows
+        return
+    with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):
+        status = os.fstat(0)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_STDIN_BYTES:
+            yield importlib.util.decode_source(os.pread(0, status.st_size, 0))
+
+
+@lru_cache(maxsize=4)
+def _codes_in(text: str, file: str) -> frozenset[CodeType]:
+    """All codes of the functions and classes in `text`."""
+    try:
+        pending = [compile(text, file, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return frozenset()
+    found = set()
+    while pending:
+        code = pending.pop()
+        found.add(code)
+        pending += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return frozenset(found)

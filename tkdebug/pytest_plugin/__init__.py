@@ -31,7 +31,7 @@ from tkdebug.plugins import WithPlugins
 from tkdebug.pytest_plugin.findings import Findings, add_options
 from tkdebug.records.events import Fault
 from tkdebug.records.hook_chain import HOOKS, Hook
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 # Faults that the script also gets as an exception.
 RAISED_KINDS = frozenset({"compile-error", "mismatch"})

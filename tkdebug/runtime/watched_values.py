@@ -41,7 +41,7 @@ def _forget_kernels() -> None:
 def watching(function: Any) -> CheckOptions | None:
     """How a jit function is compiled for what is looked at; None where that is nothing of it."""
     from tkdebug.compiler.sites.checks import CheckOptions
-    from tkdebug.runtime.jit.dependencies import files_of
+    from tkdebug.runtime.jit.function_source import files_of
     from tkdebug.watches.places import real_file
 
     try:

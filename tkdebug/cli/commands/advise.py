@@ -67,8 +67,7 @@ class AdviseCommand(Command):
         from tkdebug.cli.places import check_answer, put_out
         from tkdebug.cli.runs.compiled_run import AskedRun, compiled_run
         from tkdebug.instrument.analyses.advice import advice_of, launch_costs
-        from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text
-        from tkdebug.instrument.renderers.advice_report import cost_line
+        from tkdebug.instrument.renderers.advice_formats import advice_json, advice_text, cost_line
         from tkdebug.terminal.text import visible
 
         check_answer(options.output, options.script.file)

@@ -82,16 +82,16 @@ def _compare(
     # Sessions: nothing that help needs.
     from tkdebug.cli.places import put_out, view_of_answer
     from tkdebug.instrument.analyses.comparison import compare
-    from tkdebug.instrument.renderers import comparison_json, comparison_text
+    from tkdebug.instrument.renderers.comparison_formats import comparison_json, comparison_text
     from tkdebug.instrument.session import Session
 
     with Session.open(earlier) as before, Session.open(later) as after:
         comparison = compare(before, after)
         if options.format == "json":
-            put_out(comparison_json.render(comparison, before, after))
+            put_out(comparison_json(comparison, before, after))
         else:
             view = view_of_answer(None)
-            text = comparison_text.render(comparison, before, after, view)
+            text = comparison_text(comparison, before, after, view)
             put_out(chain(text, _section(outputs)), styled=view.style.is_on)
     new = any(group.fault.fails for group in comparison.new_faults)
     allowed = options.max_slowdown

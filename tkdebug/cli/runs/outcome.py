@@ -19,11 +19,12 @@ from tkdebug.cli.runs.next_step import tell_next_step
 from tkdebug.cli.runs.request import RunRequest
 from tkdebug.cli.script.execution import Ending
 from tkdebug.errors import CompileError, TkError
-from tkdebug.fault_printing.processes import PrintedFaults
+from tkdebug.fault_printing.printer import PrintedFaults
 from tkdebug.fault_printing.text import counted, counted_line, names_of
 from tkdebug.findings.baseline import KnownFault, pieces
 from tkdebug.findings.reporting import unmatched_lines
 from tkdebug.instrument.analyses.checked_launches import checked_text, differing_checks
+from tkdebug.instrument.analyses.compiled_models import uncompiled_count
 from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.known_faults import (
     baseline_outcome,
@@ -31,7 +32,6 @@ from tkdebug.instrument.analyses.known_faults import (
     identities,
     remarks,
 )
-from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_count
 from tkdebug.instrument.analyses.watched_values import watched_lines
 from tkdebug.instrument.records import FaultGroup, Output
 from tkdebug.instrument.renderers.fault_section import fault_lines
@@ -115,7 +115,7 @@ def conclude(request: RunRequest, outcome: Outcome) -> int:
 
 def not_looked_for(request: RunRequest) -> tuple[str, ...]:
     """Return the checks that there are, and that this run did without."""
-    from tkdebug.runtime.device.default_checks import with_defaults
+    from tkdebug.runtime.device.modes import with_defaults
 
     looked_for = with_defaults(KNOBS.checks, request.mode)
     return checks.not_looked_for(looked_for, KNOBS.ignored_kinds)

@@ -28,9 +28,8 @@ from tkdebug.cli.script.ending import (
     kept_streams,
 )
 from tkdebug.errors import Terminated, UsageError
-from tkdebug.process.named_files import open_regular
+from tkdebug.process.named_files import COMMAND, STDIN, open_regular
 from tkdebug.process.tracebacks import show_exception
-from tkdebug.process.unnamed_text import COMMAND, STDIN
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 

@@ -106,8 +106,7 @@ def _finish(
     if KNOBS.check_launches == "none" or not (wanted.is_users or KNOBS.check_launches == "all"):
         return compilation.finish()
     # Only where launches are checked.
-    from tkdebug.runtime.checked.checked_kernel import CheckedKernel
-    from tkdebug.runtime.checked.checked_kernels import CheckedKernels
+    from tkdebug.runtime.checked.checked_kernel import CheckedKernel, CheckedKernels
 
     made = CheckedKernels({}).make((), src, device, compilation, None)
     if not isinstance(made, CheckedKernel):

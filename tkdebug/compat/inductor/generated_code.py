@@ -13,7 +13,7 @@ from tkdebug.compat.inductor.model_lines import (
 )
 from tkdebug.compat.replacements import Replacements
 from tkdebug.findings.reporting import REFINEMENTS
-from tkdebug.instrument.analyses.model_lines import ModelLines
+from tkdebug.instrument.analyses.compiled_models import ModelLines
 from tkdebug.records.hook_chain import HOOKS
 
 # On a user's kernel in a graph: the node that launches it.

@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Any
 
 from tkdebug.errors import Frame
-from tkdebug.instrument.analyses.uncompiled_graphs import UncompiledGraph
+from tkdebug.instrument.analyses.compiled_models import UncompiledGraph
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.terminal.text import tell
 

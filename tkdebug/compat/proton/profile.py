@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from tkdebug.compat.proton.hooks import Hook, HookManager, LaunchHook
 from tkdebug.errors import TkError, UnsupportedError
-from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling import ProfileError
 from tkdebug.instrument.profiling.files import check_format, hatchet, write_profile
 from tkdebug.instrument.profiling.profile import (
     CONTEXTS,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tkdebug.compiler.tensor import constexpr
-from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling import ProfileError
 from tkdebug.instrument.profiling.profiler import METADATA_STATE, PROFILER
 from tkdebug.records.scopes import SCOPES, Scope, set_state
 from tkdebug.runtime.jit.function import jit

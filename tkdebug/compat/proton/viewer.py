@@ -11,8 +11,7 @@ import sys
 from typing import Any
 
 from tkdebug.errors import TkError
-from tkdebug.instrument.profiling import viewer, viewer_text
-from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling import ProfileError, viewer
 from tkdebug.instrument.profiling.viewer import ViewedPlace, ViewedProfile
 
 
@@ -79,16 +78,16 @@ def print_tree(
     print_sorted: bool = False,
 ) -> None:
     """Print a profile as a tree, `metrics` before each name."""
-    for line in viewer_text.tree_lines(profile, metrics, depth, format):
+    for line in viewer.tree_lines(profile, metrics, depth, format):
         print(line)
     if print_sorted:
-        for line in viewer_text.sorted_lines(profile, metrics[0]):
+        for line in viewer.sorted_lines(profile, metrics[0]):
             print(line)
 
 
 def show_metrics(file_name: str) -> None:
     """Print which metrics a profile has."""
-    for line in viewer_text.metric_lines(viewer.read_profile(file_name)):
+    for line in viewer.metric_lines(viewer.read_profile(file_name)):
         print(line)
 
 
@@ -104,7 +103,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("-e", "--exclude", help="regular expression: leave these out")
     parser.add_argument("-t", "--threshold", type=float, help="least value of the first metric")
     parser.add_argument("-d", "--depth", type=int, default=100)
-    parser.add_argument("-f", "--format", choices=viewer_text.FRAME_FORMATS, default="full")
+    parser.add_argument("-f", "--format", choices=viewer.FRAME_FORMATS, default="full")
     parser.add_argument("--print-sorted", action="store_true")
     return parser
 

@@ -21,8 +21,8 @@ from typing import Any
 from tkdebug.compat.finder import upstream_version
 from tkdebug.errors import Frame
 from tkdebug.records.events import KernelCompiled
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 Listener = Callable[..., object]
 _MOST_NAME_CHARS = 150

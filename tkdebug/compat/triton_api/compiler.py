@@ -19,7 +19,6 @@ from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UnsupportedError
 from tkdebug.runtime.arguments.specialize import ALIGNMENT
-from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
 from tkdebug.runtime.compile.options import LaunchOptions, parse_options, without_amd_options
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import Driver, driver
@@ -28,6 +27,7 @@ from tkdebug.runtime.errors import ArgumentTypeError
 from tkdebug.runtime.jit.function import JITFunction
 from tkdebug.runtime.jit.parameters import KernelParam, canonical_annotation, type_named
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
+from tkdebug.runtime.launch.interpreted_kernel import compile_kernel
 
 _INSTEAD = (
     "kernels that torch.compile generates and ahead-of-time compiles need upstream's compiler: "

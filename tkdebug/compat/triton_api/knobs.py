@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tkdebug.compat.triton_api.launch_hooks import HookChain, LaunchHookChain
 from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, CompileFunction
-from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
-from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS, TuneListener
+from tkdebug.runtime.upstream_hooks import (
+    COMPILE_HOOKS,
+    LOAD_HOOKS,
+    TUNE_HOOKS,
+    CompileFunction,
+    TuneListener,
+)
 
 if TYPE_CHECKING:
     from tkdebug.instrument.profiling.profiler import Profiler

@@ -1,4 +1,4 @@
-"""Hears of what an installed Triton compiles and launches, and hands it to tkdebug's hooks.
+"""`--compiler triton`: an installed Triton stays in place, and tkdebug's hooks hear of its kernels.
 
 Upstream's own hooks stay the script's: what is replaced is the making of its compiled kernels and
 of their launchers, so that kernels that torch's compiler launches are heard of, too.

@@ -15,8 +15,7 @@ from functools import lru_cache
 from types import FunctionType
 
 from tkdebug.errors import CompileError, Frame
-from tkdebug.process.named_files import source_lines
-from tkdebug.process.unnamed_text import STDIN, is_unnamed, unnamed_lines
+from tkdebug.process.named_files import STDIN, is_unnamed, source_lines, unnamed_lines
 
 
 @dataclass(frozen=True, eq=False)

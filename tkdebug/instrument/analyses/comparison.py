@@ -1,21 +1,273 @@
-"""Two recorded runs compared: times by kernel, and the faults that came or went.
+"""Two recorded runs compared: times by kernel, machine code, watched values, and faults.
 
 Kernels are matched by name. Faults are matched by kind, kernel, tensor and the text of their source
 lines, so that a fault whose line has moved is the same. One that is ignored, or in the later run's
-baseline, is neither new nor gone.
+baseline, is neither new nor gone. Watched values are matched by variable, by the how manieth launch
+that shows it, program and iteration.
+
+Times are compared of launches that are alike: on tensors of the same shapes, timed in the same way.
+The ratio is that of geometric means; the interval is Welch's, of logarithms, over all kinds of
+launches together. Launches of one run share its clocks and its machine, so two runs made one after
+the other on a quiet machine are meant.
 """
 
 from __future__ import annotations
 
+import math
 import posixpath
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from tkdebug.errors import Frame
 from tkdebug.instrument.analyses.advice import AT_THE_ROOF, Advice, advice_of, launch_costs
-from tkdebug.instrument.analyses.code_changes import CodeFigures, code_figures
-from tkdebug.instrument.analyses.time_changes import LEAST_LAUNCHES, TimeChange, time_changes
-from tkdebug.instrument.analyses.watched_changes import WatchedChange, watched_changes
+from tkdebug.instrument.analyses.watched_values import WatchedName, watched_names
 from tkdebug.instrument.records import FaultGroup, KernelSummary, RunInfo
 from tkdebug.instrument.session import Session
+from tkdebug.linemap.line_table import LineTableError
+from tkdebug.linemap.line_table_data import from_data
+from tkdebug.linemap.resources import Resources
+from tkdebug.records.events import ArgumentInfo
+from tkdebug.watches.differences import difference, same_value
+from tkdebug.watches.records import WatchedValue
+
+# Fewer launches say nothing of how much times vary.
+LEAST_LAUNCHES = 5
+_MOST_LAUNCHES = 20_000
+_LEAST_OF_KIND = 2
+# Two-sided, of a normal distribution: 99 %.
+_Z = 2.5758293035489
+CONFIDENCE_PERCENT = 99
+# How launches are timed; what is only known to be at most so long is not compared.
+_TIMED = ("cupti", "events", "host")
+Verdict = Literal["slower", "faster", "same", "unknown"]
+_Moment = tuple[int, tuple[int, int, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeChange:
+    """One kernel's times in two runs.
+
+    Attributes:
+        ratio: later over earlier.
+        low: of the confidence interval of `ratio`.
+        high: alike.
+        launches: of the earlier and the later run that are alike.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    launches: tuple[int, int]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Slower or faster where the interval leaves out 1."""
+        if min(self.launches) < LEAST_LAUNCHES:
+            return "unknown"
+        if self.low > 1:
+            return "slower"
+        return "faster" if self.high < 1 else "same"
+
+
+# Of a kind of launches: how they were timed, and the shapes of their tensors.
+_Kind = tuple[str, tuple[tuple[int, ...], ...]]
+_Times = dict[_Kind, list[float]]
+
+
+def time_changes(before: Session, after: Session) -> Mapping[str, TimeChange]:
+    """By kernel of which both runs have timed launches that are alike, at least two of a kind."""
+    old, new = _logarithms(before), _logarithms(after)
+    changes = {kernel: _time_change(old[kernel], new[kernel]) for kernel in new if kernel in old}
+    return {kernel: change for kernel, change in changes.items() if change is not None}
+
+
+def _logarithms(session: Session) -> dict[str, _Times]:
+    found: dict[str, _Times] = {}
+    counts: dict[str, int] = {}
+    shapes = _Shapes()
+    names = ("kernel", "duration_ns", "time_source", "arguments")
+    for kernel, duration_ns, source, arguments in session.launch_fields(names):
+        assert isinstance(kernel, str)
+        known = found.setdefault(kernel, {})
+        number = counts[kernel] = counts.get(kernel, 0) + 1
+        if number <= _MOST_LAUNCHES and source in _TIMED and duration_ns:
+            assert isinstance(duration_ns, int)
+            assert isinstance(arguments, tuple)
+            kind = str(source), shapes.of(arguments)
+            known.setdefault(kind, []).append(math.log(duration_ns))
+    return found
+
+
+class _Shapes:
+    """The shapes of a launch's tensors, worked out once for those that many launches share."""
+
+    def __init__(self) -> None:
+        # By identity, which lasts because the arguments are kept.
+        self._known: dict[int, tuple[tuple[ArgumentInfo, ...], tuple[tuple[int, ...], ...]]] = {}
+
+    def of(self, arguments: tuple[ArgumentInfo, ...]) -> tuple[tuple[int, ...], ...]:
+        """In the order of the arguments."""
+        found = self._known.get(id(arguments))
+        if found is None:
+            shapes = tuple(one.shape for one in arguments if one.shape is not None)
+            if len(self._known) >= _MOST_LAUNCHES:
+                self._known.clear()
+            found = self._known[id(arguments)] = arguments, shapes
+        return found[1]
+
+
+def _time_change(old: _Times, new: _Times) -> TimeChange | None:
+    """Differences of the kinds that both have, weighed by how much their launches tell."""
+    kinds = [k for k in new if k in old and min(len(old[k]), len(new[k])) >= _LEAST_OF_KIND]
+    if not kinds:
+        return None
+    pairs = [(old[kind], new[kind]) for kind in kinds]
+    launches = sum(len(one) for one, _ in pairs), sum(len(other) for _, other in pairs)
+    weights = [len(one) * len(other) / (len(one) + len(other)) for one, other in pairs]
+    weights = [weight / sum(weights) for weight in weights]
+    difference = math.fsum(
+        weight * (_mean(later) - _mean(earlier))
+        for weight, (earlier, later) in zip(weights, pairs, strict=True)
+    )
+    # The square of each mean's error, and how many launches it is from.
+    parts = [
+        (weight**2 * _variance(times) / len(times), len(times))
+        for weight, pair in zip(weights, pairs, strict=True)
+        for times in pair
+    ]
+    squared = math.fsum(part for part, _ in parts)
+    reach = 0.0
+    if squared:
+        freedom = squared**2 / math.fsum(part**2 / (count - 1) for part, count in parts)
+        reach = student_quantile(freedom) * math.sqrt(squared)
+    ratio, low, high = (math.exp(difference + d) for d in (0.0, -reach, reach))
+    return TimeChange(ratio, low, high, launches)
+
+
+def student_quantile(freedom: float) -> float:
+    """The 99.5 % quantile of Student's distribution (Abramowitz and Stegun, 26.7.5)."""
+    z = _Z
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedChange:
+    """A variable that both runs watched.
+
+    Attributes:
+        compared: values that both have.
+        different: how many of them differ at all in what is kept of them.
+        largest: the largest difference of minimum, maximum and mean, over the largest magnitude of
+            the value; infinite where there are NaNs or infinities in one run alone.
+        before: the first value that differs so; None where none does.
+        after: the same in the later run.
+    """
+
+    kernel: str
+    name: str
+    frames: tuple[Frame, ...]
+    compared: int
+    different: int
+    largest: float
+    before: WatchedValue | None
+    after: WatchedValue | None
+
+
+def watched_changes(before: Session, after: Session) -> tuple[WatchedChange, ...]:
+    """The variables that both runs watched, by line."""
+    old = {_key(name): name for name in watched_names(before)}
+    return tuple(
+        _watched_change(old[_key(name)], name) for name in watched_names(after) if _key(name) in old
+    )
+
+
+def _key(name: WatchedName) -> tuple[object, ...]:
+    return name.watch, name.kernel, name.type, tuple(frame.line for frame in name.frames)
+
+
+def _watched_change(before: WatchedName, after: WatchedName) -> WatchedChange:
+    old, new = _by_moment(before), _by_moment(after)
+    common = [moment for moment in new if moment in old]
+    different = [moment for moment in common if not same_value(old[moment], new[moment])]
+    sizes = {moment: difference(old[moment], new[moment]) for moment in different}
+    largest = max(sizes.values(), default=0.0)
+    first = next((moment for moment in different if sizes[moment] == largest), None)
+    return WatchedChange(
+        after.kernel,
+        after.name,
+        after.frames,
+        len(common),
+        len(different),
+        largest,
+        None if first is None else old[first],
+        None if first is None else new[first],
+    )
+
+
+def _by_moment(name: WatchedName) -> Mapping[_Moment, WatchedValue]:
+    launches: dict[object, int] = {}
+    found = {}
+    for row in name.values:
+        value = row.event
+        launch = launches.setdefault((row.rank, row.process, value.launch_id), len(launches))
+        found[launch, value.program_id, value.iteration] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFigures:
+    """What one specialisation of a kernel needs: most of any, where there are several.
+
+    Attributes:
+        registers: of a thread.
+        spill_bytes: of a thread, stored and loaded.
+        shared_bytes: of a block.
+    """
+
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+
+
+def code_figures(session: Session) -> dict[str, CodeFigures]:
+    """By kernel that was compiled natively."""
+    found: dict[str, CodeFigures] = {}
+    for kernel in session.kernels():
+        resources = _resources(session, kernel.hash)
+        if resources is None:
+            continue
+        spills = (resources.spill_store_bytes or 0) + (resources.spill_load_bytes or 0)
+        figures = CodeFigures(resources.registers, spills, resources.shared_bytes)
+        known = found.get(kernel.name, figures)
+        found[kernel.name] = CodeFigures(
+            max(known.registers, figures.registers),
+            max(known.spill_bytes, figures.spill_bytes),
+            max(known.shared_bytes, figures.shared_bytes),
+        )
+    return found
+
+
+def _resources(session: Session, kernel_hash: str) -> Resources | None:
+    data = session.line_table(kernel_hash)
+    try:
+        return None if data is None else from_data(data).resources
+    except LineTableError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

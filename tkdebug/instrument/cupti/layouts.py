@@ -1,9 +1,14 @@
-"""How activity records lie in memory, by the version of CUPTI that writes them.
+"""Activity records in memory, by the version of CUPTI that writes them, and how they are read.
 
 Sizes and offsets are those of `cupti_activity.h` as of the versions named below. Until now each
 version appended fields and left the older ones where they were, so that only sizes differ. A test
 compiles the headers of several versions and compares. Invariant: a version that is not known here
 has no layout; nothing guesses.
+
+A buffer is read at once, into an array for each kind, without an object for a record. Records have
+no size field: the kind says the size, and the next record begins after it. The walk has to end
+exactly where CUPTI says that the buffer's records end. Where it does not, or meets a kind that was
+never enabled, the layout is not that of this library, and nothing of the buffer is used.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+from tkdebug.errors import TkError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +31,6 @@ RUNTIME = 5
 CONCURRENT_KERNEL = 10
 # CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx (cupti_driver_cbid.h): what our launches call.
 LAUNCH_CALLBACK = 652
-
 # Field -> (numpy's type, offset). CUpti_ActivityKernel9 to 13, CUpti_ActivityMemcpy5 to 7,
 # CUpti_ActivityMemset4 and 5, CUpti_ActivityAPI.
 FIELDS: Mapping[int, Mapping[str, tuple[str, int]]] = {
@@ -85,7 +91,6 @@ FIELDS: Mapping[int, Mapping[str, tuple[str, int]]] = {
     },
 }
 FIELDS = {**FIELDS, RUNTIME: FIELDS[DRIVER]}
-
 # CUpti_ActivityMemcpyKind
 COPY_KINDS: Mapping[int, str] = {
     1: "HtoD",
@@ -152,3 +157,79 @@ def record_type(kind: int, size_bytes: int) -> np.dtype[np.void]:
             "itemsize": size_bytes,
         }
     )
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Records = npt.NDArray[np.void]
+
+_ALIGNMENT = 8  # ACTIVITY_RECORD_ALIGNMENT of cupti_activity.h
+
+
+class RecordError(TkError):
+    """A buffer that does not hold what the layout says."""
+
+
+def records_by_kind(data: bytes, layout: Layout) -> dict[int, Records]:
+    """The records of each kind, in the order in which they lie in `data`.
+
+    Raises:
+        RecordError: `data` does not hold what the layout says.
+    """
+    import numpy as np
+
+    if not data:
+        return {}
+    if len(data) % _ALIGNMENT:
+        raise _damaged(f"{len(data)} bytes, expected a multiple of {_ALIGNMENT}", layout)
+    single = _of_one_kind(data, layout)
+    if single is not None:
+        return single
+    units = np.frombuffer(data, np.uint64)
+    offsets = _offsets(data, layout)
+    kinds = units[offsets] & 0xFFFFFFFF
+    found: dict[int, Records] = {}
+    for kind in np.unique(kinds).tolist():
+        size_bytes = layout.sizes[kind]
+        places = offsets[kinds == kind][:, None] + np.arange(size_bytes // _ALIGNMENT)
+        found[kind] = units[places].view(record_type(kind, size_bytes))[:, 0]
+    return found
+
+
+def _of_one_kind(data: bytes, layout: Layout) -> dict[int, Records] | None:
+    """Most buffers hold kernels alone, which need no walk."""
+    import numpy as np
+
+    kind = int.from_bytes(data[:4], "little")
+    size_bytes = layout.sizes.get(kind)
+    if size_bytes is None or len(data) % size_bytes:
+        return None
+    records = np.frombuffer(data, record_type(kind, size_bytes))
+    return {kind: records} if bool((records["kind"] == kind).all()) else None
+
+
+def _offsets(data: bytes, layout: Layout) -> npt.NDArray[np.int64]:
+    """Where the records begin, in units of 8 bytes."""
+    import numpy as np
+
+    # Every record begins on 8 bytes, with its kind in the first four.
+    words = memoryview(data).cast("I")
+    steps = {kind: size_bytes // 4 for kind, size_bytes in layout.sizes.items()}
+    found: list[int] = []
+    note = found.append
+    at, end = 0, len(words)
+    try:
+        while at < end:
+            note(at)
+            at += steps[words[at]]
+    except KeyError as error:
+        raise _damaged(f"kind {error} at byte {4 * at} of {len(data)}", layout) from None
+    if at != end:
+        raise _damaged(f"the last record ends at byte {4 * at} of {len(data)}", layout)
+    return np.array(found, np.int64) // 2
+
+
+def _damaged(what: str, layout: Layout) -> RecordError:
+    return RecordError(f"CUPTI's records are not those of CUDA {layout.cuda}: {what}")

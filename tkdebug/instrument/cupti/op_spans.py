@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tkdebug.instrument.cupti.parsing import Records
+    from tkdebug.instrument.cupti.layouts import Records
 
 # How long before the latest call anything is kept: kernels are recorded when they have ended.
 _KEPT_NS = 30_000_000_000

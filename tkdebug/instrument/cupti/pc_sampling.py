@@ -4,13 +4,19 @@ The GPU looks at each scheduler every 2**n cycles, and notes the program counter
 with the reason for which that warp issues nothing. Kernels run on beside each other, as they do
 without ("continuous" mode). Structures and numbers: `cupti_pcsampling.h` of CUDA 12.4 to 13.0, in
 which they are the same. Responsible for one context's sampling; nothing here waits for the GPU.
+
+One process at a time samples a GPU: with two, CUPTI gives one of them errors, and crashes there.
+The claim is a lock of a file that nobody reads or writes; it ends with the process.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import tempfile
 from collections.abc import Mapping
 from ctypes import POINTER, Structure, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tkdebug.instrument.cupti.library import CuptiError, result_text
@@ -289,3 +295,42 @@ def crc_of_cubin(library: ctypes.CDLL, cubin: bytes) -> int:
     if status:
         raise CuptiError(f"cuptiGetCubinCrc: {result_text(status)}", status)
     return int(arguments.crc)
+
+
+class SampledGpus:
+    """The GPUs that this process samples."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, int] = {}
+
+    def claim(self, gpu: str) -> bool:
+        """Whether no other process of tkdebug samples it; true where that cannot be known.
+
+        Args:
+            gpu: its UUID; "" where that is not known.
+        """
+        if not gpu or gpu in self._locks:
+            return True
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return True
+        path = Path(tempfile.gettempdir()) / f"tkdebug-samples-{gpu}"
+        try:
+            # Where others may have put a link, or a pipe that would wait for its writer.
+            kind = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.open(path, os.O_RDONLY | os.O_CREAT | kind, 0o644)
+        except OSError:
+            return True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            return False
+        self._locks[gpu] = file
+        return True
+
+    def release(self) -> None:
+        """Claim none any more."""
+        while self._locks:
+            os.close(self._locks.popitem()[1])

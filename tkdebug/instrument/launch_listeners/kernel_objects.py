@@ -1,19 +1,27 @@
-"""A launch as external profilers see it: facts of its kernel, each when it is asked for.
+"""A launch as external profilers see it: facts of its kernel, and where it was launched from.
 
 Invariant: nothing of a fact is computed before it is read, so a tool pays for what it uses.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import tkdebug
 from tkdebug.errors import Frame, TkError
-from tkdebug.instrument.launch_listeners.launch_callers import launch_callers
+from tkdebug.records import hook_chain
 
 if TYPE_CHECKING:
     from tkdebug.records.events import LaunchRecord
+
+_OWN = os.path.dirname(tkdebug.__file__) + os.sep
+_COMMANDS = os.path.join(_OWN, "cli") + os.sep
+_HOOKS = hook_chain.__file__
 
 
 class CodeLine(NamedTuple):
@@ -142,3 +150,33 @@ def _code_lines(cubin: bytes) -> Iterator[CodeLine]:
                 yield CodeLine(address, *place)
             last = place
         return
+
+
+def launch_callers() -> tuple[Frame, ...]:
+    """The calls that led to the launch whose hook is running, outermost first.
+
+    To be asked in a hook, in the thread that launches: frames of the hook itself, of tkdebug and
+    of what started `tkdebug run` are left out. Elsewhere it is the calls that led here.
+    """
+    found = []
+    for frame in _outward(_launch(sys._getframe(1))):  # noqa: SLF001
+        code = frame.f_code
+        if code.co_filename.startswith(_COMMANDS):
+            break
+        if not code.co_filename.startswith(_OWN):
+            found.append(Frame(code.co_filename, frame.f_lineno, code.co_name))
+    return tuple(reversed(found))
+
+
+def _launch(innermost: FrameType) -> FrameType:
+    """The frame that calls hooks; `innermost` itself where none does."""
+    hooks = (frame for frame in _outward(innermost) if frame.f_code.co_filename == _HOOKS)
+    return next(hooks, innermost)
+
+
+def _outward(innermost: FrameType) -> list[FrameType]:
+    frames, frame = [], innermost
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back  # type: ignore[assignment]
+    return frames

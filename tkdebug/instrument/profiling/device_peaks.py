@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling import ProfileError
 
 WIDTHS = (8, 16, 32, 64)
 _A100_FLOPS8 = 624e12

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tkdebug.instrument.json_text import json_text
-from tkdebug.instrument.profiling.errors import ProfileError
-from tkdebug.instrument.profiling.profile import Profile
+from tkdebug.instrument.profiling import ProfileError
+from tkdebug.instrument.profiling.profile import ROOT_NAME, Place, Profile
 from tkdebug.instrument.profiling.profiler import DeviceFacts
-from tkdebug.instrument.profiling.tree import ROOT_NAME, Place
 from tkdebug.instrument.whole_file import write_whole
 
 FORMAT_OF_DATA: Mapping[str, str] = {"tree": "hatchet", "trace": "chrome_trace"}

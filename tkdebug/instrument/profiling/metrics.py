@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
-from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling import ProfileError
 
 Number = int | float
 Value = int | float | str | list[int] | list[float]

@@ -14,10 +14,15 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tkdebug.instrument.profiling.errors import ProfileError
+from tkdebug.instrument.profiling import ProfileError
 from tkdebug.instrument.profiling.metrics import is_number, kept
-from tkdebug.instrument.profiling.profile import ContextKind, DataKind, LaunchEvent, Profile
-from tkdebug.instrument.profiling.tree import DeviceName
+from tkdebug.instrument.profiling.profile import (
+    ContextKind,
+    DataKind,
+    DeviceName,
+    LaunchEvent,
+    Profile,
+)
 from tkdebug.instrument.recording.device_times import DeviceTimes
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.records.events import LaunchRecord

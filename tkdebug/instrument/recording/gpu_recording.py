@@ -192,7 +192,7 @@ class GpuRecording:
         )
 
     def _sample_stalls(self, cupti: Cupti) -> None:
-        from tkdebug.instrument.cupti.contexts import PrimaryContexts
+        from tkdebug.instrument.cupti.recording import PrimaryContexts
         from tkdebug.instrument.recording.stall_recording import StallRecording
 
         self._stalls = StallRecording(cupti.path, cupti.version, self._on_record, PrimaryContexts())

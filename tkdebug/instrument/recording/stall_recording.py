@@ -15,8 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tkdebug.instrument.cupti.library import CuptiError
-from tkdebug.instrument.cupti.pc_sampling import FIRST_VERSION, PcSampling, Taken, crc_of_cubin
-from tkdebug.instrument.cupti.sampled_gpus import SampledGpus
+from tkdebug.instrument.cupti.pc_sampling import (
+    FIRST_VERSION,
+    PcSampling,
+    SampledGpus,
+    Taken,
+    crc_of_cubin,
+)
 from tkdebug.instrument.device_records import (
     LostActivities,
     SampledImage,

@@ -21,14 +21,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tkdebug.instrument.cupti.parsing import RecordError
+from tkdebug.instrument.cupti.layouts import RecordError
 from tkdebug.instrument.recording_process.channel import (
     DESCRIPTOR_NUMBER,
     ChannelClosed,
     channel_pair,
 )
-from tkdebug.instrument.recording_process.encoding import EventEncoder, encoded_options
-from tkdebug.instrument.recording_process.packing import MAX_KEPT
+from tkdebug.instrument.recording_process.packing import MAX_KEPT, EventEncoder, encoded_options
 from tkdebug.instrument.recording_process.ring import RingWriter
 from tkdebug.instrument.session_file.queued_events import (
     Event,

@@ -1,32 +1,35 @@
-"""The functions that pack launches into the ring, one written for each kernel.
+"""The script's side of what is sent to the recording process: packed launches, encoded events.
 
-What launches of a kernel have in common is sent once, as a variant; so are shapes and strides that
-come again (facts) and names of scopes. A slot has their numbers, and what differs from launch to
-launch. Responsible for the script's side. Invariant: no argument is held on to, and no value of a
-tensor is read.
+Launches go into the ring, by functions that are written for each kernel. What launches of a kernel
+have in common is sent once, as a variant; so are shapes and strides that come again (facts) and
+names of scopes. A slot has their numbers, and what differs from launch to launch. Events go as
+plain values and records of tkdebug's own types: a record that a script or plugin made becomes its
+row here, by the same table that the store has, so nothing of theirs leaves the process. Invariant:
+no argument is held on to, and no value of a tensor is read.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import partial
 from time import time_ns
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tkdebug.errors import Frame
 from tkdebug.instrument.device_records import Origin
-from tkdebug.instrument.recording_process.ring import (
-    OPERATION,
-    SCALARS,
-    RingWriter,
-    launch_format,
-)
-from tkdebug.instrument.session_file.queued_events import Stamped
+from tkdebug.instrument.recording_process.ring import OPERATION, SCALARS, RingWriter, launch_format
+from tkdebug.instrument.records import Launch, Output
+from tkdebug.instrument.session_file.columns import columns_of
+from tkdebug.instrument.session_file.queued_events import EncodedRow, Event, Stamped
+from tkdebug.instrument.session_file.record_tables import NOT_A_RECORD, RecordTables
+from tkdebug.records.events import KernelCompiled, LaunchProgress
 from tkdebug.records.launch_packing import NoteParts, PackableKernel
 from tkdebug.records.scopes import SCOPES, ScopeWatcher
+from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
     from tkdebug.records.events import KernelLaunch
@@ -34,11 +37,13 @@ if TYPE_CHECKING:
 # How a scalar is packed, by the kind of its parameter.
 SCALAR_CODES = {"int": "q", "uint": "Q", "float": "d"}
 MAX_KEPT = 1 << 14
-
 Send = Callable[..., None]
 # note(launch, x, y, z, stream, start_ns, *values)
 Note = Callable[..., None]
 Odd = Callable[..., None]
+# Of these the store makes more than a row. Their fields are plain, but for the ones below.
+_AS_THEY_ARE = (LaunchProgress, Output)
+_OPTIONS = next(column for column in columns_of(Launch) if column.name == "options")
 
 
 class _Here(threading.local):
@@ -172,3 +177,49 @@ class LaunchPacker:
             self._send("scopes", number, path)
             self._scopes[path] = number
         return number
+
+
+assert _OPTIONS.encode is not None
+# Launches of few kernels, of which each is passed much the same.
+encoded_options, decoded_options = _OPTIONS.encode, _OPTIONS.decode
+
+
+class EventEncoder:
+    """Encodes the events of one process.
+
+    Args:
+        process: its id.
+        rank: its rank.
+    """
+
+    def __init__(self, process: int, rank: int) -> None:
+        self._stamp = (process, rank)
+        self._tables = RecordTables()
+
+    def encoded(self, event: Event) -> Event | None:
+        """What to send of `event`; None where it is nothing that can be recorded."""
+        if not isinstance(event, Stamped) or isinstance(event.event, _AS_THEY_ARE):
+            return event
+        if isinstance(event.event, KernelCompiled):
+            kernel = event.event
+            plain = replace(kernel, options=_plain(kernel.options), line_table=None, image=None)
+            return Stamped(replace(plain, artifacts=dict(kernel.artifacts)), event.time_ns)
+        return self._row(event)
+
+    def _row(self, stamped: Stamped) -> EncodedRow | None:
+        kind = type(stamped.event)
+        try:
+            table = self._tables.known(kind)
+            row = table.stamped_row(stamped.event, *self._stamp, stamped.time_ns)
+        except NOT_A_RECORD as error:
+            # A mistake in a plugin's record must not end the recording.
+            if self._tables.refuse(kind):
+                tell(f"{kind.__qualname__}: cannot be recorded: {error} (shown once)")
+            return None
+        files = {f.file for name in table.chains for f in getattr(stamped.event, name)}
+        return EncodedRow(table.name, table.statements, table.insert, tuple(row), tuple(files))
+
+
+def _plain(options: Mapping[str, Any]) -> Mapping[str, object]:
+    """What the column would hold of them."""
+    return cast("Mapping[str, object]", decoded_options(encoded_options(options)))

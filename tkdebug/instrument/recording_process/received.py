@@ -1,32 +1,27 @@
-"""What came from the script's process, as events for the store.
+"""Messages and launches from the script's process, as events for the store.
 
 Responsible for what numbers in packed launches mean, for launches that wait until that is known,
-and for joining CUPTI's records with launches.
+and for joining CUPTI's records with launches. The columns of a launch are made of texts that
+launches share: encoding all of it again for each would take longer than storing it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from tkdebug.instrument.cupti.joining import Made
-from tkdebug.instrument.cupti.layouts import layout_of
+from tkdebug.instrument.cupti.layouts import RecordError, layout_of
 from tkdebug.instrument.cupti.op_spans import OpSpans
-from tkdebug.instrument.cupti.parsing import RecordError
 from tkdebug.instrument.recording_process.channel import Message
-from tkdebug.instrument.recording_process.encoding import decoded_options
-from tkdebug.instrument.recording_process.generations import Generations
-from tkdebug.instrument.recording_process.launch_texts import (
-    ArgumentTexts,
-    Scalars,
-    encode_options,
-    encode_scopes,
-    encode_stream,
-    grid_text,
-)
+from tkdebug.instrument.recording_process.packing import decoded_options
 from tkdebug.instrument.recording_process.ring import (
     ENDED,
     OPERATION,
@@ -35,7 +30,8 @@ from tkdebug.instrument.recording_process.ring import (
     PackedLaunch,
 )
 from tkdebug.instrument.recording_process.running import RunningFaults
-from tkdebug.instrument.session_file.columns import storable_ns
+from tkdebug.instrument.records import Launch
+from tkdebug.instrument.session_file.columns import columns_of, storable_ns
 from tkdebug.instrument.session_file.queued_events import (
     EncodedLaunch,
     Event,
@@ -49,11 +45,76 @@ from tkdebug.records.hook_chain import LentBuffer
 if TYPE_CHECKING:
     from tkdebug.instrument.cupti.activity_join import ActivityJoin, Measured, Round
 
+# Which arguments lie in slots, and their struct codes.
+Scalars = Sequence[tuple[int, str]]
+_COLUMNS = {column.name: column for column in columns_of(Launch)}
+# No repr of a number has it.
+_HOLE = "?"
 _UNKNOWN_NAME = "(its name was lost with the script's process)"
-
 # Name, hash, mode and options of a kernel; which arguments lie in slots, and how.
 Variant = tuple[str, str, str, str]
 _MOST_STREAM = 1 << 63
+_T = TypeVar("_T")
+
+
+def column_encoder(name: str) -> Callable[[object], str]:
+    """What encodes a column of launches."""
+    encode = _COLUMNS[name].encode
+    assert encode is not None
+    return cast("Callable[[object], str]", encode)
+
+
+encode_options = column_encoder("options")
+encode_scopes = column_encoder("scopes")
+encode_stream = column_encoder("stream")
+_encode_arguments = column_encoder("arguments")
+_encode_grid = column_encoder("grid")
+
+
+@lru_cache(maxsize=4096)
+def grid_text(x: int, y: int, z: int) -> str:
+    """The column `grid`."""
+    return _encode_grid((x, y, z))
+
+
+class ArgumentTexts:
+    """The column `arguments` of launches that differ in their scalars alone."""
+
+    def __init__(self, infos: tuple[ArgumentInfo, ...], scalars: Scalars) -> None:
+        self._unpack = struct.Struct("=" + "".join(code for _, code in scalars)).unpack_from
+        self._parts = _parts_around(infos, [place for place, _ in scalars])
+        self._last: tuple[bytes, str] = (b"", "")
+
+    def text(self, scalars: bytes) -> str:
+        """That of a launch with these scalars."""
+        if self._last[0] == scalars:
+            return self._last[1]
+        values = self._unpack(scalars)
+        pieces = [self._parts[0]]
+        for value, part in zip(values, self._parts[1:], strict=True):
+            pieces += (repr(value), part)
+        text = "".join(pieces)
+        self._last = (scalars, text)
+        return text
+
+
+def _parts_around(infos: tuple[ArgumentInfo, ...], places: Sequence[int]) -> list[str]:
+    """The text of `infos`, cut where the values of the scalars at `places` stand."""
+    parts, text = [], "["
+    for place, info in enumerate(infos):
+        text += ", " if place else ""
+        if place not in places:
+            text += _encode_arguments((info,))[1:-1]
+            continue
+        one = _encode_arguments((replace(info, value=_HOLE),))[1:-1]
+        # The value comes behind name and type, neither of which is looked into.
+        before = _encode_arguments((replace(info, value=""),))[1:-1]
+        cut = next(at for at, (a, b) in enumerate(zip(one, before, strict=False)) if a != b)
+        parts.append(text + one[:cut])
+        text = one[cut + len(_HOLE) :]
+    return [*parts, text + "]"]
+
+
 _NO_SCOPES = encode_scopes(())
 _NO_FACTS = ArgumentTexts((), ())
 
@@ -318,3 +379,40 @@ class Received:
             events += self._ends
             self._ends = []
         return events
+
+
+class Generations(Generic[_T]):
+    """Values by number.
+
+    Launches that refer to forgotten values may still lie in the ring, or be written by a thread
+    that has looked one up before. So a generation stays until the next one is forgotten, too, and
+    the ring was read so far.
+
+    Args:
+        absent: in place of a value that is gone all the same.
+    """
+
+    def __init__(self, absent: _T) -> None:
+        self._absent = absent
+        self._values: dict[int, _T] = {}
+        self._forgotten: deque[tuple[int, int]] = deque()
+        self._first = 0
+
+    def __setitem__(self, number: int, value: _T) -> None:
+        self._values[number] = value
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._values or number < self._first
+
+    def __getitem__(self, number: int) -> _T:
+        return self._values.get(number, self._absent)
+
+    def forget(self, at: int, first: int) -> None:
+        """Values before `first` are not referred to by launches behind the slot `at`."""
+        self._forgotten.append((at, first))
+
+    def read_to(self, number: int) -> None:
+        """The launches before that slot are dealt with."""
+        while len(self._forgotten) > 1 and self._forgotten[1][0] < number:
+            _, self._first = self._forgotten.popleft()
+            self._values = {n: v for n, v in self._values.items() if n >= self._first}

@@ -10,14 +10,13 @@ from tkdebug.findings.baseline import as_json
 from tkdebug.findings.launch_counts import AccessTests, LaunchCounts, total_counts
 from tkdebug.instrument.analyses.advice import advice_of, launch_costs, line_costs
 from tkdebug.instrument.analyses.checked_launches import kernel_checks
+from tkdebug.instrument.analyses.compiled_models import model_data, uncompiled_data
 from tkdebug.instrument.analyses.instrumented_lines import InstrumentedLine, instrumented_lines
 from tkdebug.instrument.analyses.kernel_names import demangled
 from tkdebug.instrument.analyses.known_faults import baseline_outcome
-from tkdebug.instrument.analyses.model_lines import model_data
 from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.stalls import recorded_stalls
 from tkdebug.instrument.analyses.timelines import recorded_timelines
-from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_data
 from tkdebug.instrument.analyses.watched_values import recorded_values
 from tkdebug.instrument.device_records import ActivityTotal, GpuState
 from tkdebug.instrument.json_text import json_text

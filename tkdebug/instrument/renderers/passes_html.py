@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.analyses.variants import differing_parts
+from tkdebug.instrument.analyses.kernel_names import differing_parts
 from tkdebug.instrument.durations import measured_ns
 from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, StageOps, text_diff
 from tkdebug.instrument.passes.kernel_passes import LifeStep, LineLife, line_life, lines_with_ops
-from tkdebug.instrument.passes.line_runs import LineRun, run_text, runs_of
 from tkdebug.instrument.passes.query import KernelReport
-from tkdebug.instrument.passes.summary import counts_text, group_changes
+from tkdebug.instrument.passes.summary import LineRun, counts_text, group_changes, run_text, runs_of
 from tkdebug.instrument.renderers.passes_text import group_text
 from tkdebug.terminal.text import visible
 

@@ -13,9 +13,14 @@ from tkdebug.fault_printing.text import counted
 from tkdebug.instrument.durations import format_ns, measured_ns
 from tkdebug.instrument.passes.diff import OpChange, OpRef, PassDiff, text_diff
 from tkdebug.instrument.passes.kernel_passes import LifeStep
-from tkdebug.instrument.passes.line_runs import run_text, runs_of
 from tkdebug.instrument.passes.query import KernelReport
-from tkdebug.instrument.passes.summary import ChangeGroup, counts_text, group_changes
+from tkdebug.instrument.passes.summary import (
+    ChangeGroup,
+    counts_text,
+    group_changes,
+    run_text,
+    runs_of,
+)
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.terminal.display import PLAIN_VIEW, View, fitted
 from tkdebug.terminal.text import visible, visible_line

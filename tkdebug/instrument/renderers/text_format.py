@@ -1,32 +1,40 @@
-"""The report as text: run, kernels by time, tunings, faults with source line, caret and hint.
+"""The report as text: run, kernels by time, scopes, tunings, faults with source line and hint.
 
-Nothing that a session holds acts on the terminal (`terminal.text`).
+Scopes are a tree, each with the times of all launches below it. Sentences say how far times on the
+GPU can be trusted: clocks that changed while kernels ran, what slowed the GPU down, records that
+were lost. Nothing that a session holds acts on the terminal (`terminal.text`).
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from tkdebug.fault_printing import text as fault_text
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.analyses import gpu_health
 from tkdebug.instrument.analyses.checked_launches import checked_text, differing_checks
+from tkdebug.instrument.analyses.compiled_models import model_text, uncompiled_text
 from tkdebug.instrument.analyses.instrumented_lines import instrumented_text
 from tkdebug.instrument.analyses.kernel_names import activity_name
-from tkdebug.instrument.analyses.model_lines import model_text
 from tkdebug.instrument.analyses.origin_totals import OriginTotal, origin_totals
 from tkdebug.instrument.analyses.ranks import compare_ranks
-from tkdebug.instrument.analyses.uncompiled_graphs import uncompiled_text
 from tkdebug.instrument.analyses.watched_values import watched_lines
-from tkdebug.instrument.device_records import ActivityTotal
+from tkdebug.instrument.device_records import ActivityTotal, GpuState, LostActivities
 from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.records import SCOPE_SEPARATOR, FaultGroup, KernelSummary, RunInfo
-from tkdebug.instrument.renderers.advice_report import advice_lines
+from tkdebug.instrument.recording.nvml import slowdown_names
+from tkdebug.instrument.records import (
+    SCOPE_SEPARATOR,
+    FaultGroup,
+    KernelSummary,
+    RunInfo,
+    ScopeSummary,
+)
+from tkdebug.instrument.renderers.advice_formats import advice_lines
 from tkdebug.instrument.renderers.fault_section import fault_lines
 from tkdebug.instrument.renderers.ranks_formats import ranks_text
-from tkdebug.instrument.renderers.scope_tree import scope_lines
 from tkdebug.instrument.renderers.stalls_section import stalls_lines
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.renderers.timeline_section import timeline_lines
@@ -40,6 +48,9 @@ MAX_OTHERS = 30
 # Values of one variable.
 MAX_WATCHED = 100
 MAX_NAME_CHARS = 100
+MAX_LINES = 200
+# A GPU that boosts as it should stays within a step or two of 15 MHz.
+NOTABLE_SHARE = 0.05
 
 
 def render(
@@ -78,7 +89,7 @@ def render(
         yield "\nof these, by the line that launched them\n"
         for line in _origin_lines(origins, view.width):
             yield visible(line) + "\n"
-    for warning in gpu_health.warnings(session):
+    for warning in gpu_warnings(session):
         yield f"warning: {visible_line(warning)}\n"
     for wide_section in (stalls_lines, timeline_lines):
         lines = list(wide_section(session, view.width))
@@ -221,3 +232,74 @@ def _kernel_table(summaries: Sequence[KernelSummary], width: int | None) -> Iter
         kernel = visible_line(summary.kernel)
         rows.append((kernel, f"{summary.launches:,}", *shown, ", ".join(notes)))
     return table_lines(rows, width)
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A scope, or a kernel in it."""
+
+    launches: int = 0
+    finished: int = 0
+    total_ns: int = 0
+    below: dict[tuple[bool, str], _Branch] = field(default_factory=dict)
+
+    def add(self, summary: ScopeSummary) -> None:
+        """Count what ran here or below."""
+        self.launches += summary.launches
+        self.finished += summary.finished
+        self.total_ns += summary.total_ns
+
+
+def scope_lines(summaries: Sequence[ScopeSummary], width: int | None = None) -> Iterator[str]:
+    """A line for each scope and for each kernel in it, in the order of coming up."""
+    root = _Branch()
+    for summary in summaries:
+        branch = root
+        for key in (*((False, name) for name in summary.scopes), (True, summary.kernel)):
+            # A kernel and a scope may have one name.
+            branch = branch.below.setdefault(key, _Branch())
+            branch.add(summary)
+    rows = [("scope", "launches", "total", "mean"), *_rows(root, 0)]
+    left_out = len(rows) - 1 - MAX_LINES
+    rows = rows[: MAX_LINES + 1]
+    yield from table_lines(rows, width)
+    if left_out > 0:
+        yield f"… and {left_out:,} more"
+
+
+def _rows(branch: _Branch, depth: int) -> Iterator[tuple[str, str, str, str]]:
+    for (_, name), child in branch.below.items():
+        total = mean = "-"
+        if child.finished:
+            total = format_ns(child.total_ns)
+            mean = format_ns(child.total_ns / child.finished)
+        yield "  " * depth + visible_line(name), f"{child.launches:,}", total, mean
+        yield from _rows(child, depth + 1)
+
+
+def gpu_warnings(session: Session) -> Iterator[str]:
+    """A sentence for each thing that makes times of this run less than comparable."""
+    by_gpu: dict[str, list[GpuState]] = defaultdict(list)
+    for recorded in session.records(GpuState):
+        if recorded.event.is_busy:
+            by_gpu[recorded.event.gpu].append(recorded.event)
+    for states in by_gpu.values():
+        yield from _clock_warnings(states, more_than_one=len(by_gpu) > 1)
+    lost: dict[str, int] = defaultdict(int)
+    for loss in session.records(LostActivities):
+        lost[loss.event.reason] += loss.event.count
+    for reason, count in lost.items():
+        yield f"{count:,} records of the GPU are missing: {reason}" if count else reason
+
+
+def _clock_warnings(states: Sequence[GpuState], more_than_one: bool) -> Iterator[str]:
+    name = states[0].name + (f" ({states[0].gpu})" if more_than_one else "")
+    clocks = [state.sm_clock_mhz for state in states]
+    if min(clocks) < max(clocks) * (1 - NOTABLE_SHARE):
+        yield (
+            f"{name}: its clock was between {min(clocks)} and {max(clocks)} MHz while kernels ran; "
+            "times from different moments do not compare"
+        )
+    reasons = dict.fromkeys(n for state in states for n in slowdown_names(state.slowdown_reasons))
+    if reasons:
+        yield f"{name}: was slowed down: {', '.join(reasons)}"

@@ -1,32 +1,37 @@
 """Advice on interpreted launches: the choice of those that are looked at, and their records.
 
 One launch of each kind: of a kernel's specialisation, grid, and shapes and strides of arguments.
+Where watches add ops to what is interpreted, counts are mapped to the bare build, whose Tile IR has
+the same ops but for these and what they alone need. Remarks come from tkdebug's rules, and from
+those of plugins (entry points `tkdebug.remarks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tkdebug.advice.facts import KernelFacts
-from tkdebug.advice.judging import judge, machine_of
-from tkdebug.advice.machines import MACHINES
+from tkdebug.advice.judging import RemarkPlugin, judge, machine_of
+from tkdebug.advice.machines import MACHINES, Machine
+from tkdebug.advice.records import Remark
+from tkdebug.compiler.ir import Module, Operation, Region
 from tkdebug.errors import Frame, TkError
 from tkdebug.interpreter.launch_profile import LaunchProfile
+from tkdebug.plugins import Plugin, loaded
 from tkdebug.records.hook_chain import HOOKS
-from tkdebug.runtime.advising.bare_profile import bare_profile
 from tkdebug.runtime.advising.gather import gather
-from tkdebug.runtime.advising.plugin_rules import remarks_of_plugins
 from tkdebug.runtime.launch.grid import Grid
 from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
-    from tkdebug.compiler.ir import Module
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
 # Launches of one kernel that are looked at.
 _MOST_KINDS = 8
+_T = TypeVar("_T")
 
 
 class Advisor:
@@ -119,3 +124,81 @@ def _kind(value: object) -> object:
         stride = getattr(value, "stride", None)
         return tuple(shape), tuple(stride()) if callable(stride) else ()
     return value if isinstance(value, int | float | str | bool) else type(value)
+
+
+def bare_profile(profile: LaunchProfile, watched: Module, bare: Module) -> LaunchProfile:
+    """The profile with the ops of `bare` in the place of those of `watched` that it counted."""
+    found = _alike(watched, bare)
+    told = LaunchProfile()
+    told.programs = profile.programs
+    told.entered = {
+        inside: count
+        for region, count in profile.entered.items()
+        if (inside := _region(region, found)) is not None
+    }
+    told.accesses = {
+        found[op]: replace(access, op=found[op])
+        for op, access in profile.accesses.items()
+        if op in found
+    }
+    told.footprints = {
+        (storage, found[op]): one
+        for (storage, op), one in profile.footprints.items()
+        if op in found
+    }
+    told.most_per_address = _renamed(profile.most_per_address, found)
+    told.selects = _renamed(profile.selects, found)
+    told.gathers = _renamed(profile.gathers, found)
+    return told
+
+
+def _renamed(
+    counted: Mapping[Operation, _T], found: Mapping[Operation, Operation]
+) -> dict[Operation, _T]:
+    return {found[op]: value for op, value in counted.items() if op in found}
+
+
+def _region(region: Region, found: Mapping[Operation, Operation]) -> Region | None:
+    parent = region.parent
+    other = None if parent is None else found.get(parent)
+    if parent is None or other is None:
+        return None
+    return other.regions[parent.regions.index(region)]
+
+
+def _alike(watched: Module, bare: Module) -> dict[Operation, Operation]:
+    """Return by op of a watched kernel the same op of the bare one."""
+    by_place = dict(_numbered(bare))
+    return {op: by_place[key] for key, op in _numbered(watched) if key in by_place}
+
+
+def _numbered(module: Module) -> list[tuple[object, Operation]]:
+    """The ops of a module, each with its name, place and number among those of the same."""
+    seen: Counter[object] = Counter()
+    found: list[tuple[object, Operation]] = []
+    for op in module.walk():
+        place = op.name, op.location.frames
+        found.append(((*place, seen[place]), op))
+        seen[place] += 1
+    return found
+
+
+def remarks_of_plugins(facts: KernelFacts, machine: Machine) -> Iterator[Remark]:
+    """Remarks of plugins on a launch."""
+    for plugin, rule in loaded("tkdebug.remarks", RemarkPlugin):
+        yield from _remarks(plugin, rule, facts, machine)
+
+
+def _remarks(
+    plugin: Plugin, rule: RemarkPlugin, facts: KernelFacts, machine: Machine
+) -> list[Remark]:
+    found: list[object]
+    try:
+        found = list(rule.remarks(facts, machine))
+    except Exception as error:  # another distribution's code may raise anything
+        plugin.fail(error)
+        return []
+    remarks = [one for one in found if isinstance(one, Remark)]
+    if len(remarks) < len(found):
+        plugin.fail("gave something else than a tkdebug.advice.records.Remark")
+    return remarks

@@ -1,17 +1,18 @@
-"""Argument values to what a kernel is compiled for.
+"""Arguments of a launch, and what a kernel is compiled for because of them.
 
 Two views of the same decision. `launch_key` and `constant_key` are cheap and hashable: two launches
 with equal keys may share a compiled kernel. `argument_spec` gives the types and constants to
 compile for, and is asked only when the key is new. Invariant: equal keys imply equal specs.
 
 The rules are upstream's: an int equal to 1 is a constant unless the parameter opts out, other ints
-are i32, i64 or u64 by value, a float is fp32, a bool int1, None and functions are constants.
+are i32, i64 or u64 by value, a float is fp32, a bool int1, None and functions are constants. Native
+kernels may also assume multiples of 16, and descriptors that have tensor maps (`alignment_key`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tkdebug.compiler import dtypes
@@ -21,7 +22,7 @@ from tkdebug.compiler.dtypes import LanguageType, dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant, remake
 from tkdebug.compiler.frontend.limits import MAX_INT_BITS
 from tkdebug.compiler.tensor import constexpr, is_jit_function, unwrap
-from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
+from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor, is_mappable
 from tkdebug.runtime.arguments.tensor_stand_ins import TensorWrapper
 from tkdebug.runtime.errors import ArgumentOverflowError, ArgumentTypeError
 from tkdebug.runtime.jit.parameters import KernelParam
@@ -32,7 +33,6 @@ UINT64_MAX = (1 << 64) - 1
 # What upstream notes about pointers and ints: it decides how wide loads can be.
 ALIGNMENT = 16
 MAPPABLE = "mappable"
-
 # torch's names of element types -> ours.
 TORCH_DTYPES: Mapping[str, dtype] = {
     "bool": dtypes.int1,
@@ -58,6 +58,8 @@ _INT_TYPES = {
     "i64": dtypes.int64,
     "u64": dtypes.uint64,
 }
+# Launches ask for the same few again and again.
+_KEPT_EXTENTS = 1024
 
 
 @cache
@@ -297,3 +299,98 @@ def upstream_name(spec: ArgSpec) -> Any:
     if name == "int1":
         return "u1"
     return name.replace("uint", "u").replace("int", "i")
+
+
+def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> tuple[Hashable, ...]:
+    """Which arguments are multiples of 16; part of the key of native kernels alone.
+
+    None where the parameter opts out of specialisation, False where it opts out of this part.
+    """
+    return tuple(
+        None
+        if parameter.is_constexpr or parameter.do_not_specialize
+        else parameter.notes_alignment and aligned(value)
+        for parameter, value in zip(parameters, values, strict=True)
+    )
+
+
+def aligned(value: Any) -> Hashable:
+    """Whether an argument is a multiple of 16; tuples of such; see `aligned_descriptor`."""
+    if isinstance(value, bool | float):
+        return False
+    if isinstance(value, int):
+        return value % ALIGNMENT == 0
+    if isinstance(value, TensorDescriptor):
+        return aligned_descriptor(value)
+    if is_tensor_like(value):
+        return int(value.data_ptr()) % ALIGNMENT == 0
+    if isinstance(value, tuple):
+        return tuple(aligned(item) for item in value)
+    return False
+
+
+def aligned_descriptor(value: TensorDescriptor) -> Hashable:
+    """What is noted about a descriptor: its base and strides are multiples of 16 in any case.
+
+    Returns:
+        True where its last extent, which masks accesses, is one too; `MAPPABLE` where it is not;
+        False where no tensor map could describe the tensor.
+    """
+    return _extents_key(tuple(value.shape), tuple(value.strides), value.base.dtype.itemsize)
+
+
+@lru_cache(_KEPT_EXTENTS)
+def _extents_key(shape: tuple[int, ...], strides: tuple[int, ...], item_bytes: int) -> Hashable:
+    if not is_mappable(shape, strides, item_bytes):
+        return False
+    return int(shape[-1]) % ALIGNMENT == 0 or MAPPABLE
+
+
+def arg_divisibility(specs: Sequence[ArgSpec], alignment: Sequence[Hashable]) -> tuple[int, ...]:
+    """A known divisor of each run-time parameter: bytes of a pointer, the value of an int.
+
+    Args:
+        specs: what each parameter is compiled for.
+        alignment: `alignment_key` of the same parameters.
+
+    Returns:
+        One number for each of the kernel's IR arguments, in their order; 1 where nothing is known.
+    """
+    divisors: list[int] = []
+    for spec, aligned in zip(specs, alignment, strict=True):
+        _append_divisors(divisors, spec, aligned)
+    return tuple(divisors)
+
+
+def _append_divisors(divisors: list[int], spec: ArgSpec, aligned: Hashable) -> None:
+    if isinstance(spec, Constant):
+        return
+    if isinstance(spec, tuple):
+        parts = aligned if isinstance(aligned, tuple) else (False,) * len(spec)
+        for inner, part in zip(spec, parts, strict=True):
+            _append_divisors(divisors, inner, part)
+        return
+    if isinstance(spec, dtypes.tensor_descriptor_type):
+        # `TensorDescriptor` itself refuses other bases and strides.
+        element = spec.block.element_ty
+        assert isinstance(element, dtype)
+        stride = ALIGNMENT // element.itemsize
+        last = ALIGNMENT if aligned is True else 1
+        divisors += [ALIGNMENT, *[1] * (spec.rank - 1), last, *[stride] * (spec.rank - 1), 1]
+        return
+    can_be = spec.is_ptr() or (isinstance(spec, dtype) and spec.is_int() and spec != dtypes.int1)
+    divisors.append(ALIGNMENT if can_be and aligned is True else 1)
+
+
+def mappable_names(
+    names: Sequence[str], specs: Sequence[ArgSpec], alignment: Sequence[Hashable]
+) -> tuple[str, ...]:
+    """The run-time arguments that are descriptors of tensors that tensor maps could describe."""
+    found: list[str] = []
+    for name, spec, aligned in zip(names, specs, alignment, strict=True):
+        if isinstance(spec, tuple) and isinstance(aligned, tuple):
+            inner = [f"{name}.{index}" for index in range(len(spec))]
+            found += mappable_names(inner, spec, aligned)
+        elif isinstance(spec, dtypes.tensor_descriptor_type) and aligned in (True, MAPPABLE):
+            found.append(name)
+    return tuple(found)

@@ -9,12 +9,16 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
+from tkdebug.checks import NATIVE_CHECKS, NO_CHECKS, RACE
 from tkdebug.compiler.ops.debug import STATIC_PRINTS
 from tkdebug.compiler.sites.checks import BOUNDS_KINDS, KINDS
 from tkdebug.compiler.sites.watches import is_logged
 from tkdebug.compiler.targets import backend_of
+from tkdebug.findings.reporting import checks_in_force, is_checked
+from tkdebug.knobs import KNOBS
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.checked.checked_launches import CHECKED, tell_of_races
 from tkdebug.runtime.checked.launch_kinds import depends_on_data
@@ -24,17 +28,63 @@ from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.launch.native_kernel import NativeKernel
 from tkdebug.runtime.watched_values import is_looked_at
 from tkdebug.terminal.text import tell
+from tkdebug.timelines.requests import read_request, requested
 
 if TYPE_CHECKING:
     from tkdebug.compiler.sites.checks import CheckOptions
     from tkdebug.compiler.sites.watches import WatchSite
 
+# Launches of a kernel that have timelines, and neither checks nor watches. The first one finds
+# caches cold.
+MOST_TIMELINES = 3
 # As many as code generation looks for one more beside (`ptx_stage`).
 _FEW_BLOCKS = 3
 # Code that is on the disk is there before the bare build could be lowered meanwhile.
 _ON_DISK_S = 0.05
 # So many checked launches later a kernel is compiled again, for those that follow.
 _LASTING_AFTER = 4
+
+
+def check_options(kernel: str) -> CheckOptions | None:
+    """Return what launches of a kernel of that name are checked for; None if they are not."""
+    if KNOBS.check_launches == "none" or not is_checked(kernel):
+        return None
+    from tkdebug.compiler.sites.checks import KINDS, UNWRITTEN, CheckOptions
+    from tkdebug.compiler.sites.symptoms import HINT
+    from tkdebug.compiler.sites.watches import LOG_BYTES
+
+    ignored = set(KNOBS.ignored_kinds)
+    if "assumption" in ignored:
+        ignored.add(HINT)
+    if NO_CHECKS in KNOBS.checks:
+        ignored.update({"nan", "inf"}.difference(KNOBS.checks))
+    asked = {UNWRITTEN, RACE}.intersection(checks_in_force())
+    options = CheckOptions(frozenset(KINDS).union(asked) - ignored)
+    return replace(options, watch_bytes=LOG_BYTES) if RACE in options.kinds else options
+
+
+def timeline_options(kernel: str) -> CheckOptions | None:
+    """Return how a kernel is compiled for timelines; None if none are asked for."""
+    request = requested(tuple(map(read_request, KNOBS.timelines)), kernel)
+    if request is None:
+        return None
+    from tkdebug.compiler.sites.checks import CheckOptions
+    from tkdebug.compiler.sites.clocks import TimelineOptions
+
+    return CheckOptions(frozenset(), timeline=TimelineOptions(request.programs))
+
+
+def tell_of_others() -> None:
+    """Name the checks in force that the native launches of this process do without."""
+    looked_for = () if KNOBS.check_launches == "none" else NATIVE_CHECKS
+    others = [name for name in checks_in_force() if name not in (*looked_for, NO_CHECKS)]
+    if others:
+        _tell_once(", ".join(others))
+
+
+@cache
+def _tell_once(names: str) -> None:
+    tell(f"native kernels are not checked for {names}; use `tkdebug run --mode interpret`")
 
 
 class StaticPrints:

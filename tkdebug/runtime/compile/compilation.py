@@ -25,12 +25,12 @@ from tkdebug.knobs import KNOBS
 from tkdebug.process.apart_imports import import_apart
 from tkdebug.records.events import Fault, KernelCompiled
 from tkdebug.records.hook_chain import HOOKS
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 from tkdebug.runtime.launch.first_launch import load_what_launches_import
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 from tkdebug.runtime.watched_values import architecture, note_compiled, record_operands
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.errors import TkError, UnsupportedError, UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.arguments.alignment import alignment_key
+from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.terminal.text import tell
 
@@ -60,7 +60,7 @@ def cross_compile(
         return seen.get(key)
     seen[key] = None
     from tkdebug.compiler.targets.registered_backends import target_of, targets, unsupported_gpu
-    from tkdebug.runtime.checked.check_options import check_options
+    from tkdebug.runtime.checked.builds import check_options
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
 
     if unsupported_gpu(target) is not None:

@@ -14,7 +14,7 @@ from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.function_options import note_options
 from tkdebug.compiler.targets.registered_backends import backend_of
 from tkdebug.errors import UsageError
-from tkdebug.runtime.arguments.alignment import alignment_key
+from tkdebug.runtime.arguments.specialize import alignment_key
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.compile.compilation import note_arguments
 from tkdebug.runtime.compile.native_compilation import native_options, target_for

@@ -1,14 +1,15 @@
 """Compiles a kernel to machine code for one specialisation and one architecture.
 
-Responsible for what is around code generation: options it cannot honour, its steps, telling
-hooks. The front end's part is `compilation`'s, code generation is the
-backend's (`compiler.targets`).
+Responsible for what is around code generation: options it cannot honour, its steps, stages as files
+(which there are, and which an edited file can replace), telling hooks, and explaining a kernel that
+needs more than the device has. The front end's part is `compilation`'s, where files lie is
+`stage_files`', code generation is the backend's (`compiler.targets`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.analysis.pointer_origins import hands_out_addresses
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
-from tkdebug.errors import UnsupportedError
+from tkdebug.errors import UnsupportedError, shown_path
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import (
     announce,
@@ -24,10 +25,9 @@ from tkdebug.runtime.compile.compilation import (
     snapshot_recorder,
     tell_failure,
 )
-from tkdebug.runtime.compile.native_stage_files import NativeStageFiles
-from tkdebug.runtime.compile.needed_resources import locate
 from tkdebug.runtime.compile.options import LaunchOptions
 from tkdebug.runtime.compile.specialization import Specialization
+from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOverride
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.errors import OptionValueError, OutOfResources
 from tkdebug.runtime.launch.breakpoints import ignore_breakpoints
@@ -37,9 +37,20 @@ from tkdebug.terminal.text import tell
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal
     from tkdebug.compiler.ir import Module
+    from tkdebug.compiler.passes.pipeline import SnapshotCallback
     from tkdebug.compiler.targets import Target
-    from tkdebug.compiler.targets.backend import GeneratedKernel, LoweredKernel
+    from tkdebug.compiler.targets.backend import (
+        GeneratedKernel,
+        ImageCallback,
+        LoweredKernel,
+        NativeStage,
+    )
     from tkdebug.linemap.op_place import OpPlace
+
+# A constant below it is a count or a flag rather than the extent of a tile.
+_LEAST_BLOCK = 16
+_MAX_BLOCKS = 6
+GPU_IR_FILE = "gpu-ir.mlir"
 
 
 def compile_native_kernel(src: Specialization, device: int) -> NativeKernel:
@@ -334,3 +345,102 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
         raise OutOfResources(threads, target.threads_per_block, "threads")
     if shared_bytes > target.shared_bytes_per_block:
         raise OutOfResources(shared_bytes, target.shared_bytes_per_block, "shared memory")
+
+
+def locate(error: OutOfResources, src: Specialization) -> None:
+    """Give `error` the kernel's line, and what to lower of what it was compiled with."""
+    source = src.fn.kernel_source
+    line = source.definition.lineno
+    error.place = f"{shown_path(source.file)}:{line}"
+    error.source_line = (source.line(line) or "").strip()
+    lower = " or ".join(_lowerable(error.name, src))
+    if lower:
+        error.advice = f"lower {lower}"
+
+
+def _lowerable(resource: str, src: Specialization) -> Iterator[str]:
+    options = src.options
+    if resource in ("threads", "registers") and options.num_warps > 1:
+        yield f"num_warps={options.num_warps}"
+    if resource == "threads":
+        return
+    if resource == "registers":
+        yield "maxnreg" if options.maxnreg is None else f"maxnreg={options.maxnreg}"
+    blocks = [
+        f"{name}={value}"
+        for name, value in src.constants.items()
+        if type(value) is int and value >= _LEAST_BLOCK and value & (value - 1) == 0
+    ]
+    yield f"the blocks ({', '.join(blocks[:_MAX_BLOCKS])})" if blocks else "the blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStageFiles:
+    """The files of one compile: those that are written, and edited ones.
+
+    Attributes:
+        stages: those after the GPU IR.
+        dump: writes stages; None where none are wanted.
+        override: reads edited ones; None where there are none.
+    """
+
+    stages: tuple[NativeStage, ...]
+    dump: StageDump | None
+    override: StageOverride | None
+
+    @staticmethod
+    def of(src: Specialization, stages: tuple[NativeStage, ...]) -> NativeStageFiles:
+        """The files that the knobs ask for, if any."""
+        return NativeStageFiles(stages, StageDump.of(src), StageOverride.of(src))
+
+    @property
+    def on_snapshot(self) -> SnapshotCallback | None:
+        """What is called with the GPU IR after each pass."""
+        return None if self.dump is None else partial(self.dump.write_snapshot, "gpu-ir")
+
+    @property
+    def on_stage(self) -> Callable[[str, str], str | None] | None:
+        """What is called with the text of each stage, and may give an edited one."""
+        return None if self.dump is None and self.override is None else self._on_stage
+
+    def _on_stage(self, stage: str, text: str) -> str | None:
+        file = next(known.file for known in self.stages if known.name == stage)
+        edited = None if self.override is None else self.override.read_text(file)
+        if self.dump is not None:
+            self.dump.write(file, text if edited is None else edited)
+        return edited
+
+    def refuse_gpu_ir(self) -> None:
+        """Refuse an edited file that nothing can be done with.
+
+        Raises:
+            UnsupportedError: there is one for the GPU IR.
+        """
+        gpu_ir = None if self.override is None else self.override.path(GPU_IR_FILE)
+        if gpu_ir is not None:
+            raise UnsupportedError(
+                f"TKDEBUG_OVERRIDE: {gpu_ir}: the GPU IR cannot be replaced "
+                f"by an edited file; {', '.join(stage.file for stage in self.stages)} "
+                f"and {TILE_IR_FILE} can"
+            )
+
+    def write_gpu_ir(self, module: Module) -> None:
+        """Write the GPU IR after its passes, where it is wanted."""
+        if self.dump is not None:
+            self.dump.write_ir(GPU_IR_FILE, module)
+
+    @property
+    def on_image(self) -> ImageCallback | None:
+        """What is called with what is loaded, and may give an edited one."""
+        return None if self.dump is None and self.override is None else self._on_image
+
+    def _on_image(self, image: bytes) -> bytes:
+        file = next((stage.file for stage in self.stages if stage.is_image), None)
+        if file is None:
+            return image
+        edited = None if self.override is None else self.override.read(file)
+        if edited is not None:
+            image = edited
+        if self.dump is not None:
+            self.dump.write(file, image)
+        return image

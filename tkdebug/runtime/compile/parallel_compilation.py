@@ -1,4 +1,8 @@
-"""Generates the code of several kernels in parallel, before the first of them is needed.
+"""Compiles of a jit function: each kernel once, whatever threads want it; several in parallel.
+
+Responsible for who compiles and who waits, and for calling upstream's hooks around a compile.
+Threads that want the same kernel wait for one compile; others go on beside it. A forked child waits
+for none of its parent's.
 
 Nearly all of a native compile is LLVM's and ptxas's, in processes that work side by side; the rest
 is Python, of which threads do one thing at a time. So arguments are bound and kernels lowered in
@@ -19,13 +23,15 @@ from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING
 
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS
+from tkdebug.process.forks import renew_after_forks
 from tkdebug.runtime.device.platform import platform_in_force
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS
 
 if TYPE_CHECKING:
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
     from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.jit.function import JITFunction
+    from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
 
 Key = tuple[Hashable, ...]
 _SIGNAL_SEEN_WITHIN_S = 0.5
@@ -134,3 +140,54 @@ def compile_in_parallel(fn: JITFunction, calls: Iterable[Callable[[], object]]) 
         yield
     finally:
         PARALLEL_COMPILATION.reset(token)
+
+
+class CompileOnce:
+    """The compiles of one jit function.
+
+    Args:
+        kernels: its compiled kernels by launch key; added to.
+    """
+
+    def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
+        self._kernels = kernels
+        self.renew_locks()
+        renew_after_forks(self)
+
+    def renew_locks(self) -> None:
+        """Forget the compiles that are under way."""
+        self._lock = threading.Lock()
+        # Reentrant, since a hook may want the kernel of whose compile it hears.
+        self._locks: dict[Key, threading.RLock] = {}
+
+    def kernel(
+        self,
+        key: Key,
+        src: Specialization,
+        is_warmup: bool,
+        compile: Callable[[Specialization], CompiledKernel],
+    ) -> CompiledKernel | None:
+        """The kernel under `key`, compiled when there is none, with the hooks called around it.
+
+        Args:
+            key: the launch key.
+            src: what to compile for.
+            is_warmup: whether nothing is launched.
+            compile: makes the kernel.
+
+        Returns:
+            None when a `jit_cache_hook` takes the compile upon itself.
+        """
+        with self._lock_of(key):
+            kernel = self._kernels.get(key)
+            if kernel is not None:
+                return kernel
+            if COMPILE_HOOKS.skips(src, key, is_warmup):
+                return None
+            kernel = self._kernels[key] = compile(src)
+        COMPILE_HOOKS.compiled(src, key, is_warmup)
+        return kernel
+
+    def _lock_of(self, key: Key) -> threading.RLock:
+        with self._lock:
+            return self._locks.setdefault(key, threading.RLock())

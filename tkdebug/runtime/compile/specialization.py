@@ -9,8 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
-from tkdebug.runtime.arguments.alignment import arg_divisibility, mappable_names
-from tkdebug.runtime.arguments.specialize import ALIGNMENT, constant_key, upstream_name
+from tkdebug.runtime.arguments.specialize import (
+    ALIGNMENT,
+    arg_divisibility,
+    constant_key,
+    mappable_names,
+    upstream_name,
+)
 from tkdebug.runtime.compile.options import LaunchOptions
 
 if TYPE_CHECKING:

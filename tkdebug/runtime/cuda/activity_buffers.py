@@ -27,16 +27,13 @@ from typing import NamedTuple
 from tkdebug.records.hook_chain import LentBuffer
 from tkdebug.runtime.cuda.driver_api import function_address
 from tkdebug.runtime.cuda.launch_calls import LaunchCalls
-from tkdebug.runtime.executable_memory import may_run_what_it_writes
 
 BUFFER_BYTES = 4 << 20
 MAX_BUFFERS = 64
-
 # Before the buffers: for each a word, which is 0 while it is free, 1 while CUPTI's or filled.
 HEADER_BYTES = 4096
 _WORD_BYTES = 4
 _FREE, _LENT = 0, 2
-
 # Where the memory lies; addresses and sizes in bytes of the filled buffers, oldest first.
 _STATE = """
 @held = internal global i32 0
@@ -315,3 +312,19 @@ def _compiled(address: int, size_bytes: int, count: int) -> _Code:
     # With the GIL: it takes less than to give it up, for which the script would have to wait.
     take = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
     return _Code(find("requested"), find("completed"), take(find("take")), engine)
+
+
+def may_run_what_it_writes() -> bool:
+    """Whether this process may make memory executable.
+
+    SELinux (execmem), systemd (MemoryDenyWriteExecute) and `prctl(PR_SET_MDWE)` forbid it; LLVM
+    does not report that, and a call of its code crashes.
+    """
+    page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    page[0] = 0  # LLVM's pages have been written, too
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    status: int = protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC)
+    page.close()
+    return status == 0

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from tkdebug.compiler.sites.live_memory import GONE, LIVE, AddressRange
 from tkdebug.errors import TkError
 from tkdebug.process.forks import renew_after_forks
 from tkdebug.records.running_faults import (
@@ -32,7 +34,6 @@ from tkdebug.records.running_faults import (
     write_header,
 )
 from tkdebug.runtime.cuda import driver_api
-from tkdebug.runtime.cuda.allocator_blocks import torchs_allocations
 from tkdebug.runtime.cuda.device import Device
 from tkdebug.runtime.device.platform import Allocations, CheckRecords, CheckTable
 
@@ -55,6 +56,8 @@ _NON_BLOCKING = 1
 # CUstreamCaptureMode (cuda.h): what this thread does breaks no capture of another.
 _RELAXED = 2
 _NO_CONTEXT = (driver_api.INVALID_CONTEXT, driver_api.NOT_INITIALIZED)
+_POOL_OF_ALL = (0, 0)
+_ALLOCATED, _FREE = "active_allocated", "inactive"
 
 
 class _Calls(NamedTuple):
@@ -473,3 +476,56 @@ class CudaCheckMemory:
 def check_memory(device: Device) -> CudaCheckMemory:
     """The tables of `device`."""
     return CudaCheckMemory(device)
+
+
+def torchs_allocations(device: int) -> Allocations:
+    """Of a GPU; none where another allocator is in force, which has no list of its own.
+
+    Args:
+        device: its index.
+    """
+    import torch
+
+    if torch.cuda.memory.get_allocator_backend() != "native":
+        return Allocations()
+    segments = torch.cuda.memory.memory_snapshot(**_options())  # type: ignore[no-untyped-call]
+    return allocations_of(one for one in segments if one["device"] == device)
+
+
+def allocations_of(segments: Iterable[Mapping[str, Any]]) -> Allocations:
+    """Of segments as a snapshot of torch's allocator has them.
+
+    A block that waits for a stream to come by counts as live. So does all memory of a pool of its
+    own: of a captured graph, tensors are freed there that its replays write to.
+    """
+    spans = [span for segment in segments for span in _spans(segment)]
+    return Allocations(
+        [span for state, span in spans if state == LIVE and span.first < span.end],
+        [span for state, span in spans if state == GONE and span.first < span.end],
+    )
+
+
+def _spans(segment: Mapping[str, Any]) -> Iterator[tuple[int, AddressRange]]:
+    at = segment["address"]
+    if tuple(segment.get("segment_pool_id", _POOL_OF_ALL)) != _POOL_OF_ALL:
+        yield LIVE, AddressRange(at, at + segment["total_size"])
+        return
+    for block in segment["blocks"]:
+        end = at + block["size"]
+        if block["state"] == _FREE:
+            yield GONE, AddressRange(at, end)
+        else:
+            asked = block.get("requested_size", 0) if block["state"] == _ALLOCATED else 0
+            used = at + (asked or block["size"])
+            yield LIVE, AddressRange(at, used)
+            yield GONE, AddressRange(used, end)
+        at = end
+
+
+@cache
+def _options() -> dict[str, bool]:
+    """What leaves out a history, where torch can."""
+    import torch
+
+    known = inspect.signature(torch.cuda.memory.memory_snapshot).parameters
+    return {"include_traces": False} if "include_traces" in known else {}

@@ -5,15 +5,19 @@ What a dump means is `crashes` and `hangs`'s, its format `linemap.nvidia.core_du
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tkdebug.errors import TkError
+from tkdebug.runtime.cuda import driver_api
+from tkdebug.runtime.cuda.device import device
 from tkdebug.runtime.device.crash_dumps import CrashReport, DumpSettings
 
 if TYPE_CHECKING:
@@ -33,6 +37,8 @@ _DEFAULT_FILE = "core_%t_%h_%p.nvcudmp"  # the driver's own
 _SUFFIX, _PIPE_SUFFIX = ".core", ".pipe"
 # CUDA 12.5 (driver 555) knows the flags; older ones would dump all memory and end the process.
 _OLDEST_DRIVER = 12050
+# CUstreamCaptureMode (cuda.h): what this thread asks does not break a capture.
+_RELAXED = 2
 
 
 class CudaCrashDumps:
@@ -106,8 +112,6 @@ class CudaCrashDumps:
 
     def is_busy(self, device: int, stream: int) -> bool:
         """Whether work on that stream of that GPU has not ended."""
-        from tkdebug.runtime.cuda.busy_streams import is_busy
-
         return is_busy(device, stream)
 
 
@@ -124,3 +128,24 @@ def driver_version() -> int:
 
 
 CRASH_DUMPS = CudaCrashDumps()
+
+
+@cache
+def _calls() -> tuple[Callable[..., int], Callable[..., int]]:
+    handle = ctypes.c_void_p
+    return (
+        driver_api.raw_function("cuStreamQuery", handle),
+        driver_api.raw_function("cuThreadExchangeStreamCaptureMode", handle, keeps_gil=True),
+    )
+
+
+def is_busy(index: int, stream: int) -> bool:
+    """Whether work on that stream of that GPU has not ended; a failed GPU is not busy."""
+    query, exchange_capture_mode = _calls()
+    mode = ctypes.c_int(_RELAXED)
+    with device(index).entered():
+        exchange_capture_mode(ctypes.addressof(mode))
+        try:
+            return query(stream) == driver_api.NOT_READY
+        finally:
+            exchange_capture_mode(ctypes.addressof(mode))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.compiler.targets.registered_backends import unsupported_gpu
 from tkdebug.errors import TkError, UnsupportedError
 from tkdebug.runtime.cuda import driver_api
-from tkdebug.runtime.cuda.no_gpu import no_gpu
+from tkdebug.runtime.cuda.driver_api import no_gpu
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.errors import NoDeviceError
 

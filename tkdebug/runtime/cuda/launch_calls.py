@@ -13,15 +13,14 @@ later ones, and never come half written.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
-
-from tkdebug.runtime.thread_ids import thread_key
 
 # In the tenth of a second between two rounds there are some 40,000 launches at most.
 MOST_NOTES = 1 << 16
 _CALL_BYTES = 24
-
 # A slot: the number of its note from 1 on, 0 while it is written; then the note as `CALL_FIELDS`
 # has it: when the call returned, its thread, its number, whether it was captured.
 _STATE = """
@@ -246,3 +245,17 @@ def _functions() -> dict[str, str]:
     }
     addresses = {name: ctypes.cast(function, ctypes.c_void_p) for name, function in found.items()}
     return {name: f"inttoptr (i64 {at.value} to ptr)" for name, at in addresses.items()}
+
+
+@cache
+def thread_key(process: int) -> int:
+    """The pthread key by which each thread of a process keeps its native id.
+
+    A forked child's threads have other ids.
+    """
+    key = ctypes.c_uint()
+    create = ctypes.CDLL(None).pthread_key_create
+    status = create(ctypes.byref(key), None)
+    if status:
+        raise OSError(status, os.strerror(status))
+    return key.value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from tkdebug.runtime.cuda.no_gpu import no_gpu
+from tkdebug.runtime.cuda.driver_api import no_gpu
 from tkdebug.runtime.device.driver import has_real_gpu
 from tkdebug.runtime.device.platform import CheckMemory, GPUTarget, LaunchableKernel, SpanTimer
 

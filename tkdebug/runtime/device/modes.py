@@ -9,12 +9,13 @@ of its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from tkdebug.checks import DEFAULT_CHECKS, NO_CHECKS
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
 from tkdebug.knobs.values import MODE_NAMES, ModeName
@@ -84,3 +85,17 @@ def _auto(platform: Platform) -> Mode:
     if platform.is_there():
         tell(f"kernels are interpreted although a GPU is there: {reason}")
     return "interpret"
+
+
+def with_defaults(asked: Sequence[str], mode: ModeName) -> tuple[str, ...]:
+    """What is looked for where `asked` is asked for; `none` among it leaves out the defaults.
+
+    There are no defaults where kernels probably run on a GPU: those are not checked, and some
+    checks fill fresh tensors, which takes time there too.
+    """
+    names = tuple(dict.fromkeys(name for name in asked if name != NO_CHECKS))
+    if NO_CHECKS in asked:
+        return names
+    if mode == "native" or (mode == "auto" and platform_in_force().is_likely()):
+        return names
+    return tuple(dict.fromkeys((*DEFAULT_CHECKS, *names)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
@@ -18,33 +18,89 @@ from tkdebug.compiler.frontend.scope import UsedGlobal
 from tkdebug.compiler.tensor import is_jit_function, unwrap
 from tkdebug.errors import UsageError
 from tkdebug.knobs import KNOBS
-from tkdebug.runtime.arguments.alignment import alignment_key
 from tkdebug.runtime.arguments.binder import Bound, explain_binding, make_binder, spec_of
-from tkdebug.runtime.arguments.specialize import constant_key
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, Compile
-from tkdebug.runtime.compile.compile_once import CompileOnce
-from tkdebug.runtime.compile.device_caches import DeviceCaches
-from tkdebug.runtime.compile.interpreted_compilation import compile_kernel
+from tkdebug.runtime.arguments.specialize import alignment_key, constant_key
+from tkdebug.runtime.arguments.tensor_stand_ins import MockTensor
 from tkdebug.runtime.compile.options import OPTION_NAMES, parse_options, without_amd_options
-from tkdebug.runtime.compile.parallel_compilation import PARALLEL_COMPILATION
-from tkdebug.runtime.compile.prestart import prestart
+from tkdebug.runtime.compile.parallel_compilation import PARALLEL_COMPILATION, CompileOnce
 from tkdebug.runtime.compile.specialization import Specialization
-from tkdebug.runtime.device.modes import current_mode
+from tkdebug.runtime.device.modes import current_mode, mode
 from tkdebug.runtime.errors import ArgumentOverflowError, GlobalChangedError, OutsideKernelError
 from tkdebug.runtime.jit.function_source import FunctionSource
-from tkdebug.runtime.jit.interface import KernelInterface
 from tkdebug.runtime.jit.parameters import KernelParam, kernel_parameters
 from tkdebug.runtime.launch.compiled_kernel import CompiledKernel
-from tkdebug.runtime.launch.first_launch import load_what_launches_import
+from tkdebug.runtime.launch.first_launch import load_what_launches_import, prestart
 from tkdebug.runtime.launch.grid import grid_dimensions
+from tkdebug.runtime.launch.interpreted_kernel import compile_kernel
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS, Compile
 from tkdebug.runtime.watched_values import forget_with_watches, is_looked_at, watching
 
 if TYPE_CHECKING:
-    from tkdebug.runtime.checked.checked_kernels import CheckedKernels
+    from tkdebug.runtime.checked.checked_kernel import CheckedKernels
     from tkdebug.runtime.launch.native_launch import NativePath
 
 Key = tuple[Hashable, ...]
 PreRunHook = Callable[..., object]
+
+
+class DeviceCaches(Mapping[int, tuple[dict[Key, CompiledKernel]]]):
+    """The compiled kernels under the number of each device: all the same ones.
+
+    A native launch has its device in the key; under interpret kernels do not depend on it.
+    """
+
+    def __init__(self, kernels: dict[Key, CompiledKernel]) -> None:
+        self._by_key = kernels
+
+    def __getitem__(self, device: int) -> tuple[dict[Key, CompiledKernel]]:
+        return (self._by_key,)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+    def __len__(self) -> int:
+        import torch  # here, as `import tkdebug` is quick without it
+
+        return max(1, torch.cuda.device_count())
+
+    def clear(self) -> None:
+        """Forget all compiled kernels."""
+        self._by_key.clear()
+
+
+class KernelInterface:
+    """Something that is launched with a grid."""
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch on `grid`, or only compile when `warmup`."""
+        raise NotImplementedError
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """`kernel[grid]`: a function that launches on `grid`."""
+        return partial(self.run, grid=grid, warmup=False)
+
+    def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
+        """Compile for these arguments without launching; a torch dtype stands for a tensor."""
+        wrapped = [MockTensor.wrap_dtype(argument) for argument in args]
+        named = {name: MockTensor.wrap_dtype(argument) for name, argument in kwargs.items()}
+        return self.run(*wrapped, grid=grid, warmup=True, **named)
+
+    @property
+    def interpret(self) -> Interpreted:
+        """`kernel.interpret[grid](…)`: launch interpreted, whatever the mode."""
+        return Interpreted(self)
+
+
+class Interpreted(KernelInterface):
+    """A kernel whose launches are interpreted."""
+
+    def __init__(self, kernel: KernelInterface) -> None:
+        self.kernel = kernel
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch or warm up under interpret."""
+        with mode("interpret"):
+            return self.kernel.run(*args, grid=grid, warmup=warmup, **kwargs)
 
 
 class JITFunction(FunctionSource, KernelInterface):
@@ -264,7 +320,7 @@ class JITFunction(FunctionSource, KernelInterface):
         def compile(src: Specialization) -> CompiledKernel:
             begun = None if ahead is None else ahead.take(self, key)
             if KNOBS.checks:
-                from tkdebug.runtime.checked.check_options import tell_of_others
+                from tkdebug.runtime.checked.builds import tell_of_others
 
                 tell_of_others()
             is_watched = KNOBS.timelines or (is_looked_at() and watching(self))
@@ -323,7 +379,7 @@ class JITFunction(FunctionSource, KernelInterface):
     @cached_property
     def _checked_kernels(self) -> CheckedKernels:
         # Only where launches are checked.
-        from tkdebug.runtime.checked.checked_kernels import CheckedKernels
+        from tkdebug.runtime.checked.checked_kernel import CheckedKernels
 
         return CheckedKernels(self.kernels)
 

@@ -1,20 +1,34 @@
-"""Imports for a first launch, and plugins' hooks, in a thread that no signal handler interrupts.
+"""Preparation for a first launch: imports, native compilation in the background, plugins' hooks.
 
-A handler runs in the main thread, wherever that is. One that launches while the main thread is in
-the middle of an import would find modules half made. So another thread imports them.
+A signal handler runs in the main thread, wherever that is. One that launches while the main thread
+is in the middle of an import would find modules half made. So another thread imports them.
+
+The compiler's modules and the code generation worker take longer to load than a small kernel takes
+to compile. A decorated kernel is the first sign that they will be needed, so they are loaded while
+a script still imports and sets up. Only what the first compile would load is loaded, so nothing
+changes but when. Errors here are the first compile's to report.
 """
 
 from __future__ import annotations
 
 import _thread
+import contextlib
 import importlib
+import os
 import threading
-from functools import cache
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any
 
 from tkdebug.checks import modules_of
+from tkdebug.errors import TkError
+from tkdebug.knobs import KNOBS
+from tkdebug.plugins import Plugin, loaded
 from tkdebug.process.forks import renew_after_forks
+from tkdebug.records.hook_chain import HOOKS, Hook
 from tkdebug.runtime.device.platform import platform_in_force
-from tkdebug.runtime.launch.plugin_hooks import add_plugin_hooks
 
 # What `runtime` imports inside of functions, since torch or the compiler come with it.
 _MODULES = (
@@ -25,6 +39,14 @@ _MODULES = (
     "tkdebug.runtime.compile.cross_compilation",
     "tkdebug.runtime.device.driver",
     "tkdebug.runtime.arguments.tensor_places",
+)
+# Names shared libraries (`instrument.launch_listeners.native_tools`).
+TOOL_VARIABLE = "TKDEBUG_TOOL"
+_LONGEST_LOAD_S = 30.0
+_COMPILER_MODULES = (
+    "tkdebug.compiler.frontend",
+    "tkdebug.compiler.ir.printer",
+    "tkdebug.runtime.compile.native_compilation",
 )
 
 
@@ -96,3 +118,68 @@ def _load_checks() -> None:
 
 
 _IMPORTS = _Imports()
+
+
+@cache
+def add_plugin_hooks() -> None:
+    """Add them to the chain, once in a process; forked children have them already."""
+    for plugin, hook in loaded("tkdebug.hooks", Hook):
+        HOOKS.add(_guarded(plugin, hook))
+    if os.environ.get(TOOL_VARIABLE):
+        from tkdebug.instrument.launch_listeners.native_tools import load_tools_of_environment
+
+        load_tools_of_environment()
+
+
+def _guarded(plugin: Plugin, hook: Hook) -> Hook:
+    """`hook`, which is silent from the first time on that one of its callbacks raises.
+
+    Faults are shown besides: who installed a package must not miss them.
+    """
+    callbacks: dict[str, Any] = {
+        field.name: _guarded_callback(plugin, callback)
+        for field in fields(hook)
+        if callable(callback := getattr(hook, field.name))
+    }
+    return replace(hook, **callbacks, shows_faults=False)
+
+
+def _guarded_callback(plugin: Plugin, callback: Callable[..., None]) -> Callable[..., None]:
+    def call(*arguments: Any) -> None:
+        if plugin.problem:
+            return
+        try:
+            callback(*arguments)
+        except Exception as error:  # another distribution's code may raise anything
+            plugin.fail(error)
+
+    return call
+
+
+@lru_cache(maxsize=1)
+def prestart() -> None:
+    """Start loading, once a process, where kernels will probably run natively."""
+    if KNOBS.mode == "native" or (KNOBS.mode == "auto" and platform_in_force().is_likely()):
+        thread = threading.Thread(target=_load_compiler, name="tkdebug-prestart", daemon=True)
+        # No more threads: the first compile loads then.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            if hasattr(os, "register_at_fork"):
+                # A child would wait forever for a module whose import was cut in two.
+                os.register_at_fork(before=lambda: _await(thread))
+
+
+def _await(thread: threading.Thread) -> None:
+    if thread.is_alive() and thread is not threading.current_thread():
+        thread.join(_LONGEST_LOAD_S)
+
+
+def _load_compiler() -> None:
+    with contextlib.suppress(ImportError, OSError, TkError):
+        from tkdebug.compiler.targets.registered_backends import backend_named
+
+        platform = platform_in_force()
+        backend_named(platform.backend).prestart()
+        for module in _COMPILER_MODULES:
+            import_module(module)
+        platform.prestart()

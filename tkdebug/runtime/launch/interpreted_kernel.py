@@ -1,6 +1,6 @@
-"""A kernel that is interpreted: its Tile IR executed as tensor operations.
+"""A kernel that is interpreted: its Tile IR, compiled in the thread that wants it, and launches.
 
-Responsible for its launches and for the figures that only a native kernel has, which are estimates.
+Also responsible for the figures that only a native kernel has, which are estimates.
 """
 
 from __future__ import annotations
@@ -10,11 +10,20 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.process.apart_imports import import_apart
 from tkdebug.records.events import LaunchRecord, next_launch_id
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import runtime_values
+from tkdebug.runtime.compile.compilation import (
+    announce,
+    compile_tile_ir,
+    snapshot_recorder,
+    tell_failure,
+)
+from tkdebug.runtime.compile.cross_compilation import cross_compile
+from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import driver
 from tkdebug.runtime.launch.breakpoints import debugger_of_breakpoints
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel, KernelMetadata
@@ -32,7 +41,6 @@ if TYPE_CHECKING:
     from tkdebug.interpreter.scheduler import Room
     from tkdebug.runtime.advising.launches import Advisor
     from tkdebug.runtime.compile.native_compilation import NativeCompilation
-    from tkdebug.runtime.compile.specialization import Specialization
     from tkdebug.runtime.instrumentation.measuring import Kernel
 
 _NATIVE_STAGES = ("ttgir", "gpu-ir", "llir", "llvm-ir", "ptx", "cubin", "sass")
@@ -221,7 +229,7 @@ class InterpretedKernel(CompiledKernel):
 
     def _as_instrumented(self, values: tuple[Any, ...]) -> Kernel:
         """The kernel as native code would be of a launch's values, for plugins."""
-        from tkdebug.runtime.arguments.alignment import alignment_key, arg_divisibility
+        from tkdebug.runtime.arguments.specialize import alignment_key, arg_divisibility
         from tkdebug.runtime.instrumentation.measuring import Kernel
 
         src = self.src
@@ -242,3 +250,26 @@ class InterpretedKernel(CompiledKernel):
         src = self.src
         bare = None if src.checks is None else partial(compile_bare, src)
         return Advisor(self.name, self.hash, self.module, bare)
+
+
+def compile_kernel(src: Specialization) -> InterpretedKernel:
+    """Compile for interpretation and tell the hooks.
+
+    Raises:
+        CompileError: the kernel's source is wrong or not available; also reported as a fault.
+        UnsupportedError: an option that interpretation cannot honour.
+    """
+    if src.options.ir_override is not None:
+        raise UnsupportedError(
+            f"kernel {src.fn.__name__}: option ir_override is not supported under interpret"
+        )
+    recorder = snapshot_recorder()
+    started_ns = time.perf_counter_ns()
+    try:
+        tile = compile_tile_ir(src, recorder)
+    except Exception as error:
+        tell_failure(src, recorder, error, time.perf_counter_ns() - started_ns)
+        raise
+    kernel = InterpretedKernel(src, tile.module, tile.used_globals, tile.breakpoints, cross_compile)
+    announce(kernel, recorder, {}, {}, time.perf_counter_ns() - started_ns)
+    return kernel

@@ -25,8 +25,13 @@ from tkdebug.knobs import KNOBS
 from tkdebug.records.events import next_launch_id
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.records.scopes import SCOPES
-from tkdebug.runtime.arguments.alignment import aligned_descriptor
-from tkdebug.runtime.arguments.specialize import ALIGNMENT, INT32_MAX, INT32_MIN, constant_key
+from tkdebug.runtime.arguments.specialize import (
+    ALIGNMENT,
+    INT32_MAX,
+    INT32_MIN,
+    aligned_descriptor,
+    constant_key,
+)
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
 from tkdebug.runtime.device.modes import MAIN_THREAD, OWN_MODE
 from tkdebug.runtime.device.platform import platform_in_force

@@ -22,14 +22,14 @@ from tkdebug.records.events import LaunchRecord, next_launch_id
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.compile.needed_resources import locate
+from tkdebug.runtime.compile.native_compilation import locate
 from tkdebug.runtime.device.platform import GPUTarget, Platform, platform_in_force
 from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
 from tkdebug.runtime.launch.compiled_kernel import Artifacts, CompiledKernel
 from tkdebug.runtime.launch.grid import Grid
 from tkdebug.runtime.launch.launches_in_flight import IN_FLIGHT, NOWHERE, plain
-from tkdebug.runtime.launch.load_hooks import LOAD_HOOKS
+from tkdebug.runtime.upstream_hooks import LOAD_HOOKS
 
 if TYPE_CHECKING:
     from tkdebug.compiler.frontend.scope import UsedGlobal

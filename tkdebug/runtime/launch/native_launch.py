@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tkdebug.compiler.tensor import unwrap
 from tkdebug.errors import LaunchError
-from tkdebug.runtime.arguments.alignment import aligned
 from tkdebug.runtime.arguments.binder import spec_of
 from tkdebug.runtime.arguments.specialize import (
     accepts_declared,
+    aligned,
     constant_key,
     is_tensor_like,
     launch_key,

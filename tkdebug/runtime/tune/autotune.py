@@ -34,15 +34,13 @@ from tkdebug.runtime.errors import (
     PTXASError,
     UnknownNameError,
 )
-from tkdebug.runtime.jit.function import JITFunction
-from tkdebug.runtime.jit.interface import KernelInterface
+from tkdebug.runtime.jit.function import JITFunction, KernelInterface
 from tkdebug.runtime.launch.graph_capture import refuse_while_capturing
 from tkdebug.runtime.launch.timed_launches import timed_launches
-from tkdebug.runtime.tune.close_times import briefly, median_ms, timed_in_turn
 from tkdebug.runtime.tune.config import Config
-from tkdebug.runtime.tune.deprecated_timing import deprecated_timer
 from tkdebug.runtime.tune.heuristics import Heuristics
-from tkdebug.runtime.tune.tune_hooks import TUNE_HOOKS
+from tkdebug.runtime.tune.timing import briefly, deprecated_timer, median_ms, timed_in_turn
+from tkdebug.runtime.upstream_hooks import TUNE_HOOKS
 from tkdebug.terminal.text import tell
 
 _QUANTILES = (0.5, 0.2, 0.8)
@@ -60,7 +58,7 @@ class Autotuner(KernelInterface):
         best_config: the choice of the last launch.
         configs_timings: milliseconds (median, 20th and 80th percentile) by configuration, from
             the last benchmark. Those that were close to the fastest have times of other rounds,
-            among which they were chosen (`close_times`).
+            among which they were chosen (`timing`).
         nargs: positional arguments of the launch under way, by name.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tkdebug.runtime.jit.interface import KernelInterface
+from tkdebug.runtime.jit.function import KernelInterface
 
 
 class Heuristics(KernelInterface):

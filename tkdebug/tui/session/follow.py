@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tkdebug.instrument.activity_totals import sum_of_totals
+from tkdebug.instrument.activities import sum_of_totals
 from tkdebug.instrument.device_records import ActivityTotal
 from tkdebug.instrument.records import (
     FaultKey,

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from tkdebug.instrument.analyses.variants import differing_parts
+from tkdebug.instrument.analyses.kernel_names import differing_parts
 from tkdebug.instrument.records import RecordedKernel
 from tkdebug.tui.drawing import display, palette
 from tkdebug.tui.widgets.table import Cell, Column, Table

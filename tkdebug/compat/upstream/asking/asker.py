@@ -29,9 +29,9 @@ from tkdebug.knobs import KNOBS
 from tkdebug.process.temporary_folders import TemporaryFolder
 from tkdebug.records.events import Fault
 from tkdebug.runtime.compile.compilation import TRYING
-from tkdebug.runtime.compile.compile_hooks import COMPILE_HOOKS, Compile
 from tkdebug.runtime.compile.specialization import Specialization
 from tkdebug.runtime.device.driver import compute_capability
+from tkdebug.runtime.upstream_hooks import COMPILE_HOOKS, Compile
 from tkdebug.terminal.text import tell
 
 Verdict = Literal["takes", "refuses", "undecided"]

@@ -1,4 +1,4 @@
-"""Upstream's functions around a compile: `jit_cache_hook`, `jit_post_compile_hook`, listeners.
+"""Upstream's functions around compiles, loads and tuning, which scripts set by `triton.knobs`.
 
 Responsible for when they are called and with what; the knobs that set them are `compat`'s.
 """
@@ -6,6 +6,7 @@ Responsible for when they are called and with what; the knobs that set them are 
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -24,6 +25,8 @@ _REPR_OPTIONS = (
     *("num_warps", "num_ctas", "num_stages"),
     *("enable_fp_fusion", "launch_cooperative_grid"),
 )
+LoadFunction = Callable[..., object]
+TuneListener = Callable[..., object]
 
 
 class CompilerAsker(Protocol):
@@ -112,3 +115,69 @@ def _specialization_data(src: Specialization) -> str:
             "options": {name: repr(value) for name, value in src.options.as_dict().items()},
         }
     )
+
+
+class Loadable(Protocol):
+    """What the hooks get."""
+
+    module: Any
+    function: Any
+    name: str
+    hash: str
+
+
+@dataclass
+class LoadHooks:
+    """The functions in force, None for none.
+
+    Attributes:
+        before: called before a kernel is loaded on a device, its handles still None.
+        after: called with its handles.
+        freed: called with the handles of a kernel that nobody can launch any more.
+    """
+
+    before: LoadFunction | None = None
+    after: LoadFunction | None = None
+    freed: LoadFunction | None = None
+
+    def loading(self, kernel: Loadable) -> None:
+        """Call `before`."""
+        _call_with_kernel(self.before, kernel)
+
+    def loaded(self, kernel: Loadable) -> None:
+        """Call `after`, and see to it that `freed` is called when the kernel is no more."""
+        _call_with_kernel(self.after, kernel)
+        module, function = kernel.module, kernel.function
+        freed = weakref.finalize(
+            kernel, self._told_freed, module, function, kernel.name, {}, kernel.hash
+        )
+        # Not when the process ends: the driver takes everything down by itself.
+        freed.atexit = False
+
+    def _told_freed(self, *handles: object) -> None:
+        if self.freed is not None:
+            self.freed(*handles)
+
+
+LOAD_HOOKS = LoadHooks()
+
+
+def _call_with_kernel(function: LoadFunction | None, kernel: Loadable) -> None:
+    if function is not None:
+        # In upstream's order: module, function, name, files by stage, hash. There are no files.
+        function(kernel.module, kernel.function, kernel.name, {}, kernel.hash)
+
+
+@dataclass
+class TuneHooks:
+    """The function in force.
+
+    Attributes:
+        listener: called with keywords fn, key, best_config, configs_timings (each config's times in
+            ms by quantile), duration (in s) and cache_hit, when configurations have been timed.
+    """
+
+    listener: TuneListener | None = None
+
+
+TUNE_HOOKS = TuneHooks()

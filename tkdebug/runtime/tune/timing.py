@@ -1,4 +1,4 @@
-"""Times configurations again whose times are close.
+"""Times of configurations: close ones are timed again, and upstream's deprecated options.
 
 The GPU's clocks change while one configuration is timed after the other. Causal attention of head
 size 64 took 377 to 429 TFLOP/s by the same configuration on an H200, and the fastest of six was
@@ -7,6 +7,7 @@ chosen in one of four runs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +20,6 @@ _CLOSE = 1.05
 _ROUNDS = 3
 # `do_bench` makes some ten calls at least, which of slower ones takes longer than the first time.
 _SLOWEST_MS = 5.0
-
 briefly = partial(testing.do_bench, warmup=5, rep=20)
 
 
@@ -50,3 +50,29 @@ def timed_in_turn(
 def median_ms(timing: Any) -> float:
     """Of a configuration's times by quantile, or its only one."""
     return float(timing[0] if isinstance(timing, Sequence) else timing)
+
+
+def deprecated_timer(
+    warmup: int | None, rep: int | None, use_cuda_graph: bool
+) -> Callable[[Callable[[], object], Sequence[float]], Any]:
+    """Warn of them, and give the `do_bench` that they ask for.
+
+    Args:
+        warmup: milliseconds of warming up; None for the default.
+        rep: milliseconds of timing; None for the default.
+        use_cuda_graph: whether calls are replayed from a CUDA graph.
+    """
+    warnings.warn(
+        "autotune: warmup, rep and use_cuda_graph are deprecated; pass do_bench=",
+        DeprecationWarning,
+        stacklevel=4,
+    )
+    rep_ms = 100 if rep is None else rep
+    warmup_ms = 25 if warmup is None else warmup
+
+    def bench(call: Callable[[], object], quantiles: Sequence[float]) -> Any:
+        if use_cuda_graph:
+            return testing.do_bench_cudagraph(call, rep=rep_ms, quantiles=quantiles)
+        return testing.do_bench(call, warmup=warmup_ms, rep=rep_ms, quantiles=quantiles)
+
+    return bench

@@ -1,4 +1,4 @@
-"""The comparison of two runs as text.
+"""The comparison of two runs as text, and as JSON.
 
 Nothing that a session holds acts on the terminal (`terminal.text`).
 """
@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from tkdebug.errors import shown_path
 from tkdebug.fault_printing.text import counted
-from tkdebug.instrument.analyses.comparison import Comparison, KernelChange
-from tkdebug.instrument.analyses.time_changes import CONFIDENCE_PERCENT, TimeChange
+from tkdebug.instrument.analyses.comparison import (
+    CONFIDENCE_PERCENT,
+    Comparison,
+    KernelChange,
+    TimeChange,
+    WatchedChange,
+)
 from tkdebug.instrument.analyses.watched_values import value_line
 from tkdebug.instrument.durations import format_ns
-from tkdebug.instrument.records import KernelSummary
+from tkdebug.instrument.json_text import json_text
+from tkdebug.instrument.records import KernelSummary, RunInfo
+from tkdebug.instrument.renderers.advice_formats import advice_data
 from tkdebug.instrument.renderers.fault_section import fault_lines
+from tkdebug.instrument.renderers.json_format import fault_object
 from tkdebug.instrument.renderers.text_format import run_line
 from tkdebug.instrument.renderers.text_table import table_lines
 from tkdebug.instrument.session import Session
@@ -23,9 +32,10 @@ from tkdebug.terminal.display import PLAIN_VIEW, View
 from tkdebug.terminal.text import visible, visible_line
 
 _TITLES = ("kernel", "launches", "mean", "change", "min", "change")
+COMPARISON_SCHEMA = 1
 
 
-def render(
+def comparison_text(
     comparison: Comparison, before: Session, after: Session, view: View = PLAIN_VIEW
 ) -> Iterator[str]:
     """The comparison in pieces of text."""
@@ -140,3 +150,82 @@ def _least(summary: KernelSummary | None) -> str:
 
 def _percent(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
+
+
+def comparison_json(comparison: Comparison, before: Session, after: Session) -> Iterator[str]:
+    """The comparison as one object."""
+    yield json_text(
+        {
+            "schema": COMPARISON_SCHEMA,
+            "before": _run(comparison.before),
+            "after": _run(comparison.after),
+            "kernels": [_kernel(change) for change in comparison.kernels],
+            "new_faults": [fault_object(group) for group in comparison.new_faults],
+            "gone_faults": [fault_object(group) for group in comparison.gone_faults],
+            "kept_faults": comparison.kept_faults,
+            "new_remarks": advice_data(comparison.new_remarks),
+            "gone_remarks": advice_data(comparison.gone_remarks),
+            "watched_values": [_watched_data(change) for change in comparison.watched],
+        },
+        indent=1,
+    )
+    yield "\n"
+
+
+def _watched_data(change: WatchedChange) -> dict[str, object]:
+    frame = change.frames[-1]
+    at = change.after
+    return {
+        "kernel": change.kernel,
+        "name": change.name,
+        "file": frame.file,
+        "line": frame.line,
+        "compared": change.compared,
+        "different": change.different,
+        "largest": change.largest if math.isfinite(change.largest) else "inf",
+        "program_id": None if at is None else at.program_id,
+        "iteration": None if at is None else at.iteration,
+    }
+
+
+def _run(run: RunInfo) -> dict[str, object]:
+    return {"script": run.script, "mode": run.mode, "exit_status": run.exit_status}
+
+
+def _kernel(change: KernelChange) -> dict[str, object]:
+    return {
+        "kernel": change.kernel,
+        "before": _summary(change.before),
+        "after": _summary(change.after),
+        "mean_ratio": change.mean_ratio,
+        "min_ratio": change.min_ratio,
+        "time": _time(change.time),
+        "code_before": None if change.code_before is None else asdict(change.code_before),
+        "code_after": None if change.code_after is None else asdict(change.code_after),
+    }
+
+
+def _time(change: TimeChange | None) -> dict[str, object] | None:
+    if change is None:
+        return None
+    is_known = change.verdict != "unknown"
+    return {
+        "ratio": change.ratio,
+        "low": change.low if is_known else None,
+        "high": change.high if is_known else None,
+        "launches": change.launches,
+        "verdict": change.verdict,
+    }
+
+
+def _summary(summary: KernelSummary | None) -> dict[str, object] | None:
+    if summary is None:
+        return None
+    ended = summary.finished > 0
+    return {
+        "launches": summary.launches,
+        "total_ns": summary.total_ns,
+        "mean_ns": summary.mean_ns if ended else None,
+        "min_ns": summary.min_ns if ended else None,
+        "max_ns": summary.max_ns if ended else None,
+    }

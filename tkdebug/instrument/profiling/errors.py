@@ -1,9 +1,0 @@
-"""What goes wrong with profiling."""
-
-from __future__ import annotations
-
-from tkdebug.errors import TkError
-
-
-class ProfileError(TkError, RuntimeError):
-    """A profiling session cannot do as asked; a RuntimeError, as Proton's own are."""
