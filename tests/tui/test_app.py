@@ -20,12 +20,11 @@ from tkdebug.records.events import Fault
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.drawing import palette
-from tkdebug.tui.drawing.on_light import OnLight
-from tkdebug.tui.help import HelpScreen
+from tkdebug.tui.drawing.palette import OnLight
 from tkdebug.tui.output import OutputView
 from tkdebug.tui.session.follow import AwaitedSession
 from tkdebug.tui.widgets.code_view import CodeView
-from tkdebug.tui.widgets.dialogs import PickScreen, QuitScreen
+from tkdebug.tui.widgets.dialogs import HelpScreen, PickScreen, QuitScreen
 from tkdebug.tui.widgets.table import Cell, Table
 
 SIZES = [(80, 24), (110, 30), (200, 60)]

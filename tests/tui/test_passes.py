@@ -19,7 +19,7 @@ from tkdebug.instrument.session import Session
 from tkdebug.knobs import KNOBS
 from tkdebug.linemap.line_table import AssemblerNote
 from tkdebug.tui.app import TkdebugApp
-from tkdebug.tui.passes.rows import text_diff_rows
+from tkdebug.tui.passes import text_diff_rows
 from tkdebug.tui.widgets.code_view import CodeView
 from tkdebug.tui.widgets.table import Table
 from tkdebug.tui.widgets.text_list import TextList
@@ -258,7 +258,7 @@ def test_tui_reads_passes_without_torch_or_the_compiler(native_path):
         "from pathlib import Path\n"
         "from tkdebug.instrument.session import Session\n"
         "from tkdebug.tui.kernel.text import load_kernel_text\n"
-        "import tkdebug.tui.passes.pane\n"
+        "import tkdebug.tui.passes\n"
         "from tkdebug.instrument.passes.kernel_passes import load_kernel_passes\n"
         "session = Session.open(Path(sys.argv[1]))\n"
         "kernel = session.kernels()[-1]\n"

@@ -13,11 +13,11 @@ from textual.widgets import TabbedContent
 
 from tkdebug.tui.app import TkdebugApp
 from tkdebug.tui.output import OutputView
-from tkdebug.tui.script import waiting
+from tkdebug.tui.script import child
 from tkdebug.tui.session.follow import AwaitedSession
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ptys are POSIX")
-knows_waiting = pytest.mark.skipif(not waiting.can_be_known(), reason="this system does not tell")
+knows_waiting = pytest.mark.skipif(not child.can_be_known(), reason="this system does not tell")
 RECORDING = f"""
 import pathlib, sys
 sys.path.insert(0, {str(Path(tui_sample.__file__).parent)!r})
@@ -40,9 +40,9 @@ def live(tmp_path, script):
         return TkdebugApp(AwaitedSession(tmp_path / "run.tkd"), child)
 
     yield make
-    for child in children:
-        child.stop()
-        child.close()
+    for each in children:
+        each.stop()
+        each.close()
 
 
 def active(app: TkdebugApp) -> str:
@@ -113,9 +113,9 @@ def test_child_waits_for_input_only_where_it_reads_its_terminal(live, text, wait
 def test_process_that_reads_something_else_does_not_wait_for_the_terminal():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         time.sleep(0.3)
-        assert not waiting.waits_for_typing(process.pid, "/dev/pts/0")
+        assert not child.waits_for_typing(process.pid, "/dev/pts/0")
         process.stdin.close()
-    assert not waiting.waits_for_typing(process.pid, "/dev/pts/0")
+    assert not child.waits_for_typing(process.pid, "/dev/pts/0")
 
 
 @pytest.mark.parametrize("tab", "12345")

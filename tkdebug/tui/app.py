@@ -6,6 +6,8 @@ Every widget is touched from the app's own loop alone.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -23,10 +25,9 @@ from tkdebug.terminal.text import visible
 from tkdebug.tui.debug.link import DebugAsked, DebugLink, DebugSaid, Gone, Runs
 from tkdebug.tui.debug.pane import DebugPane
 from tkdebug.tui.drawing import display
-from tkdebug.tui.drawing.on_light import OnLight
-from tkdebug.tui.faults.pane import FaultsPane
+from tkdebug.tui.drawing.palette import OnLight
+from tkdebug.tui.faults import FaultsPane
 from tkdebug.tui.feed import Feed, child_state
-from tkdebug.tui.help import HelpScreen
 from tkdebug.tui.kernel.pane import KernelPane
 from tkdebug.tui.launches.pane import LaunchesPane
 from tkdebug.tui.messages import (
@@ -44,13 +45,12 @@ from tkdebug.tui.messages import (
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.pane import Pane, ScriptTraits
 from tkdebug.tui.panes import PANES
-from tkdebug.tui.passes.pane import PassesPane
+from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.session.follow import AwaitedSession
-from tkdebug.tui.session.saving import unused_path
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
 from tkdebug.tui.status import status_line
 from tkdebug.tui.tabs import PaneTabs
-from tkdebug.tui.widgets.dialogs import QuitChoice, QuitScreen
+from tkdebug.tui.widgets.dialogs import HelpScreen, QuitChoice, QuitScreen
 
 if TYPE_CHECKING:
     from tkdebug.tui.script.child import Child
@@ -414,3 +414,10 @@ class TkdebugApp(App[None]):
         """Close the session; call when the app has ended."""
         if self._feed.session is not None:
             self._feed.session.close()
+
+
+def unused_path(folder: Path, script: str) -> Path:
+    """A file of `folder` that is not there yet, named after `script`, whatever that says."""
+    stem = re.sub(r"[^\w.-]", "_", Path(script).stem)[:60].strip(".-_") or "run"
+    names = (f"{stem}{'' if number == 1 else f'-{number}'}.tkd" for number in itertools.count(1))
+    return next(path for path in map(folder.joinpath, names) if not path.exists())

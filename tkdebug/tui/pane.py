@@ -1,4 +1,4 @@
-"""What the app expects of a pane."""
+"""The base class of panes, which the app asks, and of panes whose rows a text narrows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.containers import Container
+from textual.widgets import Input
 
 from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Said
 from tkdebug.tui.session.snapshot import ScriptState, Snapshot
-from tkdebug.tui.widgets.typing_keys import is_letter_of_text
+from tkdebug.tui.widgets.typing_keys import is_letter_of_text, take_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,46 @@ class Pane(Container):
     def tab_mark(self) -> Text:
         """What stands behind the name of its tab, such as how much there is to see."""
         return Text("")
+
+
+class FilteredPane(Pane):
+    """Base of such panes. Each has one Input, hidden at first, and binds `filter` and Esc."""
+
+    filter_text = ""
+
+    def show_filtered(self) -> None:
+        """Show the rows that pass `filter_text`, and the line about them."""
+        raise NotImplementedError
+
+    def action_filter(self) -> None:
+        """Ask what to show."""
+        box = self.query_one(Input)
+        box.display = True
+        take_keys(box)
+
+    def action_clear_filter(self) -> None:
+        """Show all rows; the one at the cursor stays there."""
+        box = self.query_one(Input)
+        typing = box.has_focus
+        box.value = ""
+        box.display = False
+        self.set_filter("")
+        if typing:
+            self.focus_main()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while typing."""
+        event.stop()
+        self.set_filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the filter and go to the rows."""
+        event.stop()
+        event.input.display = False
+        self.focus_main()
+
+    def set_filter(self, text: str) -> None:
+        """Show only rows with `text`; all for ""."""
+        if text != self.filter_text:
+            self.filter_text = text
+            self.show_filtered()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tkdebug.tui.advice import AdvicePane
 from tkdebug.tui.debug.pane import DebugPane
-from tkdebug.tui.faults.pane import FaultsPane
+from tkdebug.tui.faults import FaultsPane
 from tkdebug.tui.kernel.pane import KernelPane
 from tkdebug.tui.launches.pane import LaunchesPane
 from tkdebug.tui.output import OutputPane
 from tkdebug.tui.pane import Pane
-from tkdebug.tui.passes.pane import PassesPane
+from tkdebug.tui.passes import PassesPane
 from tkdebug.tui.watches import WatchesPane
 
 PANES: tuple[type[Pane], ...] = (

@@ -1,15 +1,15 @@
 """Compiles a kernel to machine code for one specialisation and one architecture.
 
 Responsible for what is around code generation: options it cannot honour, its steps, stages as files
-(which there are, and which an edited file can replace), telling hooks, and explaining a kernel that
-needs more than the device has. The front end's part is `compilation`'s, where files lie is
-`stage_files`', code generation is the backend's (`compiler.targets`).
+(which there are, and which an edited file can replace), and telling hooks. The front end's part is
+`compilation`'s, where files lie is `stage_files`', code generation is the backend's
+(`compiler.targets`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tkdebug.compiler.analysis.pointer_origins import hands_out_addresses
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.registered_backends import backend_of, target_of
-from tkdebug.errors import UnsupportedError, shown_path
+from tkdebug.errors import UnsupportedError
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.compile.compilation import (
     announce,
@@ -31,7 +31,7 @@ from tkdebug.runtime.compile.stage_files import TILE_IR_FILE, StageDump, StageOv
 from tkdebug.runtime.device.driver import compute_capability, driver
 from tkdebug.runtime.errors import OptionValueError, OutOfResources
 from tkdebug.runtime.launch.breakpoints import ignore_breakpoints
-from tkdebug.runtime.launch.native_kernel import NativeKernel
+from tkdebug.runtime.launch.native_kernel import NativeKernel, locate
 from tkdebug.terminal.text import tell
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     )
     from tkdebug.linemap.op_place import OpPlace
 
-# A constant below it is a count or a flag rather than the extent of a tile.
-_LEAST_BLOCK = 16
-_MAX_BLOCKS = 6
 GPU_IR_FILE = "gpu-ir.mlir"
 
 
@@ -345,33 +342,6 @@ def _check_resources(target: Target, threads: int, shared_bytes: int) -> None:
         raise OutOfResources(threads, target.threads_per_block, "threads")
     if shared_bytes > target.shared_bytes_per_block:
         raise OutOfResources(shared_bytes, target.shared_bytes_per_block, "shared memory")
-
-
-def locate(error: OutOfResources, src: Specialization) -> None:
-    """Give `error` the kernel's line, and what to lower of what it was compiled with."""
-    source = src.fn.kernel_source
-    line = source.definition.lineno
-    error.place = f"{shown_path(source.file)}:{line}"
-    error.source_line = (source.line(line) or "").strip()
-    lower = " or ".join(_lowerable(error.name, src))
-    if lower:
-        error.advice = f"lower {lower}"
-
-
-def _lowerable(resource: str, src: Specialization) -> Iterator[str]:
-    options = src.options
-    if resource in ("threads", "registers") and options.num_warps > 1:
-        yield f"num_warps={options.num_warps}"
-    if resource == "threads":
-        return
-    if resource == "registers":
-        yield "maxnreg" if options.maxnreg is None else f"maxnreg={options.maxnreg}"
-    blocks = [
-        f"{name}={value}"
-        for name, value in src.constants.items()
-        if type(value) is int and value >= _LEAST_BLOCK and value & (value - 1) == 0
-    ]
-    yield f"the blocks ({', '.join(blocks[:_MAX_BLOCKS])})" if blocks else "the blocks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ hooks is `submit` alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter_ns, time_ns
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from tkdebug.compiler.dtypes import dtype, pointer_type
 from tkdebug.compiler.frontend.arguments import ArgSpec, Constant
 from tkdebug.compiler.targets import backend_of, target_of
+from tkdebug.errors import shown_path
 from tkdebug.process.apart_imports import import_apart
 from tkdebug.records.events import LaunchRecord, next_launch_id
 from tkdebug.records.hook_chain import HOOKS
 from tkdebug.runtime.arguments.specialize import is_tensor_like
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor
-from tkdebug.runtime.compile.native_compilation import locate
 from tkdebug.runtime.device.platform import GPUTarget, Platform, platform_in_force
 from tkdebug.runtime.errors import NoDeviceError, OutOfResources
 from tkdebug.runtime.launch.allocation import make_workspace
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 _BYTES_PER_REGISTER = 4
 Recompile = Callable[["Specialization", int], "NativeKernel"]
+# A constant below it is a count or a flag rather than the extent of a tile.
+_LEAST_BLOCK = 16
+_MAX_BLOCKS = 6
 
 
 class NativeKernel(CompiledKernel):
@@ -362,3 +365,34 @@ def _kind(spec: ArgSpec) -> str:
     if spec.is_bool():
         return "look"
     return "uint" if spec.is_int_unsigned() else "int"
+
+
+def locate(error: OutOfResources, src: Specialization) -> None:
+    """Give `error` the kernel's line, and the numbers to lower that it was compiled with.
+
+    `num_stages` is never among them: loops get no more buffers than there is room for, so a kernel
+    that does not fit needs as much with one stage, too.
+    """
+    source = src.fn.kernel_source
+    line = source.definition.lineno
+    error.place = f"{shown_path(source.file)}:{line}"
+    error.source_line = (source.line(line) or "").strip()
+    lower = " or ".join(_lowerable(error.name, src))
+    if lower:
+        error.advice = f"lower {lower}"
+
+
+def _lowerable(resource: str, src: Specialization) -> Iterator[str]:
+    options = src.options
+    if resource in ("threads", "registers") and options.num_warps > 1:
+        yield f"num_warps={options.num_warps}"
+    if resource == "threads":
+        return
+    if resource == "registers":
+        yield "maxnreg" if options.maxnreg is None else f"maxnreg={options.maxnreg}"
+    blocks = [
+        f"{name}={value}"
+        for name, value in src.constants.items()
+        if type(value) is int and value >= _LEAST_BLOCK and value & (value - 1) == 0
+    ]
+    yield f"the blocks ({', '.join(blocks[:_MAX_BLOCKS])})" if blocks else "the blocks"

@@ -6,7 +6,12 @@ background.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
 
 from tkdebug.records.events import Fault
 from tkdebug.tui.drawing.highlight import Category
@@ -20,8 +25,7 @@ LABEL = "#9fb3c8"
 STRONG = "bold"
 ADDED = "#7fd8be"
 REMOVED = "#ff8c42"
-
-# What the hues here become on a light theme (`on_light`).
+# What the hues here become on a light theme (`OnLight`).
 ON_LIGHT: dict[str, str] = {
     "#ff8c42": "#b34700",
     "#f0e442": "#7d6400",
@@ -37,7 +41,6 @@ ON_LIGHT: dict[str, str] = {
     "#d8dee9": "#2b3340",
     "#6f7b8a": "#5b6470",
 }
-
 MARKS: dict[str, tuple[str, str]] = {
     "fault": ("✖", FAULT),
     "warning": ("▲", WARNING),
@@ -48,7 +51,6 @@ MARKS: dict[str, tuple[str, str]] = {
     "ignored": ("◦", MUTED),
     "known": ("◦", MUTED),
 }
-
 CODE_STYLES: dict[Category, Style] = {
     "keyword": Style(color="#cc79d7", bold=True),
     "string": Style(color="#a3be8c"),
@@ -67,3 +69,23 @@ def mark_of(fault: Fault) -> tuple[str, str]:
     if not fault.is_open:
         return MARKS.get(fault.state, MARKS["known"])
     return MARKS["fault" if fault.severity == "error" else "warning"]
+
+
+class OnLight(LineFilter):
+    """Replaces the colours of the palette, and nothing else."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The segments in colours that can be read on a light background."""
+        return [
+            Segment(text, style if style is None else _darkened(style), control)
+            for text, style, control in segments
+        ]
+
+
+@lru_cache(2048)
+def _darkened(style: Style) -> Style:
+    color = style.color
+    darker = ON_LIGHT.get(color.name) if color is not None else None
+    if darker is None and color is not None and color.triplet is not None:
+        darker = ON_LIGHT.get(color.triplet.hex)
+    return style if darker is None else style + Style(color=darker)

@@ -16,19 +16,19 @@ from tkdebug.instrument.session import Session
 from tkdebug.tui.debug.link import Breakpoints, DebugAsked, Said
 from tkdebug.tui.debug.source import breakpoint_marks
 from tkdebug.tui.drawing import display, palette
-from tkdebug.tui.kernel.sides import KernelSides
+from tkdebug.tui.kernel.sides import (
+    KernelSides,
+    source_title,
+    stage_title,
+    stages_elsewhere,
+    title_text,
+)
 from tkdebug.tui.kernel.text import (
     FIRST_STAGE,
     KernelText,
     first_to_show,
     load_kernel_text,
     nothing_compiled,
-)
-from tkdebug.tui.kernel.titles import (
-    source_title,
-    stage_title,
-    stages_elsewhere,
-    title_text,
 )
 from tkdebug.tui.messages import FollowLine, KernelLoaded, OpenKernel, SessionFailed
 from tkdebug.tui.pane import Pane

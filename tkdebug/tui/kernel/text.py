@@ -23,8 +23,7 @@ from tkdebug.linemap.line_counts import count_lines
 from tkdebug.linemap.line_table import LineTable
 from tkdebug.tui.drawing.highlight import highlight_ir, highlight_python, highlight_sass
 from tkdebug.tui.drawing.lines import Code, lines_of
-from tkdebug.tui.session.snapshot import FaultGroup
-from tkdebug.tui.session.sources import read_source
+from tkdebug.tui.session.snapshot import FaultGroup, read_source
 
 FIRST_STAGE = "tile-ir"
 # What can fault so, as the stages write it: IR, PTX, SASS.

@@ -1,4 +1,4 @@
-"""What a session says at one moment, as the panes need it. All of it immutable."""
+"""The state of a session at one moment, as the panes need it: all of it immutable."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tkdebug.instrument.device_records import ActivityTotal
-from tkdebug.instrument.records import (
-    FaultGroup as FaultGroup,  # for the panes, beside the other parts of a snapshot
-)
-from tkdebug.instrument.records import (
-    KernelSummary,
-    Launch,
-    Progress,
-    RecordedKernel,
-    RunInfo,
-)
+from tkdebug.instrument.records import FaultGroup as FaultGroup
+from tkdebug.instrument.records import KernelSummary, Launch, Progress, RecordedKernel, RunInfo
+from tkdebug.instrument.session import Session
+from tkdebug.tui.drawing.lines import Code, lines_of
 
 LaunchKey = tuple[int, int]  # process, launch id
 
@@ -71,3 +65,17 @@ class ScriptState:
     def going_on(self) -> bool:
         """Whether it may still do something."""
         return self.phase in ("starting", "running")
+
+
+def read_source(session: Session, kernel: RecordedKernel | None, file: str) -> Code:
+    """The recorded text of `file`, or only the kernel's own where that is all there is; plain.
+
+    Raises:
+        SessionError: the session cannot be read.
+    """
+    # Only what was recorded: a path in a session is no reason to read this machine's files.
+    text = session.source_text(file)
+    first_line = 1
+    if text is None and kernel is not None and kernel.file == file:
+        text, first_line = kernel.source, kernel.line
+    return Code(lines_of(text or ""), first_line)
