@@ -345,15 +345,11 @@ MODULES: Mapping[str, TritonModule] = {
     ),
     "triton.testing": TritonModule(
         names={
-            "tkdebug.runtime.benchmark.device_limits": (
-                "get_dram_gbps get_max_simd_tflops get_max_tensorcore_tflops nvsmi set_gpu_clock"
-            ),
             "tkdebug.runtime.benchmark.testing": (
-                "Benchmark Mark assert_close cuda_memcheck perf_report"
-            ),
-            "tkdebug.runtime.benchmark.timed_calls": (
-                "do_bench do_bench_cudagraph do_bench_cudagraph_proton do_bench_proton"
-            ),
+                "Benchmark Mark assert_close cuda_memcheck do_bench do_bench_cudagraph"
+                " do_bench_cudagraph_proton do_bench_proton get_dram_gbps get_max_simd_tflops"
+                " get_max_tensorcore_tflops nvsmi perf_report set_gpu_clock"
+            )
         }
     ),
     "triton.tools": TritonModule(loads="tensor_descriptor", is_package=True),

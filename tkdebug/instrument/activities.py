@@ -163,8 +163,9 @@ def unpacked(recorded: Recorded[ActivityBatch]) -> Iterator[Activity]:
         )
 
 
-def recorded_batches(session: Session, since: int = 0) -> Iterator[Recorded[ActivityBatch]]:
-    """All batches of a session, in the order in which they were recorded."""
+def recorded_batches(session: Session) -> Iterator[Recorded[ActivityBatch]]:
+    """Yield the batches of a session, in the order in which they were recorded."""
+    since = 0
     while page := session.records(ActivityBatch, since, limit=_PAGE):
         yield from page
         since = page[-1].seq

@@ -60,9 +60,9 @@ class TemporaryFolder:
 
 
 @contextlib.contextmanager
-def temporary_folder(kind: str = "") -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """A new folder that is deleted at the end of the block."""
-    folder = TemporaryFolder(kind)
+    folder = TemporaryFolder()
     try:
         yield folder.path
     finally:

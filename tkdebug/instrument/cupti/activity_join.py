@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.instrument.activities import make_batch, packed_type
-from tkdebug.instrument.cupti.joining import CallJoiner, Made, noted_calls
+from tkdebug.instrument.cupti.joining import PATIENCE_NS, CallJoiner, Made, noted_calls
 from tkdebug.instrument.cupti.layouts import (
     CONCURRENT_KERNEL,
     COPY_KINDS,
@@ -211,7 +211,7 @@ class ActivityJoin:
         if part.until_ns:
             return self._report(left, np.ones(len(left.calls), bool))
         left = self._report(left, ~np.isin(left.calls, waiting))
-        until_ns = taken_ns + self._joiner.patience_ns
+        until_ns = taken_ns + PATIENCE_NS
         return None if left is None else left._replace(until_ns=until_ns)
 
     def _report_ours(self, part: Part, known: npt.NDArray[np.int64]) -> Part | None:

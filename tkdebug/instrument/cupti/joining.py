@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
+# How long launches and calls wait for each other.
+PATIENCE_NS = 2_000_000_000
+
 
 class Made(NamedTuple):
     """A launch that was made.
@@ -68,14 +71,9 @@ class Joined(NamedTuple):
 
 
 class CallJoiner:
-    """Launches and calls that have not found each other yet.
+    """Launches and calls that have not found each other yet."""
 
-    Attributes:
-        patience_ns: how long they wait for each other.
-    """
-
-    def __init__(self, patience_ns: int = 2_000_000_000) -> None:
-        self.patience_ns = patience_ns
+    def __init__(self) -> None:
         self._launches: list[Made] = []
         self._calls: list[Calls] = []
 
@@ -94,7 +92,7 @@ class CallJoiner:
         import numpy as np
 
         found = Joined({}, [], [])
-        oldest_ns = taken_ns - self.patience_ns
+        oldest_ns = taken_ns - PATIENCE_NS
         calls = self._all_calls()
         is_free = np.ones(len(calls.thread), bool)
         left: list[Made] = []

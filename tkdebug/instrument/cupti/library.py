@@ -22,7 +22,6 @@ MAJORS = (13, 12)
 _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "lib64")
 # CUptiResult (cupti_result.h) for which the message says more than the name.
 SUCCESS = 0
-MULTIPLE_SUBSCRIBERS = 39
 _RESULTS = {
     1: ("CUPTI_ERROR_INVALID_PARAMETER", ""),
     7: ("CUPTI_ERROR_INVALID_OPERATION", ""),

@@ -123,16 +123,14 @@ def _form(op: Operation, infos: Mapping[Value, AxisInfo]) -> _Form:
     mask = mask_of(op) if MaskedAccess.cast(op) is not None else None
     mask_info = None if mask is None else infos[mask]
     vector = vector_elems(op, layout, infos[pointer], mask_info)
-    why = _why_narrow(op, layout, vector, infos[pointer], mask_info)
+    why = _why_narrow(op, vector, infos[pointer], mask_info)
     neighbours = neighbouring_elems(layout, infos[pointer])
     info = infos[pointer]
     odd = _odd_arguments(op, info, infos) if _is_odd(info, vector) else ""
     return _Form(path, layout, vector, f"{why}: {odd}" if odd else why, neighbours, odd)
 
 
-def _why_narrow(
-    op: Operation, layout: LinearLayout, vector: int, info: AxisInfo, mask: AxisInfo | None
-) -> str:
+def _why_narrow(op: Operation, vector: int, info: AxisInfo, mask: AxisInfo | None) -> str:
     """Why an access of a thread takes no more elements."""
     pointee = PointerAccess(op).pointer.type
     assert isinstance(pointee, TensorType)

@@ -96,7 +96,7 @@ def gather(
         widest_tile=_widest_tile(tile),
         local_bytes=resources.stack_bytes,
         broadcast_products=tuple(broadcast_products(tile, executions)),
-        discarded=tuple(_discarded(profile, executions)),
+        discarded=tuple(_discarded(profile)),
         local_lines=code.local_accesses(warps) if resources.may_spill else {},
         loops=tuple(loops(tile, executions)),
         fullest=code.fullest(),
@@ -149,7 +149,7 @@ def _flops(tile: Module, executions: Executions) -> int:
     return total
 
 
-def _discarded(profile: LaunchProfile, executions: Executions) -> Iterator[Discarded]:
+def _discarded(profile: LaunchProfile) -> Iterator[Discarded]:
     """Selects after products that took nothing of the product in many executions."""
     for op, (total, nothing) in profile.selects.items():
         if total and nothing and _follows_dot(op):
