@@ -1,7 +1,7 @@
-"""What unmodified scripts get under tkdebug: a `triton` that is tkdebug, a CUDA that is the CPU.
+"""Adapters for unmodified scripts: a `triton` that is tkdebug, a CUDA device that is the CPU.
 
 `install` puts both in place, in this process and in the Python processes it starts, and
-`uninstall` takes both away. Adapters only: what kernels mean is the compiler's, how they run the
+`uninstall` takes both away. The meaning of kernels is the compiler's, their launches are the
 runtime's.
 """
 
@@ -80,7 +80,7 @@ def _installed(
 
 
 def _report_mismatches() -> Callable[[], None]:
-    """Report comparisons that fail of what interpreted launches wrote; gives what ends that."""
+    """Report failed comparisons of what interpreted launches wrote; the result ends that."""
     from tkdebug.causes.launches import RememberedLaunches
     from tkdebug.causes.mismatch import Mismatches
     from tkdebug.compat.around_torch.failed_comparisons import watch_failures
@@ -96,7 +96,7 @@ def _report_mismatches() -> Callable[[], None]:
 
 
 def _mark_memory(undo: ExitStack, mode: ModeName, checks: tuple[str, ...]) -> None:
-    """What the checks of uninitialised reads and of gaps in outputs need."""
+    """Mark fresh memory for the checks of uninitialised reads and of gaps in outputs."""
     if MARKING_CHECKS.intersection(checks):
         from tkdebug.compat.around_torch.marked_empties import mark_empties
 

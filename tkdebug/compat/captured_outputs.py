@@ -1,4 +1,4 @@
-"""What the first launches of each kernel got and wrote, kept for a comparison of two runs.
+"""Arguments and outputs of each kernel's first launches, kept for a comparison of two runs.
 
 Responsible for taking and comparing; `tkdebug compare --compilers` runs a script twice for it.
 """

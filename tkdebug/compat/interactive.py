@@ -50,7 +50,7 @@ class _Shell(Protocol):
 
 
 class Installation(InPlace):
-    """What `install` put in place: a context manager, or call its `uninstall`.
+    """An installation by `install`: a context manager, or call its `uninstall`.
 
     One that found tkdebug in place already has nothing to undo.
     """
@@ -205,7 +205,7 @@ def _shell() -> Any:
 
 
 def _by_cell(shell: _Shell, teller: FaultPrinter) -> ExitStack:
-    """Tell the faults of each cell anew: one that is run again must not pass for mended."""
+    """Report faults by cell: those of a cell that is run again are reported again."""
 
     def begin(info: object) -> None:
         teller.reset()

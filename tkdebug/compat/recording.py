@@ -14,7 +14,7 @@ from tkdebug.instrument.recorder import Recorder
 
 
 class Recording:
-    """What `record` began: a context manager, or call its `stop`.
+    """A recording begun by `record`: a context manager, or call its `stop`.
 
     Attributes:
         path: the session.

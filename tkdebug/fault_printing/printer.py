@@ -31,7 +31,7 @@ MAX_PRINTED = 50
 
 
 class PrintedFaults:
-    """Which faults the processes of a run have printed: an empty file for each, in a folder."""
+    """The faults that processes of a run have printed: an empty file for each, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,7 +96,7 @@ def print_from_environment() -> None:
 
 
 def _stderr_file() -> str | None:
-    """Which file stderr is; None for one that is none of the system's."""
+    """Return the identity of the file that stderr is, or None if it is no file."""
     try:
         status = os.fstat(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError, io.UnsupportedOperation):

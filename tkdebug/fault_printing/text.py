@@ -119,7 +119,7 @@ def _wrapped(text: str, width: int | None) -> list[str]:
 
 
 def names_of(faults: Iterable[Fault]) -> dict[str, str]:
-    """What to call files in lines about faults that were printed in full: their names, if apart."""
+    """Return short names of the files of faults that were printed in full, where unambiguous."""
     files = {fault.file for fault in faults if fault.file is not None}
     names: dict[str, set[str]] = {}
     for file in files:
@@ -149,7 +149,7 @@ def counted_line(
 
 
 def offender_text(fault: Fault, times: str) -> str:
-    """Where the fault came up first, and how often it did; "" of one without a program."""
+    """Return where the fault came up first, and how often; "" for one without a program."""
     parts = []
     if fault.program_id is not None:
         parts.append(f"program {fault.program_id}")
@@ -200,7 +200,7 @@ def _excerpt(fault: Fault, source: str, view: View) -> Iterator[str]:
 
 
 def _window(body: str, column: int, width: int) -> tuple[str, int]:
-    """As much of a line as fits, with the column of its caret; an ellipsis stands for the rest."""
+    """Return the part of a line that fits, with ellipses, and the column of its caret."""
     if len(body) <= width:
         return body, column
     first = max(0, column + _BEHIND_CARET_CHARS - width)

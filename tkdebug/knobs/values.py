@@ -54,7 +54,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_dot_precision(text: str) -> str | None:
-    """What fp32 operands of a dot are cut to: `tf32`; none where nothing is said.
+    """Return the precision that fp32 operands of a dot are cut to: `tf32`, or None.
 
     Raises:
         ValueError: no such precision.
@@ -66,7 +66,7 @@ def parse_dot_precision(text: str) -> str | None:
 
 
 def parse_mode(text: str) -> ModeName:
-    """How kernels run."""
+    """Return the mode in which kernels run."""
     for name in MODE_NAMES:
         if text.strip().lower() == name:
             return name
@@ -74,7 +74,7 @@ def parse_mode(text: str) -> ModeName:
 
 
 def parse_compiler(text: str) -> str:
-    """Who compiles kernels."""
+    """Return the name of the compiler of kernels."""
     if text.strip() not in COMPILERS:
         raise ValueError("one of " + ", ".join(COMPILERS))
     return text.strip()
@@ -94,7 +94,7 @@ def parse_triton_version(text: str) -> str:
 
 
 def parse_checked_launches(text: str) -> CheckedLaunchesName:
-    """Which native launches are checked."""
+    """Return the choice of native launches that are checked."""
     for name in CHECKED_LAUNCHES:
         if text.strip().lower() == name:
             return name

@@ -1,10 +1,10 @@
 """Locks across `os.fork`.
 
 A forked child has one thread. A lock that another thread of the parent held at that moment stays
-held in the child forever, so owners of locks make them anew there. Invariant: no lock of
+held in the child forever, so owners of locks replace them there. Invariant: no lock of
 tkdebug that a launch may take is inherited.
 
-Python's own locks of modules that are being imported cannot be made anew, and a launch imports
+Python's own locks of modules that are being imported cannot be replaced, and a launch imports
 what it needs: so a fork waits for such imports of other threads.
 """
 
@@ -24,7 +24,7 @@ _LONGEST_WAIT_S = 5.0
 
 
 class OwnsLocks(Protocol):
-    """What has locks that other threads may hold during a fork."""
+    """An object with locks that other threads may hold during a fork."""
 
     def renew_locks(self) -> None:
         """Replace the locks, and whatever a thread that is gone has left half done."""

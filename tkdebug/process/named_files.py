@@ -164,7 +164,7 @@ def unnamed_lines(code: CodeType) -> list[str]:
 
 
 def _command_texts() -> Iterator[str]:
-    """What `python -c` may have been given: the words of the command line."""
+    """Yield the texts that `python -c` may have got: the words of the command line."""
     for word in sys.orig_argv[1:]:
         yield word
         if word.startswith("-c"):
@@ -172,7 +172,7 @@ def _command_texts() -> Iterator[str]:
 
 
 def _stdin_texts() -> Iterator[str]:
-    """What stdin held, where that is a file and can be read once more."""
+    """Yield the text of stdin if it is a file, which can be read again."""
     if not hasattr(os, "pread"):  # Windows
         return
     with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):

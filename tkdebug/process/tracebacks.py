@@ -89,7 +89,7 @@ def _pruned(error: BaseException) -> TracebackType | None:
 
 
 def _own_steps(steps: list[TracebackType]) -> list[bool]:
-    """Which steps are tkdebug's, with what they call of Python's own library on their way."""
+    """Mark the steps of tkdebug, and the calls into Python's own library between them."""
     own: list[bool] = []
     for step in steps:
         own.append(_is_own(step) or (own[-1:] == [True] and _is_library(step)))

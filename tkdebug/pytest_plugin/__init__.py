@@ -60,7 +60,7 @@ class FaultCollector:
             self.faults.append(fault)
 
     def take(self) -> list[Fault]:
-        """The collected faults; the collection starts anew."""
+        """Return the collected faults, and start a new collection."""
         taken = list(self.faults)
         self.faults.clear()
         return taken
@@ -150,7 +150,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     early_config.pluginmanager.register(findings, "tkdebug_findings")
-    # What goes into the baseline need not be mended now.
+    # A fault that goes into the baseline need not be fixed now.
     fails = options.tkdebug_faults == "fail" and not findings.updates
     collector = FaultCollector(installed, findings, fails)
     early_config.stash[_COLLECTOR] = collector
@@ -160,7 +160,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str | None:
-    """What interpreted kernels are not checked for."""
+    """Return a line on the checks that interpreted kernels do not get."""
     missing = not_looked_for(checks_in_force())
     if not missing or KNOBS.mode == "native":
         return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Capture(Protocol):
-    """What of pytest's capture manager is used."""
+    """The part of pytest's capture manager that is used here."""
 
     def suspend(self, in_: bool = False) -> None:
         """Let what is printed through, and stdin be read where `in_`."""

@@ -34,7 +34,7 @@ _SENT = "tkdebug_faults"
 
 @dataclass(slots=True)
 class Tally:
-    """What came up in a session, or in a worker of it.
+    """The findings of a session, or of a worker of it.
 
     Attributes:
         seen: faults that are not ignored, by what they are found again by.

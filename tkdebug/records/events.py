@@ -1,4 +1,4 @@
-"""What happens in a run, as records: the vocabulary of runtime, interpreter, recorder and hooks.
+"""Records of events in a run: the vocabulary of runtime, interpreter, recorder and hooks.
 
 Not responsible for storing them, nor for handing them to subscribers (`hook_chain`).
 """
@@ -88,7 +88,7 @@ class ArgumentInfo:
     strides: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As it is pickled: what dataclasses do by themselves takes five times as long."""
+        """Return what is pickled: the dataclasses' own way takes five times as long."""
         return ArgumentInfo, (self.name, self.type, self.value, self.shape, self.strides)
 
 
@@ -195,7 +195,7 @@ def launch_type(
         mode: how it runs.
         options: of all its launches.
         kernel_hash: its content hash.
-        describe: what there is to tell of a launch's values.
+        describe: makes descriptions of a launch's values.
         metadata: what the kernel's `launch_metadata` gives for a grid and values.
     """
     shared: dict[str, object] = {
@@ -231,7 +231,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class OpFacts:
-    """What an op is at one time, apart from its operands.
+    """An op at one time, without its operands.
 
     Attributes:
         name: of the op, such as "tt.load".
@@ -252,7 +252,7 @@ class OpFacts:
 
 @dataclass(frozen=True, slots=True)
 class CompilerPass:
-    """What one pass did to one kernel. The first one of a kernel is the front end.
+    """The changes that one pass made to one kernel. A kernel's first pass is the front end.
 
     Attributes:
         before: name of the stage before it; "" for the front end.
@@ -328,7 +328,7 @@ class AutotuneChoice:
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgress:
-    """How far a long interpreted launch has come."""
+    """The progress of a long interpreted launch."""
 
     launch_id: int
     kernel: str
@@ -355,7 +355,7 @@ class SourceEdit:
 
 @dataclass(frozen=True, slots=True)
 class LineLoss:
-    """What one source line loses by rounding.
+    """The loss of one source line by rounding.
 
     Attributes:
         share: of the sum of what all lines lose, each measured alone, 0 to 1.
@@ -370,7 +370,7 @@ class LineLoss:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is known of why a tensor is wrong.
+    """The cause of a wrong tensor, as far as it is known.
 
     Attributes:
         verdict: "fixes": with each edit alone the launch agrees with what was expected;

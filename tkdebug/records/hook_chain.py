@@ -71,19 +71,19 @@ class ActivityBuffers(Protocol):
     descriptor: int
 
     def filled(self) -> list[bytes]:
-        """What was filled since, oldest first."""
+        """Return the buffers that were filled since, oldest first."""
 
     def lend(self) -> list[LentBuffer]:
-        """The same for another process, as places in the memory."""
+        """Lend the filled buffers to another process, as places in the memory."""
 
     def calls(self) -> bytes:
         """The calls that succeeded since, in their order, packed by `CALL_FIELDS`."""
 
     def lent_count(self) -> int:
-        """How many that process has not given back."""
+        """Return the number of buffers that the process has not given back."""
 
     def take_back(self) -> None:
-        """That process is gone."""
+        """Take back what was lent to a process that is gone."""
 
 
 LaunchHook = Callable[[object, LaunchRecord], None]
@@ -118,7 +118,7 @@ class Hook:
 
 
 class LaunchHooks(NamedTuple):
-    """What is called around a launch; as a whole, so that a launch ends with what it began with.
+    """Hooks around a launch; one value, so that a launch ends with the hooks it began with.
 
     Attributes:
         enters: in order.
@@ -212,7 +212,7 @@ class HookChain:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """As a forked child has to."""
+        """Replace the locks, as a forked child has to."""
         self._lock = threading.Lock()
         # Held while hooks hear that CUDA is in use. Reentrant: a hook may launch a kernel then.
         self._starting = threading.RLock()

@@ -1,4 +1,4 @@
-"""How launches are packed into bytes without a record of each: what each side has for the other.
+"""Interfaces by which launches are packed into bytes without a record of each.
 
 A recorder has a `LaunchPacker`, which `HOOKS.packer` is; kernels are `PackableKernel`s. Responsible
 for these interfaces alone.
@@ -59,19 +59,19 @@ class PackableKernel(Protocol):
 
     @property
     def launch_record(self) -> type[KernelLaunch]:
-        """As above."""
+        """The record type that holds what its launches share."""
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """As above."""
+        """The kind of what is passed for each parameter."""
 
     @property
     def write_note(self) -> Callable[[NoteParts], Callable[..., None]]:
-        """As above."""
+        """The function that writes the packing function of its launches."""
 
 
 class LaunchPacker(Protocol):
-    """Who takes launches without a record of each.
+    """A recorder that takes launches without a record of each.
 
     Attributes:
         notes: by kernel, what to call after a launch with its number, grid, stream, start in
@@ -80,10 +80,10 @@ class LaunchPacker(Protocol):
 
     @property
     def notes(self) -> Mapping[object, Callable[..., None]]:
-        """As above."""
+        """The functions to call after launches, by kernel."""
 
     def note_of(self, kernel: Any) -> Callable[..., None]:
-        """The same of a kernel that is not there yet."""
+        """Make and keep the function for a kernel that is not in `notes` yet."""
 
     def time_of(self, launch: int) -> Callable[..., int | None]:
-        """What `LaunchRecord.device_ns` would be."""
+        """Return a function that acts as `LaunchRecord.device_ns` of the launch."""

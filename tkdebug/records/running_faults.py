@@ -25,7 +25,7 @@ SLOT_BYTES: Final = 64
 COUNT: Final = 0
 # The program's number plus one; 0 where nothing was reported.
 PROGRAM: Final = 8
-# Grows by one before a slot is copied and by one behind it: odd while it is.
+# Grows by one before a slot is copied and by one after it: odd meanwhile.
 VERSION: Final = 52
 
 # Before the first slot. In the device's memory only the first word is used: what to add to a slot's
@@ -41,7 +41,7 @@ _TOO_MANY: Final = 1 << 63
 
 
 class SiteText(NamedTuple):
-    """What a site is called.
+    """The name of a site for people.
 
     Attributes:
         kind: of the faults that it reports.
@@ -82,7 +82,7 @@ class SharedTables(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What was found at a site so far.
+    """The finding at a site so far.
 
     Attributes:
         launch: its id.
@@ -153,7 +153,7 @@ def erase_header(memory: memoryview, at: int) -> None:
 
 
 def seen(view: memoryview, stride_bytes: int) -> Iterator[Seen]:
-    """What the launches whose tables these are have found so far."""
+    """Yield the findings so far of the launches that have these tables."""
     for at in range(0, len(view) - HEADER_BYTES, stride_bytes):
         _, launch, number, sites = _HEADER.unpack_from(view, at)
         if not launch or HEADER_BYTES + sites * SLOT_BYTES > stride_bytes:

@@ -25,7 +25,7 @@ Metrics = Mapping[str, object]
 
 
 class ScopeWatcher(Protocol):
-    """Who is notified of scopes."""
+    """A listener that is notified of scopes."""
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:
         """`scope` was entered, with what the script measured of it; may refuse by raising."""
@@ -102,7 +102,7 @@ class Scopes:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """As a forked child has to."""
+        """Replace the lock, as a forked child has to."""
         self._lock = threading.RLock()
 
     def watch(self, watcher: ScopeWatcher) -> None:

@@ -1,4 +1,4 @@
-"""How a record says that it is stored in sessions, and how.
+"""Declarations by which record types say that they are stored in sessions, and how.
 
 A record type is a frozen dataclass under `@stored("table")`. The columns of its table follow from
 its fields: numbers and texts as they are, tuples, mappings and dataclasses as JSON. Responsible for
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 
 class Mark(Enum):
-    """What a field's type does not say."""
+    """A property of a field that its type does not say."""
 
     SHORT = "text that is cut at 4096 characters"
     WIDE = "a number that may exceed 64 signed bits"
@@ -33,7 +33,7 @@ REPEATED = Mark.REPEATED
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where records of a type are stored.
+    """The table in which records of a type are stored.
 
     Attributes:
         table: its name.
@@ -75,7 +75,7 @@ def stored(
 
 
 def storage_of(kind: type) -> Storage:
-    """Where records of that type are stored.
+    """Return the table in which records of that type are stored.
 
     Raises:
         TypeError: it was not declared as `stored`.

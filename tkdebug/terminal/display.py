@@ -1,4 +1,4 @@
-"""What a terminal can show: colours and bold type, how wide it is, and whether the TUI opens.
+"""Properties of a terminal: colours and bold type, its width, and whether the TUI opens.
 
 Invariant: what is no terminal gets plain text, unless FORCE_COLOR asks for colours; NO_COLOR and
 TERM=dumb switch them off everywhere. Nothing of tkdebug is imported.
@@ -15,32 +15,32 @@ from typing import TextIO
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How parts of a text are marked; without `is_on` they stay as they are."""
+    """Marks for parts of a text; without `is_on` the parts stay as they are."""
 
     is_on: bool = False
 
     def error(self, text: str) -> str:
-        """What is wrong."""
+        """Mark an error."""
         return self._marked("1;31", text)
 
     def warning(self, text: str) -> str:
-        """What may be wrong."""
+        """Mark a warning."""
         return self._marked("1;33", text)
 
     def good(self, text: str) -> str:
-        """What is as it should be."""
+        """Mark a success."""
         return self._marked("32", text)
 
     def place(self, text: str) -> str:
-        """A file and line."""
+        """Mark a file and line."""
         return self._marked("1", text)
 
     def caret(self, text: str) -> str:
-        """The mark below a source line."""
+        """Mark the caret below a source line."""
         return self._marked("1;32", text)
 
     def hint(self, text: str) -> str:
-        """What to do about it."""
+        """Mark a hint on what to do."""
         return self._marked("36", text)
 
     def _marked(self, codes: str, text: str) -> str:
@@ -52,7 +52,7 @@ PLAIN = Style()
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How text is shown: its colours, and the columns that tables must keep to, None for any."""
+    """The look of a text: its colours, and the columns that tables must keep to, None for any."""
 
     style: Style = PLAIN
     width: int | None = None
@@ -62,7 +62,7 @@ PLAIN_VIEW = View()
 
 
 def view_of(stream: TextIO | None) -> View:
-    """How text is shown that goes to `stream`."""
+    """Return the look of text that goes to `stream`."""
     return View(style_of(stream), width_of(stream))
 
 
@@ -76,7 +76,7 @@ def style_of(stream: TextIO | None) -> Style:
 
 
 def width_of(stream: TextIO | None) -> int | None:
-    """How many columns `stream` shows, None where it is no terminal and lines may be of any length.
+    """Return the columns that `stream` shows, or None if it is no terminal and lines may be long.
 
     COLUMNS goes first, as it does for other programs.
     """

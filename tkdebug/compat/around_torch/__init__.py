@@ -1,1 +1,1 @@
-"""What is put around functions of torch while a script runs, to see what it does with tensors."""
+"""Wrappers around functions of torch, by which tkdebug sees what a script does with tensors."""

@@ -1,4 +1,4 @@
-"""Where a script waits for the GPU, what checked launches found is reported."""
+"""Reports of checked launches where a script waits for the GPU."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 
 def conclude_checked_launches() -> None:
-    """Wait for what checked launches have found, and report it; nothing where there were none."""
+    """Wait for the results of checked launches, and report them; without any, do nothing."""
     module = sys.modules.get("tkdebug.runtime.checked.checked_launches")
     if module is not None:
         module.CHECKED.conclude()
 
 
 def collect_at_synchronisations() -> Callable[[], None]:
-    """Have torch's synchronisations report checked launches; the result undoes that."""
+    """Report checked launches at torch's synchronisations; the result, called, ends that."""
     import torch
 
     undo = ExitStack()

@@ -69,7 +69,7 @@ _BROADCASTING = ("copy_", "expand_as")
 
 
 def plain(name: str) -> str:
-    """`add` for `add_` and `__add__`."""
+    """Return `add` for `add_` and `__add__`."""
     return name.strip("_")
 
 
@@ -197,7 +197,7 @@ def _copied(call: _Call, tensor: Tensor, copy: Tensor) -> None:
 
 
 def _places(call: _Call, tensor: Tensor, copy: Tensor) -> Tensor | None:
-    """Where the gaps of a tensor are in a copy of another type; None where that is not known."""
+    """Return the places of a tensor's gaps in a copy of another type, or None if unknown."""
     marks = marked(tensor)
     if marks is None or not bool(marks.any()):
         return None
@@ -244,7 +244,7 @@ def _spread(marks: Tensor, result: Tensor) -> Tensor | None:
 
 
 def _marks_to_be_changed(name: str, args: tuple[Any, ...]) -> Tensor | None:
-    """Where the tensor that a function computes in place has gaps, if it does and has any."""
+    """Return the gaps of the tensor that an elementwise function changes in place, or None."""
     is_in_place = name.endswith("_") and (name[:3] == "__i" or name[:2] != "__")
     if not (is_in_place and args and plain(name) in ELEMENTWISE and isinstance(args[0], Tensor)):
         return None

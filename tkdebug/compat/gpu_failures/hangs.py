@@ -92,7 +92,7 @@ def has_passed(span: object) -> bool:
 
 
 def _running(flights: list[Flight]) -> Running:
-    """What of a stream's launches, oldest first, has not ended."""
+    """Return those launches of a stream that have not ended, oldest first."""
     for place in reversed(range(len(flights))):
         flight = flights[place]
         ended_ns = flight.ended_ns
@@ -188,7 +188,7 @@ class HangWatch:
         return oldest is not None
 
     def _place(self) -> tuple[int, int] | None:
-        """Where the main thread is in Python code."""
+        """Return the frame and instruction of the main thread, or None if it has no frame."""
         frame = sys._current_frames().get(self._main.ident or 0)  # noqa: SLF001
         return None if frame is None else (id(frame), frame.f_lasti)
 

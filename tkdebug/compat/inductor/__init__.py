@@ -1,1 +1,1 @@
-"""What Inductor, the compiler behind `torch.compile`, needs: kernels, their lines, launches."""
+"""Adapters for Inductor, the compiler of `torch.compile`: its kernels, their lines, launches."""

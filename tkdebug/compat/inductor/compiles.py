@@ -34,12 +34,12 @@ class BegunError(BaseException):
 
 @dataclass(slots=True)
 class Wanted:
-    """What a call of `triton.compile` is for.
+    """The purpose of a call of `triton.compile`.
 
     Attributes:
         is_users: whether the kernel is the user's own, in a graph.
         begin: takes the compile where it is only to be begun.
-        begun: those that were.
+        begun: the compiles that were begun so.
     """
 
     is_users: bool
@@ -51,14 +51,14 @@ WANTED: ContextVar[Wanted | None] = ContextVar("tkdebug_inductor_compile", defau
 
 
 class InductorCompiles:
-    """Those of this process that were begun."""
+    """The compiles for Inductor that this process has begun."""
 
     def __init__(self) -> None:
         self.renew_locks()
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """A forked child begins anew."""
+        """Forget the parent's compiles in a forked child."""
         self._lowering = threading.RLock()
         self._begun: dict[Key, NativeCompilation] = {}
 

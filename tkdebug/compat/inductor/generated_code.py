@@ -21,7 +21,7 @@ _NODE = "_tkdebug_node"
 
 
 def forget_triton() -> None:
-    """Let torch look anew for Triton, which comes and goes with an installation of tkdebug."""
+    """Let torch look for Triton again, which comes and goes with an installation of tkdebug."""
     from torch.utils import _triton
 
     for function in vars(_triton).values():

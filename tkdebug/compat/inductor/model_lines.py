@@ -128,7 +128,7 @@ def origins_in(file: str) -> tuple[Origin, ...]:
 
 
 def _of_line(origins: Sequence[Origin], text: str) -> list[Origin]:
-    """Those whose op a generated line writes by its name."""
+    """Return the origins whose op a generated line names."""
     code = text.partition("#")[0]
     return [origin for origin in origins if _is_written(origin.op.removeprefix("aten."), code)]
 

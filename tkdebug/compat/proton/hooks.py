@@ -98,7 +98,7 @@ class InstrumentationHook(Hook):
 
 
 class HookManager:
-    """Which session wants which hooks; all of it is of the class, as scripts use it."""
+    """The hooks of each session, kept on the class itself, as scripts use it."""
 
     active_hooks: ClassVar[list[Hook]] = []
     session_hooks: ClassVar[dict[int, dict[Hook, bool]]] = defaultdict(dict)

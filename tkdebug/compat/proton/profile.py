@@ -49,7 +49,7 @@ class BaseMode:
 
 
 class ProfilerFlags:
-    """What scripts may ask of the profiler's state.
+    """The profiler's state, as far as scripts may ask for it.
 
     Attributes:
         instrumentation_on: never: kernels are not instrumented.
@@ -199,7 +199,7 @@ def finalize(session: int | None = None, output_format: str | None = "") -> None
 
 
 def device_facts(index: int) -> dict[str, object]:
-    """What a profile says of CUDA device `index`: clocks in kHz, bus width in bits."""
+    """Return the facts of CUDA device `index` for a profile: clocks in kHz, bus width in bits."""
     properties = driver.active.utils.get_device_properties(index)
     return {
         "arch": str(compute_capability(None)),

@@ -65,7 +65,7 @@ class scope:
                 raise  # else the script's own exception is what went wrong
 
     def _take(self) -> Scope | None:
-        """What was entered in this thread and context, of a scope that several use at once."""
+        """Take the entry made in this thread and context, of a scope that several use at once."""
         here = SCOPES.current()
         if len(self._entered) > 1 and here is not None:
             for entered in here.chain():
@@ -154,7 +154,7 @@ def leave_in_order(entered: Scope) -> None:
 
 
 class state:
-    """What is measured inside is put under one more name, innermost: manager and decorator."""
+    """A state: a further innermost name for what is measured inside; manager and decorator."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -200,7 +200,7 @@ def exit_state() -> None:
 
 
 def depth(session: int | None = 0) -> int | None:
-    """How many scopes are around, as a session sees it; None where there is no session.
+    """Return the number of scopes around, as a session sees it, or None without a session.
 
     Raises:
         ProfileError: there is no session of that number.

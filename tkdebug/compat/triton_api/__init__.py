@@ -1,1 +1,1 @@
-"""What is behind modules of `triton` that have no counterpart of their own in tkdebug."""
+"""Functions of `triton` without a counterpart elsewhere in tkdebug."""

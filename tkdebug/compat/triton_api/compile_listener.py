@@ -38,7 +38,7 @@ _DEBUG_FILE = re.compile(r'!DIFile\(filename: "[^"]*", directory: "[^"]*"\)')
 
 @dataclass(frozen=True)
 class CompileTimes:
-    """What a compile took, in microseconds.
+    """Times of a compile in microseconds.
 
     Attributes:
         ir_initialization: of the front end.
@@ -52,12 +52,12 @@ class CompileTimes:
 
     @property
     def total_lowering(self) -> int:
-        """Of all stages."""
+        """Time of all stages."""
         return sum(time_us for _, time_us in self.lowering_stages)
 
     @property
     def total(self) -> int:
-        """Of everything."""
+        """Time of everything."""
         return self.ir_initialization + self.total_lowering + self.store_results
 
 

@@ -74,7 +74,7 @@ def compile(src: Any, target: Any = None, options: Any = None) -> CompiledKernel
 
 
 class CompilerBackend:
-    """What torch's compiler asks of the code generator for a target.
+    """The code generator for a target, as torch's compiler asks it.
 
     Attributes:
         binary_ext: the stage that is machine code.
@@ -86,7 +86,7 @@ class CompilerBackend:
         self.target = target
 
     def hash(self) -> str:
-        """What distinguishes its code from that of other generators."""
+        """Return a key that distinguishes its code from that of other generators."""
         return f"tkdebug-{tkdebug.__version__}-{self.target.arch}"
 
     def parse_options(self, options: Mapping[str, Any]) -> LaunchOptions:
@@ -106,7 +106,7 @@ def make_backend(target: Any) -> CompilerBackend:
 
 
 def triton_key() -> str:
-    """What distinguishes this compiler from others in caches."""
+    """Return a key that distinguishes this compiler from others in caches."""
     return hashlib.sha256(
         f"{upstream_version()}-tkdebug-{tkdebug.__version__}".encode()
     ).hexdigest()
@@ -129,7 +129,7 @@ class ASTSource:
         self.ext = "ttir"
 
     def specs(self) -> tuple[ArgSpec, ...]:
-        """What each parameter is compiled for.
+        """Return the type or constant that each parameter is compiled for.
 
         Raises:
             ArgumentTypeError: the signature leaves a parameter out or names no type.
@@ -137,7 +137,7 @@ class ASTSource:
         return tuple(self._spec(parameter) for parameter in self.fn.params)
 
     def alignment(self) -> tuple[bool | None, ...]:
-        """Which arguments `attrs` declares multiples of 16, as `alignment_key` does."""
+        """Return whether `attrs` declares each argument a multiple of 16, like `alignment_key`."""
         return tuple(
             None
             if parameter.is_constexpr

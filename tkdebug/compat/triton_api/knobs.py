@@ -306,7 +306,7 @@ class CacheKnobs(KnobGroup):
 
     @property
     def home_dir(self) -> str:
-        """Where the `.triton` folder is."""
+        """The folder in which `.triton` is."""
         return os.environ.get("TRITON_HOME", str(Path.home()))
 
     @property

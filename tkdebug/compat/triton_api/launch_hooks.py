@@ -36,7 +36,7 @@ class LazyDict:
 
 
 def launch_dict(kernel: object, record: LaunchRecord) -> LazyDict:
-    """What upstream hands its launch hooks: name, function, stream, and the user's metadata."""
+    """Return a launch hook's argument: name, function, stream, and the user's metadata."""
     lazy = LazyDict(
         {
             "name": record.kernel,

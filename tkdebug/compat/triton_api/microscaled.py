@@ -22,11 +22,11 @@ _E8M0_BIAS, _E8M0_NAN, _E8M0_MAX = 127, 255, 254
 
 
 class MicroscaledError(UsageError, AssertionError):
-    """What a tensor cannot be asked; an AssertionError, as upstream's are."""
+    """A request that a tensor cannot fulfil; an AssertionError, as upstream's are."""
 
 
 class _Microscaled:
-    """What both formats share.
+    """The base of both formats.
 
     Args:
         data: float32 values to convert.

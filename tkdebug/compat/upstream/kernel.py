@@ -32,7 +32,7 @@ _PLACES: Mapping[str, Callable[[str], dict[int, Frames]]] = {
 
 
 class UpstreamKernel:
-    """What there is to know of a `CompiledKernel` of upstream's.
+    """Facts of a `CompiledKernel` of upstream's.
 
     Attributes:
         kernel: that object.
@@ -69,7 +69,7 @@ class UpstreamKernel:
 
     @cached_property
     def options(self) -> Mapping[str, object]:
-        """What it was compiled with, as upstream's metadata has it."""
+        """The options it was compiled with, as upstream's metadata has them."""
         metadata = self.kernel.metadata
         wanted = ("num_warps", "num_stages", "num_ctas", "maxnreg", "arch")
         found = {name: getattr(metadata, name, None) for name in wanted}
@@ -83,7 +83,7 @@ class UpstreamKernel:
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """As `launch_packing.PackableKernel` has it."""
+        """The kind of each parameter, as `launch_packing.PackableKernel` has it."""
         return tuple(
             "fixed" if name in self.constants or kind == "constexpr" else _kind(kind)
             for name, kind in self.signature.items()

@@ -1,4 +1,4 @@
-"""What upstream's passes did, from the texts that it dumps before each of them.
+"""The changes of upstream's passes, from the texts that it dumps before each of them.
 
 Responsible for catching the dumps (`MLIR_ENABLE_DUMP=1`, on stderr), and for passes as sessions
 have them. Texts have no ids: an op is taken for the same after a pass where the texts, as
