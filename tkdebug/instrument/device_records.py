@@ -1,4 +1,4 @@
-"""What a session holds of the GPU itself: what ran on it, of any launcher, and its states.
+"""Records of the GPU itself: the activities of all launchers on it, and its states.
 
 `instrument.records` lists them with the other records; `instrument.activities` reads batches.
 """
@@ -59,7 +59,7 @@ class Activity:
 @stored("origins")
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in the script others' kernels were launched from.
+    """The place in the script from which others' kernels were launched.
 
     Attributes:
         number: unique in its process.
@@ -131,7 +131,7 @@ class ActivityBatch:
 @stored("lost_activities")
 @dataclass(frozen=True, slots=True)
 class LostActivities:
-    """What CUPTI could not record or deliver.
+    """A loss: records that CUPTI could not record or deliver.
 
     Attributes:
         count: records that it dropped since the last time; 0 where recording ended.
@@ -145,7 +145,7 @@ class LostActivities:
 @stored("sampled_images")
 @dataclass(frozen=True, slots=True)
 class SampledImage:
-    """What CUPTI calls a kernel's object file by.
+    """The checksum by which CUPTI names a kernel's object file.
 
     Attributes:
         kernel_hash: which specialisation (`hash` of kernels).
@@ -159,7 +159,7 @@ class SampledImage:
 @stored("stall_samples")
 @dataclass(frozen=True, slots=True)
 class StallSamples:
-    """Where warps of one function were seen, and what they waited for, since the last time.
+    """Samples of one function since the last time: where its warps were, and their waits.
 
     Attributes:
         crc: CUPTI's checksum of the cubin that the function is in.
@@ -177,7 +177,7 @@ class StallSamples:
 @stored("sampling_totals")
 @dataclass(frozen=True, slots=True)
 class SamplingTotal:
-    """How many samples there were of one context since the last time.
+    """The number of samples of one context since the last time.
 
     Attributes:
         samples: of all kernels, also those of which CUPTI gives no instructions.
@@ -191,7 +191,7 @@ class SamplingTotal:
 @stored("gpu_states")
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """How a GPU stood at one time, by NVML.
+    """The state of a GPU at one time, by NVML.
 
     Attributes:
         gpu: its UUID.

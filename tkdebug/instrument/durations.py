@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def format_ns(time_ns: float) -> str:
-    """A duration in three digits and its unit, at most 8 characters up to a day."""
+    """Return a duration in three digits and its unit, at most 8 characters up to a day."""
     for limit_ns, unit_ns, unit in ((1e3, 1, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
         if time_ns < limit_ns * 0.9995:
             return f"{_three_digits(time_ns / unit_ns)} {unit}"
@@ -24,5 +24,5 @@ def _three_digits(value: float) -> str:
 
 
 def measured_ns(time_ns: int) -> str:
-    """The same, and "-" for 0: what took no time at all was not measured."""
+    """Return the duration as `format_ns` does, or "-" for 0, which was not measured."""
     return format_ns(time_ns) if time_ns else "-"

@@ -1,4 +1,4 @@
-"""What `tkdebug passes` shows of a recorded run: which kernels and passes, in which format.
+"""The answer of `tkdebug passes` for a recorded run: kernels and passes, in a format.
 
 Responsible for choosing; the formats are those of `renderers/formats.py`.
 Nothing here needs the compiler or a GPU.
@@ -52,7 +52,7 @@ def render_passes(
 
 
 def select(session: Session, query: PassQuery) -> tuple[KernelReport, ...]:
-    """What was asked for.
+    """Return the kernels that were asked for, with their passes.
 
     Raises:
         SessionError: the session is damaged, or holds no passes.

@@ -1,4 +1,4 @@
-"""What a session holds and gives out: immutable records of a run.
+"""Records of a run that a session holds and gives out, all immutable.
 
 Those that are `stored` have a table, which is derived from what stands here; so have `Fault` and
 `AutotuneChoice` of `events`. `TABLES` names all. The others are answers put together of them.
@@ -114,7 +114,7 @@ class Launch:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What progress and faults name it by."""
+        """The key by which progress and faults name it."""
         return (self.process, self.id)
 
     @property
@@ -242,7 +242,7 @@ class Artifact:
 @stored("passes", key=("kernel_hash", "number"), stamped=False)
 @dataclass(frozen=True, slots=True)
 class RecordedPass:
-    """What a compiler pass did to a kernel. The first is the front end.
+    """The changes that a compiler pass made to a kernel. The first is the front end.
 
     One that would take more than 8 MiB keeps its name, time and stages only; its `op_ids` are None
     then although its stages differ.
@@ -270,7 +270,7 @@ class RecordedPass:
 
     @property
     def compiler_pass(self) -> CompilerPass:
-        """The same without the kernel that it ran on."""
+        """Return the pass without the kernel that it ran on."""
         return CompilerPass(
             name=self.name,
             before=self.before,
@@ -329,7 +329,7 @@ class Blob:
 @stored("running_faults", key=("process", "launch_id", "site"), stamped=False)
 @dataclass(frozen=True, slots=True)
 class RunningFault:
-    """What a native launch that has not ended has found so far, seen from outside.
+    """A finding so far of a native launch that has not ended, seen from outside.
 
     Once it has ended its faults say all of it, and this is gone; where the script was killed
     before, it stays.
@@ -359,7 +359,7 @@ FaultKey = tuple[str, str, tuple[Frame, ...], "str | None", str, str]
 
 
 def fault_key(fault: Fault) -> FaultKey:
-    """What makes two faults the same: kind, kernel, place with its call chain, tensor, state."""
+    """Return what equal faults share: kind, kernel, place with its call chain, tensor, state."""
     # Two compile errors of one line differ by what they say, all else by where it happened.
     said = fault.message if fault.kind == "compile-error" else ""
     return (fault.kind, fault.kernel, fault.frames, fault.tensor, said, fault.state)
@@ -393,7 +393,7 @@ def running_fault(found: RunningFault, launch: Launch | None) -> RecordedFault:
 
 
 def _place_in(grid: tuple[int, int, int], program: int | None) -> tuple[int, int, int] | None:
-    """Where the program of that number is in the grid."""
+    """Return the place in the grid of the program of that number."""
     x, y, z = (max(1, size) for size in grid)
     if program is None or program >= x * y * z:
         return None
@@ -402,7 +402,7 @@ def _place_in(grid: tuple[int, int, int], program: int | None) -> tuple[int, int
 
 @dataclass(frozen=True, slots=True)
 class FaultGroup:
-    """The same fault (kind, kernel, place, tensor) over all launches that had it.
+    """A fault (kind, kernel, place, tensor) over all launches that had it.
 
     Attributes:
         first: the first one recorded.
@@ -416,7 +416,7 @@ class FaultGroup:
 
     @property
     def key(self) -> FaultKey:
-        """What makes two faults the same."""
+        """The key that equal faults share."""
         return fault_key(self.first.event)
 
     @property

@@ -1,4 +1,4 @@
-"""What a recorded run comes to, for people and programs: the renderers, by format.
+"""Reports on a recorded run, for people and programs: the renderers, by format.
 
 Responsible for choosing a format, ours (`renderers/formats.py`) or a plugin's; how it looks is its
 renderer's. A renderer yields its text in pieces, so that a run of a million launches needs no
@@ -26,7 +26,7 @@ Renderer = Callable[[Session, tuple[FaultGroup, ...]], Iterator[str]]
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat:
-    """What an entry point of `tkdebug.renderers` names; the entry point's name is the format's.
+    """A format that an entry point of `tkdebug.renderers` adds, by the entry point's name.
 
     Attributes:
         render: yields the report in pieces, so that a run of a million launches needs no memory.

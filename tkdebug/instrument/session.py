@@ -241,11 +241,11 @@ class Session:
             rows = self._query(partial(page, cast("int", rows[-1][0])))
 
     def launch_count(self) -> int:
-        """How many launches are recorded."""
+        """Return the number of recorded launches."""
         return self._number("SELECT coalesce(sum(launches), 0) FROM totals")
 
     def rank_count(self) -> int:
-        """How many ranks launched."""
+        """Return the number of ranks that launched."""
         return self._number("SELECT count(DISTINCT rank) FROM launches")
 
     def kernel_summaries(self) -> tuple[KernelSummary, ...]:
@@ -253,7 +253,7 @@ class Session:
         return self._found(KernelSummary, "ORDER BY total_ns DESC, kernel")
 
     def time_sources(self) -> dict[str, int]:
-        """How many launches that have ended got their time how: see `Launch.time_source`."""
+        """Count the launches that have ended by `Launch.time_source`."""
 
         def read() -> dict[str, int]:
             rows = self._rows(
@@ -266,7 +266,7 @@ class Session:
         return self._query(read)
 
     def other_totals(self, since: int = 0) -> tuple[int, tuple[ActivityTotal, ...]]:
-        """What others than tkdebug ran on the GPU, beyond the batch of `seq` `since`.
+        """Sum up others' activities on the GPU, after the batch of `seq` `since`.
 
         Returns:
             The `seq` to ask from next time, and times by kind and name, the longest in total first.
@@ -310,7 +310,7 @@ class Session:
         )
 
     def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
-        """What each pass did to a kernel, the front end first."""
+        """Return the passes of a kernel with their changes, the front end first."""
         found = self._found(
             RecordedPass, "WHERE kernel_hash = ? ORDER BY number LIMIT ?", kernel_hash, MAX_PASSES
         )
@@ -390,7 +390,7 @@ class Session:
         return self._query(read)
 
     def running_faults(self) -> tuple[FaultGroup, ...]:
-        """What native launches that have not ended have found so far."""
+        """Return the findings so far of native launches that have not ended."""
         if not self._query(lambda: self._has_table(table_of(RunningFault).name)):
             return ()
         found = self._found(RunningFault, "ORDER BY launch_id, site LIMIT ?", MAX_PAGE_ROWS)
@@ -422,7 +422,7 @@ class Session:
         return self._found(Progress, "LIMIT ?", MAX_PAGE_ROWS)
 
     def checked(self, read: Callable[[], _T]) -> _T:
-        """What `read` makes of records of this session, which may raise ValueError on damage.
+        """Return the result of `read`, which may raise ValueError on damaged records.
 
         Raises:
             SessionError: it does.

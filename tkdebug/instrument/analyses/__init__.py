@@ -1,1 +1,1 @@
-"""What a recorded run comes to: plain functions of a session, for every view of it."""
+"""Analyses of a recorded run: plain functions of a session, for every view of it."""

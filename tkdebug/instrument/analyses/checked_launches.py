@@ -1,4 +1,4 @@
-"""How many native launches of a run were checked, in words."""
+"""The number of native launches of a run that were checked, in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def checked_text(session: Session) -> str:
-    """As `3 of them checked; 9 accesses: 9 proven`; "" where no native launch was to be checked."""
+    """Return `3 of them checked; 9 accesses: 9 proven`, or "" if none was to be checked."""
     counts = total_counts(recorded.event for recorded in session.records(LaunchCounts))
     if counts is None:
         return ""
@@ -35,5 +35,5 @@ def kernel_checks(session: Session) -> list[KernelChecks]:
 
 
 def differing_checks(session: Session) -> Iterator[str]:
-    """Lines on the kernels of which not all checked launches got all checks."""
+    """Yield a line for each kernel whose checked launches did not all get all checks."""
     return filter(None, (one.text for one in kernel_checks(session)))

@@ -76,7 +76,7 @@ _Times = dict[_Kind, list[float]]
 
 
 def time_changes(before: Session, after: Session) -> Mapping[str, TimeChange]:
-    """By kernel of which both runs have timed launches that are alike, at least two of a kind."""
+    """Return the changes by kernel, of those that have launches alike in both runs."""
     old, new = _logarithms(before), _logarithms(after)
     changes = {kernel: _time_change(old[kernel], new[kernel]) for kernel in new if kernel in old}
     return {kernel: change for kernel, change in changes.items() if change is not None}
@@ -231,7 +231,7 @@ def _by_moment(name: WatchedName) -> Mapping[_Moment, WatchedValue]:
 
 @dataclass(frozen=True, slots=True)
 class CodeFigures:
-    """What one specialisation of a kernel needs: most of any, where there are several.
+    """The needs of a kernel; with several specialisations, the most that any of them needs.
 
     Attributes:
         registers: of a thread.
@@ -245,7 +245,7 @@ class CodeFigures:
 
 
 def code_figures(session: Session) -> dict[str, CodeFigures]:
-    """By kernel that was compiled natively."""
+    """Return the figures of each kernel that was compiled natively, by its name."""
     found: dict[str, CodeFigures] = {}
     for kernel in session.kernels():
         resources = _resources(session, kernel.hash)
@@ -315,7 +315,7 @@ class KernelChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between two runs.
+    """The differences between two runs.
 
     Attributes:
         kernels: those of either run, by the total time of the later run, then of the earlier.
@@ -406,7 +406,7 @@ def compare(before: Session, after: Session) -> Comparison:
 
 
 def _remarks(session: Session) -> dict[tuple[str, str, str], Advice]:
-    """What advice says, by kernel, kind and text of the line; a kernel at its roof is no remark."""
+    """Return the remarks by kernel, kind and text of the line, without kernels at their roof."""
     return {
         (one.kernel, one.kind, _text(session, one.file, one.line)): one
         for one in advice_of(session)

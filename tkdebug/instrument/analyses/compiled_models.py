@@ -32,7 +32,7 @@ _GRAPHS_PAGE = 1000
 @stored("model_lines")
 @dataclass(frozen=True, slots=True)
 class ModelLines:
-    """What a kernel that Inductor wrote computes.
+    """The lines of a model that a kernel of Inductor's computes.
 
     Attributes:
         kernel: its name.
@@ -68,7 +68,7 @@ def model_times(session: Session) -> list[ModelTime]:
 
 
 def model_data(session: Session) -> Iterator[dict[str, object]]:
-    """The same as JSON has it."""
+    """Yield the kernels with their lines and times, as JSON has them."""
     for one in model_times(session):
         lines = [
             {"file": frame.file, "line": frame.line, "function": frame.function, "op": op}

@@ -1,4 +1,4 @@
-"""What plugins measured, added up by source line over all launches."""
+"""Measurements by plugins, added up by source line over all launches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tkdebug.watches.instrumented import Instrumented
 
 @dataclass(slots=True)
 class InstrumentedLine:
-    """What a plugin measured of one op, over all launches.
+    """A plugin's measurements of one op, over all launches.
 
     Attributes:
         launches: in how many.
@@ -32,7 +32,7 @@ class InstrumentedLine:
 
 
 def instrumented_lines(session: Session) -> list[InstrumentedLine]:
-    """All of them, by plugin and line."""
+    """Return the measurements of all plugins, by plugin and line."""
     found: dict[object, InstrumentedLine] = {}
     since = 0
     while page := session.records(Instrumented, since):
@@ -51,7 +51,7 @@ def instrumented_lines(session: Session) -> list[InstrumentedLine]:
 
 
 def instrumented_text(session: Session) -> Iterator[str]:
-    """The same as lines of text, those of each plugin under its name."""
+    """Yield the measurements as lines of text, those of each plugin under its name."""
     plugin = ""
     for one in instrumented_lines(session):
         if one.plugin != plugin:

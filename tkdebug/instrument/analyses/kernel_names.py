@@ -43,7 +43,7 @@ def short_name(name: str) -> str:
 
 
 def activity_name(kind: str, name: str, in_graph: bool = False) -> str:
-    """What an activity is called in views."""
+    """Return the name of an activity in views."""
     plain = short_name(name) if kind == "kernel" else name if kind == name else f"{kind} {name}"
     return f"{plain} (CUDA graph)" if in_graph else plain
 
@@ -78,9 +78,9 @@ def _demangle(
 
 
 def differing_parts(kernels: Sequence[RecordedKernel]) -> dict[str, str]:
-    """By hash, the parameters and options in which kernels of one name differ; "" where none do.
+    """Return by hash the parameters and options in which kernels of one name differ.
 
-    The architecture is left to callers.
+    A kernel that differs in none has "". The architecture is left to callers.
     """
     by_name: dict[str, dict[str, Mapping[str, str]]] = {}
     for kernel in kernels:

@@ -1,4 +1,4 @@
-"""What the comments and the baseline of a run come to: known faults, fixed ones, remarks.
+"""Effects of the comments and the baseline of a run: known faults, fixed ones, remarks.
 
 All of it follows from what the session holds.
 """
@@ -32,7 +32,7 @@ class BaselineOutcome:
 
     @property
     def folder(self) -> Path:
-        """What its files are relative to."""
+        """The folder that its files are relative to."""
         return Path(self.baseline.file).parent
 
     @property
@@ -42,7 +42,7 @@ class BaselineOutcome:
 
 
 def baseline_outcome(session: Session, faults: tuple[FaultGroup, ...]) -> BaselineOutcome | None:
-    """How a run did against its baseline; None of one without."""
+    """Compare a run with its baseline; None if it has none."""
     recorded: tuple[Recorded[UsedBaseline], ...] = session.records(UsedBaseline, limit=1)
     if not recorded:
         return None
@@ -57,18 +57,18 @@ def baseline_outcome(session: Session, faults: tuple[FaultGroup, ...]) -> Baseli
 def identities(
     session: Session, faults: tuple[FaultGroup, ...], folder: Path
 ) -> dict[FaultGroup, KnownFault]:
-    """What each fault is found again by, in a baseline in `folder`."""
+    """Return the identity of each fault, by which a baseline in `folder` finds it again."""
     text_of = _text_of(session)
     return {group: identity(group.fault, folder, text_of) for group in faults}
 
 
 def count_states(faults: tuple[FaultGroup, ...]) -> Counter[FaultState]:
-    """How many faults there are of each state."""
+    """Count the faults of each state."""
     return Counter(group.fault.state for group in faults)
 
 
 def remarks(session: Session, faults: tuple[FaultGroup, ...]) -> list[str]:
-    """What there is to say of the comments that ignore faults, a line each.
+    """Return remarks on the comments that ignore faults, a line each.
 
     Unused ones are named where the script ended well: otherwise more might have come up.
     """

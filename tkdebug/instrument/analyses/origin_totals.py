@@ -1,4 +1,4 @@
-"""What the lines of a script launched of others' kernels, added up."""
+"""Others' kernels that the lines of a script launched, added up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class OriginTotal:
-    """What was launched from one line, under the same scopes.
+    """The launches from one line, under the same scopes.
 
     Attributes:
         origin: None for what was launched from no line that is known.

@@ -1,4 +1,4 @@
-"""What a session says of where warps waited: samples by kernel, source line and instruction.
+"""Waits of warps in a session: samples by kernel, source line and instruction.
 
 Names of stall reasons are CUPTI's; what they mean is in NVIDIA's Nsight Compute documentation,
 "Profiling Guide", section "Warp Stall Reasons".

@@ -20,7 +20,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class LineCycles:
-    """What the warps of a launch spent at one line.
+    """The cycles that the warps of a launch spent at one line.
 
     Attributes:
         frame: of the line; None before the first site.
@@ -35,13 +35,13 @@ class LineCycles:
 
 @dataclass(frozen=True, slots=True)
 class KernelParts:
-    """What a kernel's time is made of; the three parts add up to it.
+    """The three parts of a kernel's time, which add up to it.
 
     Attributes:
         kernel_ns: the kernel's time by CUPTI.
         warp_ns: from a warp's beginning to its end, the mean of those that have timelines.
         others_ns: from the first warp's beginning to the last one's end, less `warp_ns`.
-        outside_ns: the rest, before the first of these warps and behind the last one.
+        outside_ns: the rest, before the first of these warps and after the last one.
     """
 
     kernel_ns: int
@@ -70,7 +70,7 @@ class LaunchTimeline:
     kernel_ns: int | None = None
 
     def lines(self) -> Sequence[LineCycles]:
-        """Where its cycles went, the most first."""
+        """Return the cycles by line, the most first."""
         cycles: dict[Frame | None, int] = defaultdict(int)
         visits: dict[Frame | None, int] = defaultdict(int)
         for warp in self.warps:
@@ -84,7 +84,7 @@ class LaunchTimeline:
 
     @property
     def programs(self) -> list[int]:
-        """Those that have timelines, by their numbers in the grid."""
+        """Return the numbers in the grid of the programs that have timelines."""
         return sorted({warp.program for warp in self.warps})
 
     @property
@@ -93,7 +93,7 @@ class LaunchTimeline:
         return len(self.programs) == math.prod(self.warps[0].grid)
 
     def parts(self) -> KernelParts | None:
-        """What the kernel's time is made of.
+        """Return the parts of the kernel's time.
 
         None where CUPTI did not time the launch, and where its time is shorter than the span of
         the warps: the GPU's timer goes on in steps.

@@ -31,21 +31,21 @@ class WatchedName:
 
     @property
     def title(self) -> str:
-        """What was watched, in one line."""
+        """The watched variable, in one line."""
         frame = self.frames[-1]
         number = counted(len(self.values), "value")
         return f"{shown_path(frame.file)}:{frame.line} {self.name}: {self.type}, {number}"
 
 
 def recorded_values(session: Session, since: int = 0) -> Iterator[Recorded[WatchedValue]]:
-    """Those beyond the one of number `since`, in the order in which they were recorded."""
+    """Yield the values after number `since`, in the order in which they were recorded."""
     while page := session.records(WatchedValue, since):
         yield from page
         since = page[-1].seq
 
 
 def values_since(session: Session, since: int, most: int) -> Iterator[Recorded[WatchedValue]]:
-    """Those beyond the one of number `since`, so many at most."""
+    """Yield at most `most` values after number `since`."""
     for recorded, _ in zip(recorded_values(session, since), range(most), strict=False):
         yield recorded
 
@@ -69,7 +69,7 @@ def watched_names(session: Session) -> list[WatchedName]:
 
 
 def lost_values(session: Session) -> dict[str, tuple[int, int]]:
-    """By watch, how many values were kept of how many, where that is not all of them."""
+    """Return for each watch that lost values how many it kept and how many there were."""
     found: dict[str, tuple[int, int]] = {}
     for recorded in session.records(WatchCount):
         count = recorded.event
@@ -79,7 +79,7 @@ def lost_values(session: Session) -> dict[str, tuple[int, int]]:
 
 
 def value_line(value: WatchedValue) -> str:
-    """Where and when, and the summary."""
+    """Return a line on a value: its program and iteration, and its summary."""
     where = f"launch {value.launch_id}, program {program_text(value.program_id)}"
     return f"{where}, iteration {value.iteration}: {summary_text(value)}"
 

@@ -37,7 +37,7 @@ _KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMSET)  # in the order of `ACTIVITY_KINDS`
 
 
 class Round(NamedTuple):
-    """What was taken from CUPTI at once.
+    """The records taken from CUPTI at once.
 
     Attributes:
         taken_ns: when that was, since 1970.
@@ -55,7 +55,7 @@ class Round(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What became of a launch; all but `launch` are None where no record of it came."""
+    """The record of a launch; all but `launch` are None if none came."""
 
     launch: int
     duration_ns: int | None
@@ -156,7 +156,7 @@ class ActivityJoin:
         return found
 
     def end_held(self) -> None:
-        """What is held and is no launch's is others'."""
+        """Report what is held and belongs to no launch as others' activities."""
         import numpy as np
 
         self.note_launches()
@@ -238,7 +238,7 @@ class ActivityJoin:
         return part.those(~is_known)
 
     def _settle(self, part: Part, known: npt.NDArray[np.int64]) -> None:
-        """Write into a part which launches its records are of, and tell of these."""
+        """Write into a part which launches its records belong to, and report these."""
         import numpy as np
 
         packed, calls = part.packed, part.calls

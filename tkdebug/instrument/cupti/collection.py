@@ -32,7 +32,7 @@ _CLOCK_ERROR_NS = 500
 
 
 class Clock(NamedTuple):
-    """How CUPTI's clock stands to the host's.
+    """The offset of CUPTI's clock from the host's.
 
     Attributes:
         offset_ns: what to add to a time of CUPTI's for nanoseconds since 1970.
@@ -117,7 +117,7 @@ class Collection:
         return self.buffers.filled()
 
     def lend(self, forced: bool = False) -> list[LentBuffer]:
-        """The same for another process.
+        """Lend the filled buffers to another process.
 
         Raises:
             CuptiError: CUPTI refuses.
@@ -133,13 +133,13 @@ class Collection:
         return self.buffers.calls()
 
     def dropped(self) -> int:
-        """How many records CUPTI had no room for since the last time."""
+        """Return the number of records that CUPTI had no room for since the last time."""
         count = ctypes.c_size_t()
         status = self.cupti.status("cuptiActivityGetNumDroppedRecords", None, 0, count)
         return 0 if status else count.value
 
     def clock(self) -> Clock:
-        """How CUPTI's clock stands to the host's now.
+        """Measure the offset of CUPTI's clock from the host's now.
 
         Raises:
             CuptiError: CUPTI has none.

@@ -1,4 +1,4 @@
-"""Which record of the GPU belongs to which launch.
+"""Matches the GPU's records with launches.
 
 CUPTI numbers each call of the driver, and the record of a kernel has the number of the call that
 launched it. Each call is noted as it returns, with its thread and the time. A launch knows its
@@ -78,13 +78,13 @@ class CallJoiner:
         self._calls: list[Calls] = []
 
     def add(self, launches: Iterable[Made], calls: Calls | None) -> None:
-        """What became known."""
+        """Add launches and calls that became known."""
         self._launches.extend(launches)
         if calls is not None and len(calls.thread):
             self._calls.append(calls)
 
     def join(self, taken_ns: int) -> Joined:
-        """Those that have found each other now.
+        """Return the launches that were just matched with a call.
 
         Args:
             taken_ns: calls that returned before are known; 0 to give up none.

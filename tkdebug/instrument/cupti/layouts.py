@@ -211,7 +211,7 @@ def _of_one_kind(data: bytes, layout: Layout) -> dict[int, Records] | None:
 
 
 def _offsets(data: bytes, layout: Layout) -> npt.NDArray[np.int64]:
-    """Where the records begin, in units of 8 bytes."""
+    """Return the offsets of the records, in units of 8 bytes."""
     import numpy as np
 
     # Every record begins on 8 bytes, with its kind in the first four.

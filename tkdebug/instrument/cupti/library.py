@@ -120,7 +120,7 @@ class Cupti:
         self.layout: Layout = layout
 
     def status(self, name: str, *arguments: Any) -> int:
-        """What the function `name` answers."""
+        """Call the function `name`, and return its status."""
         return self._calls[name](*arguments)
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -178,10 +178,10 @@ def result_text(status: int) -> str:
 
 
 def find_cupti() -> str:
-    """Where libcupti is.
+    """Return the path of libcupti.
 
     Raises:
-        CuptiError: nowhere.
+        CuptiError: it was not found.
     """
     for path in _candidates():
         return path
@@ -194,7 +194,7 @@ def find_cupti() -> str:
 
 
 def _of_other_releases() -> list[Path]:
-    """Where no copy of a release that is known was found."""
+    """Return the copies of releases that are not known."""
     packages = [Path(folder).glob("nvidia/cu*/lib/libcupti.so.*") for folder in sys.path]
     toolkits = [
         (root / inner).glob("libcupti.so.*") for root in _toolkits() for inner in _TOOLKIT_FOLDERS

@@ -1,4 +1,4 @@
-"""Which line of the script a kernel that tkdebug did not compile was launched from.
+"""Lines of the script from which kernels were launched that tkdebug did not compile.
 
 The script's process reports of each operation of torch when it began and ended, on which thread,
 and its origin: a line and the scopes around it. CUPTI reports of each call of CUDA's when it began,

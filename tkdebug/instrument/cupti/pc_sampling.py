@@ -102,7 +102,7 @@ def _record_type() -> np.dtype[np.void]:
 
 
 class Taken(NamedTuple):
-    """What was sampled since the last time.
+    """The samples since the last time.
 
     Attributes:
         counts: samples by (CRC of the cubin, function, offset of the instruction, stall reason).
@@ -148,7 +148,7 @@ class PcSampling:
             raise
 
     def take(self) -> Taken:
-        """What was sampled since the last time; the hardware may hold back the newest.
+        """Take the samples since the last time; the hardware may hold back the newest.
 
         Raises:
             CuptiError: CUPTI refuses.
@@ -282,7 +282,7 @@ class _Room:
 
 
 def crc_of_cubin(library: ctypes.CDLL, cubin: bytes) -> int:
-    """What CUPTI calls a cubin by.
+    """Return the checksum by which CUPTI names a cubin.
 
     Raises:
         CuptiError: CUPTI refuses.

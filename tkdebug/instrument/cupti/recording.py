@@ -27,7 +27,7 @@ ROUND_S = 0.1
 
 
 class Taker(Protocol):
-    """Who joins what was taken."""
+    """The owner of the join of what was taken."""
 
     def take(self, collection: Collection, is_forced: bool) -> set[int]:
         """Take a round and join it; the result is the devices that ran something.
@@ -65,11 +65,11 @@ class JoinHere:
 
 
 class DeviceRecording:
-    """What the GPU does in this process, from `start` to `stop`.
+    """A recording of what the GPU does in this process, from `start` to `stop`.
 
     Args:
         collection: CUPTI.
-        taker: who joins what it recorded.
+        taker: joins what it recorded.
         on_record: called with records for the session.
         each_round: called in each round with the devices that ran something since the one before.
         failed: called where recording ends before `stop`.
@@ -196,7 +196,7 @@ class DeviceRecording:
 
 
 class PrimaryContexts:
-    """Those that were found active so far; each is held until `release`."""
+    """The contexts that were found active so far; each is held until `release`."""
 
     def __init__(self) -> None:
         self._held: dict[int, int] = {}

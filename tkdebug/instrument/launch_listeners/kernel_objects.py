@@ -104,12 +104,12 @@ class KernelObject:
 
     @property
     def registers(self) -> int | None:
-        """Of a thread; None where it is interpreted."""
+        """Registers of a thread; None if it is interpreted."""
         return int(self.kernel.n_regs) if self._is_native else None
 
     @property
     def shared_bytes(self) -> int | None:
-        """Of a block; None where it is interpreted."""
+        """Shared memory of a block; None if it is interpreted."""
         return int(self.kernel.metadata.shared) if self._is_native else None
 
     @property

@@ -19,7 +19,7 @@ DOMAIN = "tkdebug"
 
 
 class _Nvtx(Protocol):
-    """What is used of the package."""
+    """The part of the package that is used."""
 
     def start_range(self, message: str, *, domain: str) -> object: ...
     def end_range(self, range_id: object) -> None: ...

@@ -1,4 +1,4 @@
-"""What one compiler pass changed, op by op: pure functions over recorded snapshots and rewrites.
+"""Changes of one compiler pass, op by op, from recorded snapshots and rewrites.
 
 Ops are identified by their ids and followed by the rewrites that a pass recorded, never by their
 text; text is only what is shown of them. Needs neither the compiler nor a GPU.
@@ -94,7 +94,7 @@ class OpChange:
 
 @dataclass(frozen=True, slots=True)
 class PassDiff:
-    """What one pass did.
+    """The changes that one pass made.
 
     Attributes:
         number: of the pass in its kernel, from 0, which is the front end.
@@ -127,7 +127,7 @@ class PassDiff:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many changes of each kind; replaced ones count the ops that were replaced."""
+        """Count the changes of each kind; replaced ones count the ops that were replaced."""
         counts: Counter[str] = Counter()
         for change in self.changes:
             counts[change.kind] += len(change.old) if change.kind == "replaced" else 1
@@ -137,7 +137,7 @@ class PassDiff:
 def diff_pass(
     number: int, compiler_pass: CompilerPass, before: StageOps | None, after: StageOps
 ) -> PassDiff:
-    """What a pass changed between two stages; `before` is None for the front end."""
+    """Return the changes of a pass between two stages; `before` is None for the front end."""
     changes: tuple[OpChange, ...] = ()
     gone: tuple[tuple[str, int], ...] = ()
     layouts: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ class PassSource(StageSource, Protocol):
     """The part of `session.Session` that holds passes and stages."""
 
     def passes(self, kernel_hash: str) -> tuple[CompilerPass, ...]:
-        """As `Session.passes`."""
+        """Do as `Session.passes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class KernelPasses:
 
     @property
     def time_ns(self) -> int:
-        """Of all passes, the front end too."""
+        """Time of all passes, the front end too."""
         return sum(diff.time_ns for diff in self.diffs)
 
 
@@ -65,7 +65,7 @@ class OpLine:
 
 @dataclass(frozen=True, slots=True)
 class LifeStep:
-    """What became of a source line in one pass, or at one stage after the passes.
+    """A source line's changes in one pass, or its lines at one stage after the passes.
 
     Attributes:
         name: of the pass or stage.
@@ -92,7 +92,7 @@ class LineLife:
 
     @property
     def note(self) -> str:
-        """What there is to say where nothing ever happened to the line, else empty."""
+        """A remark if no pass ever changed the line, else ""."""
         return "" if any(step.changes for step in self.steps) else "no pass changed this line"
 
 

@@ -1,4 +1,4 @@
-"""What may be asked of the passes of a recorded run, and the answer for one kernel."""
+"""Questions about the passes of a recorded run, and the answer for one kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassQuery:
-    """What is asked for.
+    """A question about passes.
 
     Attributes:
         kernel: pattern of kernel names, or the beginning of a hash; None for all.

@@ -26,16 +26,16 @@ class StageSource(Protocol):
     """The part of `session.Session` that holds stages."""
 
     def artifact(self, kernel_hash: str, stage: str) -> str | None:
-        """As `Session.artifact`."""
+        """Do as `Session.artifact`."""
 
     def op_lines(self, kernel_hash: str, stage: str) -> Mapping[int, Frames]:
-        """As `Session.op_lines`."""
+        """Do as `Session.op_lines`."""
 
     def op_ids(self, kernel_hash: str, stage: str) -> Mapping[int, int]:
-        """As `Session.op_ids`."""
+        """Do as `Session.op_ids`."""
 
     def line_table(self, kernel_hash: str) -> object | None:
-        """As `Session.line_table`."""
+        """Do as `Session.line_table`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def runs_of(lines: Sequence[OpLine]) -> list[LineRun]:
 
 
 def run_text(run: LineRun) -> str:
-    """What the lines after the first one are: "63 more of extractvalue, up to line 511"."""
+    """Return a line for those after the first: "63 more of extractvalue, up to line 511"."""
     return f"{run.more:,} more of {run.name}, up to line {run.first.line + run.more}"
 
 

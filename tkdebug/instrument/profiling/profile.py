@@ -31,7 +31,7 @@ _OWN_FILES = str(Path(tkdebug.__file__).parent)
 
 @dataclass(frozen=True, slots=True)
 class DeviceName:
-    """Where launches ran: type `CUDA` or, interpreted, `CPU`; index as text."""
+    """The device of launches: type `CUDA` or, interpreted, `CPU`; index as text."""
 
     type: str
     index: str
@@ -139,15 +139,15 @@ class Profile:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """As a forked child has to."""
+        """Replace the lock, as a forked child has to."""
         self._lock = threading.RLock()
 
     def path(self) -> tuple[str, ...]:
-        """Where something that happens here and now belongs."""
+        """Return the place of an event that happens here and now."""
         return SCOPES.path(self) if self.context == "shadow" else python_path()
 
     def depth(self) -> int:
-        """How many scopes, or calls, are around."""
+        """Return the number of scopes, or calls, around."""
         return len(self.path())
 
     def entered(self, scope: Scope, metrics: Metrics) -> None:

@@ -71,7 +71,7 @@ class Profiler:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """As a forked child has to."""
+        """Replace the lock, as a forked child has to."""
         self._lock = threading.RLock()
 
     @property

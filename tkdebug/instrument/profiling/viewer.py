@@ -230,7 +230,7 @@ def _ratio(value: float, by: float) -> float:
 
 
 def _least_seconds(profile: ViewedProfile, place: ViewedPlace) -> float:
-    """How long a place would take at the peak rates of its device; NaN for a scope."""
+    """Return the seconds of a place at the peak rates of its device; NaN for a scope."""
     kind, index = place.values.get("device_type"), place.values.get("device_id")
     facts = profile.devices.get(str(kind), {}).get(str(index))
     if facts is None:
@@ -346,7 +346,7 @@ def sorted_lines(profile: ViewedProfile, metric: str) -> Iterator[str]:
 
 
 def metric_lines(profile: ViewedProfile) -> Iterator[str]:
-    """Which metrics there are."""
+    """Yield the names of the metrics."""
     yield "Available inclusive metrics:"
     yield from (visible(f"- {bare_name(name)}") for name in profile.inclusive)
     yield "Available exclusive metrics:"

@@ -1,1 +1,1 @@
-"""What is recorded beside events: times on the GPU, stalls, clocks, output, ends of children."""
+"""Recordings beside events: times on the GPU, stalls, clocks, output, ends of children."""

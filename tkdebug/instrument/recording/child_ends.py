@@ -59,7 +59,7 @@ class _Handler:
             self._watch()
 
     def renew_locks(self) -> None:
-        """A forked child has no thread that would wake it, and begins anew with its first row."""
+        """Forget the parent's pipe: a forked child has no thread that would wake it."""
         pipe, self._pipe = self._pipe, None
         if pipe is None:
             return

@@ -104,7 +104,7 @@ class DeviceTimes:
 
 
 class StoredTime:
-    """What `LaunchRecord.device_ns` is of a launch whose time the recording process stores.
+    """The `LaunchRecord.device_ns` of a launch whose time the recording process stores.
 
     Args:
         path: the session.
@@ -130,7 +130,7 @@ class StoredTime:
 
     @property
     def duration_ns(self) -> int | None:
-        """The same."""
+        """The launch's nanoseconds on the device; None when they are not known."""
         return self()
 
     @property

@@ -1,4 +1,4 @@
-"""Where a recorder's events go: to a thread of this process, or to a process of its own.
+"""The receiver of a recorder's events: a thread of this process, or another process.
 
 It begins with the thread, which costs a short run nothing. Once CUDA is in use, or many events have
 come, a recording process takes over, as Python code beside the script holds the script up. What the

@@ -1,4 +1,4 @@
-"""How the launches of a recorded run get their times on the GPU: by CUPTI, else by CUDA events.
+"""Times on the GPU of a recorded run's launches: by CUPTI, else by CUDA events.
 
 Responsible for choosing: CUPTI from the moment that CUDA is in use; events where CUPTI is missing,
 of an unknown version, or another profiler's, and from the moment that torch's profiler has used it.
@@ -47,7 +47,7 @@ _EVENTS_INSTEAD = "launches are timed by CUDA events, and what others launch is 
 
 
 class LaunchTime:
-    """What `LaunchRecord.device_ns` is of a launch that CUPTI times.
+    """The `LaunchRecord.device_ns` of a launch that CUPTI times.
 
     Attributes:
         duration_ns: on the device, once it is known.

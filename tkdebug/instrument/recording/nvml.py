@@ -33,7 +33,7 @@ _HARMLESS = 0x1 | 0x2 | 0x100
 
 
 def slowdown_names(reasons: int) -> tuple[str, ...]:
-    """What slows a GPU down, by the bits of nvmlClocksEventReasons."""
+    """Return the reasons that slow a GPU down, by the bits of nvmlClocksEventReasons."""
     slow = reasons & ~_HARMLESS
     return tuple(name for bit, name in REASONS.items() if slow & bit)
 
@@ -53,7 +53,7 @@ class Nvml:
         self._devices: dict[int, tuple[ctypes.c_void_p, str, str] | None] = {}
 
     def state(self, device: int, is_busy: bool) -> GpuState | None:
-        """How CUDA's device of that number stands; None where NVML does not say."""
+        """Return the state of CUDA's device of that number, or None if NVML does not say."""
         if device not in self._devices:
             self._devices[device] = self._find(device)
         found = self._devices[device]
@@ -76,7 +76,7 @@ class Nvml:
         return GpuState(gpu, name, is_busy, *known) if len(known) == len(numbers) else None
 
     def driver_version(self) -> str:
-        """Of NVIDIA's driver, "" where NVML does not say."""
+        """Return the version of NVIDIA's driver, "" if NVML does not say."""
         text = ctypes.create_string_buffer(_NAME_BYTES)
         function = getattr(self._nvml, "nvmlSystemGetDriverVersion", None)
         if function is None or function(text, _NAME_BYTES):

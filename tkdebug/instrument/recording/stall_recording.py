@@ -43,7 +43,7 @@ class Contexts(Protocol):
     """The CUDA contexts of a process."""
 
     def active(self) -> Mapping[int, int]:
-        """Those that there are now, by device."""
+        """Return the contexts that there are now, by device."""
 
     def gpu(self, device: int) -> str:
         """The UUID of a device, "" where it is not known."""

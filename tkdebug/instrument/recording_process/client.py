@@ -195,7 +195,7 @@ class RecordingProcess:
             self._show(one.descriptor, "tables", one.stride_bytes)
 
     def _show(self, descriptor: int, *message: Any) -> None:
-        """Hand a descriptor over, and the message that says what it is of."""
+        """Hand a descriptor over, and the message that describes it."""
         if self.error is not None or self._is_done:
             return
         # A signal handler may come between the two, and show something, too.
@@ -313,7 +313,7 @@ class RecordingProcess:
 
 
 def _import_path() -> list[str]:
-    """Where tkdebug and numpy are imported from."""
+    """Return the folders that tkdebug and numpy are imported from."""
     places = [Path(__file__).parents[3]]
     numpy = importlib.util.find_spec("numpy")
     if numpy is not None and numpy.origin is not None:

@@ -197,7 +197,7 @@ class EventEncoder:
         self._tables = RecordTables()
 
     def encoded(self, event: Event) -> Event | None:
-        """What to send of `event`; None where it is nothing that can be recorded."""
+        """Return the form of `event` that is sent, or None if it cannot be recorded."""
         if not isinstance(event, Stamped) or isinstance(event.event, _AS_THEY_ARE):
             return event
         if isinstance(event.event, KernelCompiled):
@@ -221,5 +221,5 @@ class EventEncoder:
 
 
 def _plain(options: Mapping[str, Any]) -> Mapping[str, object]:
-    """What the column would hold of them."""
+    """Return the options as the column would hold them."""
     return cast("Mapping[str, object]", decoded_options(encoded_options(options)))

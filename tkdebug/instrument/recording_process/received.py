@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 
 def column_encoder(name: str) -> Callable[[object], str]:
-    """What encodes a column of launches."""
+    """Return the function that encodes a column of launches."""
     encode = _COLUMNS[name].encode
     assert encode is not None
     return cast("Callable[[object], str]", encode)
@@ -86,7 +86,7 @@ class ArgumentTexts:
         self._last: tuple[bytes, str] = (b"", "")
 
     def text(self, scalars: bytes) -> str:
-        """That of a launch with these scalars."""
+        """Return the text of a launch with these scalars."""
         if self._last[0] == scalars:
             return self._last[1]
         values = self._unpack(scalars)
@@ -120,7 +120,7 @@ _NO_FACTS = ArgumentTexts((), ())
 
 
 class Received:
-    """What came, in order.
+    """The messages and launches that came, in order.
 
     Args:
         ask: sends a message to the script's process.
@@ -209,7 +209,7 @@ class Received:
             self._is_given_up = True
 
     def _read(self, lent: Sequence[LentBuffer]) -> tuple[bytes, ...]:
-        """What is in buffers, which go back."""
+        """Return the bytes in buffers, and give the buffers back."""
         memory = self._lent
         assert memory is not None, "it was shown before"
         found = []
@@ -228,7 +228,7 @@ class Received:
         waiting, self._waiting = [*self._waiting, *packed], []
         for place, launch in enumerate(waiting):
             if not self._is_known(launch):
-                # Those behind it wait with it, so that launches stay in order.
+                # Those after it wait with it, so that launches stay in order.
                 self._waiting = waiting[place:]
                 break
             self._add(launch)
@@ -297,7 +297,7 @@ class Received:
         return self._join
 
     def joined(self) -> list[Event]:
-        """What CUPTI's records say, as far as their names are known."""
+        """Return what CUPTI's records say, as far as their names are known."""
         if self._rounds:
             self._activity_join().note_launches()
         try:
@@ -346,12 +346,12 @@ class Received:
         self._events.append(Stamped(event, time.time_ns()))
 
     def seen(self) -> list[Event]:
-        """What launches that run have found, where that is something new."""
+        """Return new findings of launches that run."""
         found = self._running.look()
         return [] if found is None else [found]
 
     def left(self, is_killed: bool) -> list[Event]:
-        """What is known without answers of the script's process.
+        """Return what is known without answers of the script's process.
 
         Args:
             is_killed: it did not say that it is done.

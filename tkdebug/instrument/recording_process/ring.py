@@ -167,7 +167,7 @@ class RingWriter:
 
 
 def slot_offset(number: int) -> int:
-    """Where the slot of that number lies."""
+    """Return the offset of the slot of that number."""
     return HEADER_BYTES + (number & MASK) * SLOT_BYTES
 
 

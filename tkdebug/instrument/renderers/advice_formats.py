@@ -95,7 +95,7 @@ def advice_lines(session: Session) -> Iterator[str]:
 
 
 def cost_line(cost: LaunchCost, time_ns: float | None) -> str:
-    """What a launch moves and computes; rates where its time on a GPU is known."""
+    """Return a line on what a launch moves and computes, with rates if its time is known."""
     moved = cost.read_bytes + cost.written_bytes
     about = "" if cost.is_exact else "about "
     text = (

@@ -77,7 +77,7 @@ def comparison_text(
 
 
 def _watched(comparison: Comparison) -> Iterator[str]:
-    """Of each variable that both runs watched, whether its values differ, and the most so."""
+    """Yield for each variable that both runs watched whether and how much its values differ."""
     for change in comparison.watched:
         frame = change.frames[-1]
         place = f"{shown_path(frame.file)}:{frame.line} {change.name} of {change.kernel}"

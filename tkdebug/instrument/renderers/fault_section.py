@@ -18,7 +18,7 @@ def fault_lines(session: Session, group: FaultGroup, view: View = PLAIN_VIEW) ->
 
 
 def offender_text(group: FaultGroup) -> str:
-    """Where the fault came up first, and how often it did; "" of one without a program."""
+    """Return where the fault came up first, and how often; "" for one without a program."""
     return fault_text.offender_text(group.fault, _times(group))
 
 

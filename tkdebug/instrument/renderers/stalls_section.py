@@ -1,4 +1,4 @@
-"""Where warps waited, as a section of the text report and as JSON."""
+"""Waits of warps, as a section of the text report and as JSON."""
 
 from __future__ import annotations
 

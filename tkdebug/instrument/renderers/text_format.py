@@ -138,7 +138,7 @@ _STATES = {"known": "in the baseline", "ignored": "ignored by comments"}
 
 
 def _source_lines(session: Session) -> Iterator[str]:
-    """How native launches were timed."""
+    """Yield lines on how native launches were timed."""
     sources = session.time_sources()
     if "cupti" in sources:
         yield f"{counted(sources['cupti'], 'launch')} timed by the GPU itself (CUPTI)"

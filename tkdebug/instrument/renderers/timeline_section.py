@@ -37,7 +37,7 @@ def timeline_lines(session: Session, width: int | None) -> Iterator[str]:
 
 
 def timeline_text(session: Session, launch: Launch) -> Iterator[str]:
-    """The same of one launch, nothing where it has no timelines."""
+    """Yield the lines of one launch, none if it has no timelines."""
     timeline = launch_timeline(session, launch)
     if timeline is not None:
         yield _warps(timeline)
@@ -54,7 +54,7 @@ def _warps(launch: LaunchTimeline) -> str:
 
 
 def _inside_lines(session: Session, launch: LaunchTimeline) -> Iterator[str]:
-    """Where the time of a launch went: shares of the warps' time, or of the kernel's by CUPTI.
+    """Yield the time of a launch by line: shares of the warps' time, or of the kernel's by CUPTI.
 
     The latter add up to the kernel's time, with what is in no warp in rows of their own.
     """

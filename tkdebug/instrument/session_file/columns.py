@@ -1,4 +1,4 @@
-"""How a field of a record lies in a column, by the type that it was declared with.
+"""The form of a record's field in a column, by the type that it was declared with.
 
 Responsible for both ways: to what SQLite holds, with bounded texts, and back from a file of which
 nothing is trusted. Numbers and texts lie as they are. Tuples and mappings are JSON; a dataclass in
@@ -117,7 +117,7 @@ def decode_text(value: object) -> str:
 
 
 def decode_json(value: object) -> object:
-    """What the JSON text `value` says, without lone surrogates: no stream would take them."""
+    """Return the value of the JSON text `value`, without lone surrogates, which no stream takes."""
     text = decode_text(value)
     try:
         parsed = json.loads(text)

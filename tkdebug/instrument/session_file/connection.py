@@ -141,7 +141,7 @@ class SessionConnection:
         return connection
 
     def query(self, read: Callable[[], _T]) -> _T:
-        """What `read` gives, which may raise ValueError on what no session holds.
+        """Return the result of `read`, which may raise ValueError on what no session holds.
 
         Raises:
             SessionError: the session was closed, or is damaged.
@@ -242,7 +242,7 @@ class SessionConnection:
 
 
 def _file_state(path: Path) -> tuple[int, int] | None:
-    """What changes when the file is written; None where it is gone."""
+    """Return a value that changes when the file is written, or None if it is gone."""
     with contextlib.suppress(OSError):
         status = path.stat()
         return status.st_size, status.st_mtime_ns
@@ -267,7 +267,7 @@ def open_read_only(path: Path, options: str) -> sqlite3.Connection:
 
 
 def log_path(path: Path) -> Path:
-    """Where the write-ahead log of a session lies."""
+    """Return the path of a session's write-ahead log."""
     return path.with_name(path.name + "-wal")
 
 

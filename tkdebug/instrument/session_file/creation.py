@@ -1,4 +1,4 @@
-"""How a new session file comes to be.
+"""Creation of a new session file.
 
 Responsible for creating or replacing a file; its tables are those of `records`. Invariant: a file
 under its final name always holds the whole schema in its main part, so that a copy without the
@@ -33,7 +33,7 @@ from tkdebug.process.named_files import open_regular
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What is known of a run before it begins."""
+    """The facts of a run that are known before it begins."""
 
     script: str
     argv: tuple[str, ...]

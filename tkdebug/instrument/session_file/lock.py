@@ -1,4 +1,4 @@
-"""Who writes into a session file: one run, its first process and those that it started.
+"""The lock of a session file, into which one run writes: its first process and its children.
 
 Responsible for the lock file beside the session. Invariants: each process that writes holds the
 lock shared, one that creates or replaces the session holds it alone; it goes with the process,
@@ -54,7 +54,7 @@ class SessionLock:
         return True
 
     def in_use(self) -> SessionError:
-        """What to raise where it is held."""
+        """Return the error to raise if it is held."""
         pid = ""
         with contextlib.suppress(OSError, ValueError):
             pid = f" of process {int(read_bytes(self._path, 32))}"

@@ -1,4 +1,4 @@
-"""What is queued for a session's writer, in this process or on its way to the recording process."""
+"""Events queued for a session's writer, in this process or on the way to the recording process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which record types a recording knows, and what is no record.
+"""The record types that a recording knows, and the errors of what is no record.
 
 Tables that every session has are there from the start; any other comes with its first record, as
 long as its name is not another type's.

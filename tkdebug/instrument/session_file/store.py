@@ -107,7 +107,7 @@ def is_locked(error: BaseException) -> bool:
 
 
 def remedy(reason: str) -> str:
-    """What to do about why recording stopped."""
+    """Return a remedy for the reason why recording stopped."""
     if reason.startswith(LOCKED):
         return "end transactions there, and close what is not used"
     return "check that the file is there and the disk has room"
@@ -279,7 +279,7 @@ class SessionStore:
             )
 
     def _find_launch(self, launch: int) -> tuple[int, str] | None:
-        # Only a launch that was under way at a fork, where this connection was opened anew.
+        # Only a launch that was under way at a fork, where this connection was opened again.
         return cast(
             "tuple[int, str] | None",
             self._connection.execute(
@@ -461,7 +461,7 @@ class SessionStore:
             self._store_sources({frame.file for seen in event.faults for frame in seen.frames})
 
     def _write_end(self, ends: Sequence[RunEnded]) -> None:
-        """Of several ranks, the first failure stays."""
+        """Write the exit status: of several ranks, that of the first failure stays."""
         for end in ends:
             self._connection.execute(
                 """UPDATE run SET end_ns = ?, exit_status =

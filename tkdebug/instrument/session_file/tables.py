@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Where and when a record was made.
+    """The place and time at which a record was made.
 
     Attributes:
         seq: counts the rows of its table, over all processes of the run.
@@ -120,7 +120,7 @@ class Table(Generic[_T]):
         return self.encoded([self._values(record)] if self._is_single else self._values(record))
 
     def encoded(self, fields: Iterable[object]) -> list[object]:
-        """The same of a record of which only the fields are there, in their order."""
+        """Encode a record of which only the fields are there, in their order."""
         values = list(fields)
         for index in self._texts:
             text = values[index]
@@ -163,7 +163,7 @@ class Table(Generic[_T]):
         return Fields(tuple(columns[name] for name in names))
 
     def recorded(self, row: Sequence[object]) -> Recorded[_T]:
-        """The same of the values of all columns of a stamped table."""
+        """Decode the values of all columns of a stamped table."""
         stamp = [decode(v) for decode, v in zip(_STAMP_DECODERS, row[:4], strict=True)]
         return Recorded(*cast("tuple[int, int, int, int]", tuple(stamp)), self.record(row[4:]))
 
