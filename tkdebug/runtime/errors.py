@@ -1,4 +1,4 @@
-"""What a launch can raise, each error also of the builtin type that upstream raises there."""
+"""Errors of launches, each also of the builtin type that upstream raises there."""
 
 from __future__ import annotations
 

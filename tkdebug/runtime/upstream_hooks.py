@@ -106,7 +106,7 @@ def _keywords(src: Specialization, key: Hashable, is_warmup: bool) -> dict[str, 
 
 
 def _specialization_data(src: Specialization) -> str:
-    """What the kernel is compiled for, as one text that is equal for equal specialisations."""
+    """Return a text of the specialisation that is equal for equal ones."""
     return json.dumps(
         {
             "name": f"{src.fn.module}.{src.fn.__qualname__}",
@@ -118,7 +118,7 @@ def _specialization_data(src: Specialization) -> str:
 
 
 class Loadable(Protocol):
-    """What the hooks get."""
+    """A kernel as the hooks get it."""
 
     module: Any
     function: Any

@@ -28,7 +28,7 @@ _FUNCTIONS: WeakSet[Any] = WeakSet()
 
 
 def forget_with_watches(function: Any) -> None:
-    """Compile a jit function's kernels anew when there are other watches."""
+    """Compile a jit function's kernels again when watches change."""
     _FUNCTIONS.add(function)
 
 
@@ -39,7 +39,7 @@ def _forget_kernels() -> None:
 
 
 def watching(function: Any) -> CheckOptions | None:
-    """How a jit function is compiled for what is looked at; None where that is nothing of it."""
+    """Return the options that compile a jit function with its watches, or None if it has none."""
     from tkdebug.compiler.sites.checks import CheckOptions
     from tkdebug.runtime.jit.function_source import files_of
     from tkdebug.watches.places import real_file
@@ -84,7 +84,7 @@ def launched(sites: Sequence[WatchSite], grid: tuple[int, int, int]) -> None:
 def launch_watcher(
     module: Module, checks: CheckOptions, kernel: str, launch_id: int, grid: tuple[int, int, int]
 ) -> LaunchWatcher | None:
-    """Who looks at the values of an interpreted launch; None where none is watched."""
+    """Return the observer of an interpreted launch's watched values, or None if it has none."""
     from tkdebug.compiler.sites.watches import watch_sites
     from tkdebug.interpreter.watching.launch_watcher import LaunchWatcher
     from tkdebug.interpreter.watching.records import WatchedLaunch

@@ -1,4 +1,4 @@
-"""What hooks get of a launch's arguments: names, types, shapes, values of scalars.
+"""Descriptions of a launch's arguments for hooks: names, types, shapes, values of scalars.
 
 Every recorded launch comes here, and most pass what looks like what was passed before, so results
 are cached by the visible properties of the arguments. Invariants: no value of a tensor is read (its
@@ -34,7 +34,7 @@ class ArgumentInfos:
         self._kept: dict[Hashable, Infos] = {}
 
     def of(self, values: Sequence[Any]) -> Infos:
-        """What there is to tell of `values`, one for each parameter; the same tuple for alike."""
+        """Describe `values`, one for each parameter; values that look alike get the same tuple."""
         try:
             looks = tuple(
                 [

@@ -120,7 +120,7 @@ def explain_binding(
 
 
 def spec_of(kernel: str, parameter: KernelParam, value: Any) -> ArgSpec:
-    """What `parameter` of `kernel` is compiled for when it gets `value`.
+    """Return the type or constant that `parameter` is compiled for when it gets `value`.
 
     Raises:
         ArgumentTypeError: no kernel can take it.

@@ -174,7 +174,7 @@ def _constant(value: Any) -> Any:
 
 
 def argument_spec(parameter: KernelParam, value: Any) -> ArgSpec:
-    """What `parameter` is compiled for when it gets `value`."""
+    """Return the type or constant that `parameter` is compiled for when it gets `value`."""
     if parameter.is_constexpr:
         return Constant(_constexpr_value(value))
     declared = parameter.declared_type
@@ -302,7 +302,7 @@ def upstream_name(spec: ArgSpec) -> Any:
 
 
 def alignment_key(parameters: Sequence[KernelParam], values: Sequence[Any]) -> tuple[Hashable, ...]:
-    """Which arguments are multiples of 16; part of the key of native kernels alone.
+    """Return whether each argument is a multiple of 16; part of the key of native kernels alone.
 
     None where the parameter opts out of specialisation, False where it opts out of this part.
     """
@@ -330,7 +330,7 @@ def aligned(value: Any) -> Hashable:
 
 
 def aligned_descriptor(value: TensorDescriptor) -> Hashable:
-    """What is noted about a descriptor: its base and strides are multiples of 16 in any case.
+    """Return the alignment of a descriptor, whose base and strides are multiples of 16.
 
     Returns:
         True where its last extent, which masks accesses, is one too; `MAPPABLE` where it is not;

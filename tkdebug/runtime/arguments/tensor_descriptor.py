@@ -120,7 +120,7 @@ def is_mappable(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -
     """Whether a tensor map can describe such a tensor.
 
     The limits are cuTensorMapEncodeTiled's. Beside them, rows must be whole units of 16 bytes: bulk
-    stores write such units, and so what lies behind the end of other rows (seen on an H200).
+    stores write such units, and so overwrite what follows other rows (seen on an H200).
     """
     steps_fit = all(0 < stride * item_bytes < _MAX_STRIDE_BYTES for stride in strides[:-1])
     rows_fit = shape[-1] * item_bytes % ALIGNMENT_BYTES == 0

@@ -41,7 +41,7 @@ def _refuse_mixed_places(kernel: str, names: Sequence[str], values: Sequence[Any
 
 
 def _places(kernel: str, names: Sequence[str], values: Sequence[Any]) -> set[str]:
-    """Where the storages of a launch's tensors are.
+    """Return the kinds of device that hold the storages of a launch's tensors.
 
     Raises:
         PointerError: naming the first tensor that has no memory, or none that an address and

@@ -272,7 +272,7 @@ def do_bench_cudagraph_proton(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """As `do_bench_proton`."""
+    """Time calls as `do_bench_proton` does, without a warm-up."""
     return do_bench_proton(fn, 0, rep, grad_to_none, quantiles, return_mode)
 
 

@@ -1,4 +1,4 @@
-"""What every compile of a kernel has: front end, pass pipeline, artifacts.
+"""The part that all compiles of kernels share: front end, pass pipeline, artifacts.
 
 Responsible for the order of the stages, for handing the result to hooks, and for the knobs that
 write stages to a directory or take edited ones from it. Snapshots are taken only when a hook asks
@@ -62,7 +62,7 @@ class TileStage:
 
 
 def snapshot_recorder() -> SnapshotRecorder | None:
-    """What takes the snapshots of one compile; None when nobody wants them."""
+    """Return the recorder of one compile's snapshots, or None if nobody wants them."""
     load_what_launches_import()  # the hooks of plugins are there from then on
     if not HOOKS.wants_compiled() and COMPILE_HOOKS.listener is None:
         return None
@@ -300,7 +300,7 @@ def _event(src: Specialization, recorder: SnapshotRecorder, compile_ns: int) -> 
 
 
 def _instrumentation(src: Specialization) -> dict[str, object]:
-    """What a kernel has beside its options."""
+    """Return the instrumentation that a kernel has beside its options."""
     if src.checks is None:
         return {}
     names = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def obstacle(target: str) -> str | None:
-    """What keeps this machine from generating code for an architecture, None when it can."""
+    """Return why this machine cannot generate code for an architecture, or None if it can."""
     from tkdebug.compiler.targets.registered_backends import backend_of, target_of
 
     return backend_of(target_of(target)).obstacle()

@@ -34,7 +34,7 @@ _USUAL_TARGET = "sm_90a"
 def source_for_gpu(
     src: Specialization, target: str | None, values: Sequence[Any]
 ) -> Specialization:
-    """What is compiled for an architecture, of a kernel that is interpreted.
+    """Return the specialisation of an interpreted kernel for an architecture.
 
     Args:
         src: of the interpreted kernel.

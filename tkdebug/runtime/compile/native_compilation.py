@@ -93,7 +93,7 @@ class NativeCompilation:
 
     @property
     def code_key(self) -> Hashable:
-        """What is the same where the same code is generated; None where none is."""
+        """Return the cache key of the generated code, or None if nothing is generated."""
         if self._lowered is None:
             return None
         return self._lowered.module.code_key
@@ -105,17 +105,17 @@ class NativeCompilation:
 
     @property
     def target(self) -> Target:
-        """What it is compiled for."""
+        """The architecture it is compiled for."""
         return self._target
 
     @property
     def options(self) -> LaunchOptions:
-        """What it is compiled with."""
+        """The options it is compiled with."""
         return self._src.options
 
     @property
     def kernel_hash(self) -> str:
-        """That of its specialisation."""
+        """The hash of its specialisation."""
         return self._src.hash
 
     @property
@@ -238,7 +238,7 @@ class NativeCompilation:
 
 @dataclass(frozen=True, slots=True)
 class _Lowered:
-    """What lowering leaves for the other steps.
+    """The results of lowering that the other steps need.
 
     Attributes:
         tile_ir: text of the Tile IR after its passes.
@@ -365,12 +365,12 @@ class NativeStageFiles:
 
     @property
     def on_snapshot(self) -> SnapshotCallback | None:
-        """What is called with the GPU IR after each pass."""
+        """The callback that gets the GPU IR after each pass."""
         return None if self.dump is None else partial(self.dump.write_snapshot, "gpu-ir")
 
     @property
     def on_stage(self) -> Callable[[str, str], str | None] | None:
-        """What is called with the text of each stage, and may give an edited one."""
+        """The callback that gets the text of each stage, and may return an edited one."""
         return None if self.dump is None and self.override is None else self._on_stage
 
     def _on_stage(self, stage: str, text: str) -> str | None:
@@ -401,7 +401,7 @@ class NativeStageFiles:
 
     @property
     def on_image(self) -> ImageCallback | None:
-        """What is called with what is loaded, and may give an edited one."""
+        """The callback that gets the image to load, and may return an edited one."""
         return None if self.dump is None and self.override is None else self._on_image
 
     def _on_image(self, image: bytes) -> bytes:

@@ -31,7 +31,7 @@ _WITHOUT_EFFECT = frozenset(
 # Without slots: from 2.14.1 on torch reads the names of options from `__dict__`.
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How a kernel is compiled and launched.
+    """Options by which a kernel is compiled and launched.
 
     Attributes:
         num_warps: warps per program; a power of 2.

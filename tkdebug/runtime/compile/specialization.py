@@ -1,4 +1,4 @@
-"""What one compiled kernel is compiled for: the function, its argument types, the options."""
+"""Specialisations of kernels: the function, its argument types, the options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Specialization:
-    """What a kernel is compiled for.
+    """The function, types and options that a kernel is compiled for.
 
     Attributes:
         fn: the jit function.

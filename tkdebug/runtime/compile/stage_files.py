@@ -42,7 +42,7 @@ class StageDump:
 
     @staticmethod
     def of(src: Specialization) -> StageDump | None:
-        """Where TKDEBUG_DUMP wants the stages; None when it does not."""
+        """Return the dump that TKDEBUG_DUMP asks for, or None if it is not set."""
         return None if KNOBS.dump_dir is None else StageDump(_folder(KNOBS.dump_dir, src))
 
     def write(self, file: str, content: str | bytes) -> None:
@@ -90,7 +90,7 @@ class StageOverride:
 
     @staticmethod
     def of(src: Specialization) -> StageOverride | None:
-        """Where TKDEBUG_OVERRIDE has edited stages; None when it is not set.
+        """Return the edited stages that TKDEBUG_OVERRIDE names, or None if it is not set.
 
         Raises:
             UsageError: it names no directory.
@@ -111,7 +111,7 @@ class StageOverride:
         return path if path.is_file() else None
 
     def read(self, file: str) -> bytes | None:
-        """What takes the place of a stage, None when nothing does.
+        """Return the content that replaces a stage, or None if nothing does.
 
         Raises:
             UsageError: the file cannot be read.
@@ -127,7 +127,7 @@ class StageOverride:
         return content
 
     def read_text(self, file: str) -> str | None:
-        """As `read`, for stages that are text.
+        """Read a stage that is text, as `read` does.
 
         Raises:
             UsageError: the file cannot be read, or is no UTF-8 text.

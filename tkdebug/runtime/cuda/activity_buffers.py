@@ -224,7 +224,7 @@ class ActivityBuffers:
         self.called = self._calls.called
 
     def filled(self) -> list[bytes]:
-        """What was handed over since, oldest first; the buffers are free again."""
+        """Return the buffers handed over since, oldest first, and free them."""
         found = []
         for one in self._taken():
             found.append(self._memory[one.at : one.at + one.size_bytes])
@@ -236,9 +236,9 @@ class ActivityBuffers:
         return self._calls.take()
 
     def lend(self) -> list[LentBuffer]:
-        """The same for another process, which frees each by a 0 at its word."""
+        """Lend the filled buffers to another process, which frees each by a 0 at its word."""
         found = self._taken()
-        # Before the words are written: what was given back may have been filled once more.
+        # Before the words are written: what was given back may have been filled again.
         left = self._still_lent()
         for one in found:
             self._memory[one.word_at] = _LENT
@@ -246,7 +246,7 @@ class ActivityBuffers:
         return found
 
     def lent_count(self) -> int:
-        """How many the other process has not given back."""
+        """Return the number of buffers that the other process has not given back."""
         self._lent = self._still_lent()
         return len(self._lent)
 

@@ -4,7 +4,7 @@ A table is memory of the device, where counting is cheap, with pinned memory of 
 Before the launch it is set to zero, unless the launch before left it so, and an event says when the
 launch has ended. A kernel that finds something writes into the host's memory as well, where another
 process can see it (`records.running_faults`): a table of which nothing is there is not copied.
-Counters are in the device's memory alone: a table that has some is copied behind the launch.
+Counters are in the device's memory alone: a table that has some is copied after the launch.
 Invariants: nothing here waits for a launch unless asked to; a table is used again when it has been
 read.
 """
@@ -139,10 +139,10 @@ class _Table:
         size_bytes: what of it is used now.
         shown: what the host sees of it, as the device addresses it.
         host: address of its copy.
-        event: recorded behind the launch, and behind the copy if there is one.
-        behind: address of what the launch reads, behind the table.
+        event: recorded after the launch, and after the copy if there is one.
+        behind: address of what the launch reads, which follows the table.
         capacity_bytes: of both.
-        is_copied: whether all of it is copied to the host behind the launch.
+        is_copied: whether all of it is copied to the host after the launch.
         is_fresh: whether the device's memory has no header yet.
         zero_bytes: how many of the device's bytes are known to be zero, from the first one on.
         memory: that `host` is in.
@@ -201,12 +201,12 @@ class _Table:
             self._is_shown = False
 
     def use(self, slots_bytes: int, counters_bytes: int) -> None:
-        """What of it the next launch uses."""
+        """Set how much of it the next launch uses."""
         self.size_bytes = slots_bytes + counters_bytes
         self.is_copied = bool(counters_bytes) or not self._is_mapped
 
     def found(self, fetch: Callable[[int, int], bytes | bytearray]) -> bytes:
-        """What the launch left; what the host saw is zero again.
+        """Return what the launch wrote, and set what the host saw to zero.
 
         Args:
             fetch: copies bytes of the device, by address and size.
@@ -326,7 +326,7 @@ class CudaCheckMemory:
             self._calls.exchange_capture_mode(ctypes.addressof(mode))
             try:
                 is_mapped = bool(self._device.maps_host_memory) and capacity_bytes <= _MOST_SHOWN
-                # What the host sees, and behind it a copy.
+                # What the host sees, followed by a copy.
                 stride = HEADER_BYTES + (1 + is_mapped) * capacity_bytes
                 there = HEADER_BYTES + capacity_bytes
                 address = int(driver_api.call("cuMemAlloc", there * _MADE_TOGETHER))
@@ -352,7 +352,7 @@ class CudaCheckMemory:
         table.hide()
 
     def seen(self, table: CheckTable) -> bytes:
-        """What the launch has found so far, as far as the host sees it; asks nothing of the GPU."""
+        """Return the launch's findings so far that the host sees, without asking the GPU."""
         assert isinstance(table, _Table)
         return table.seen()
 
@@ -430,7 +430,7 @@ class CudaCheckMemory:
             self._free_records.append(records)
 
     def allocations(self) -> Allocations:
-        """What torch's allocator has given out of the device's memory."""
+        """Return the allocations of torch's allocator in the device's memory."""
         return torchs_allocations(self._device.index)
 
     def is_capturing(self, stream: int) -> bool:
@@ -479,7 +479,7 @@ def check_memory(device: Device) -> CudaCheckMemory:
 
 
 def torchs_allocations(device: int) -> Allocations:
-    """Of a GPU; none where another allocator is in force, which has no list of its own.
+    """Return the allocations of torch's own allocator on a GPU; none if another is in force.
 
     Args:
         device: its index.
@@ -493,7 +493,7 @@ def torchs_allocations(device: int) -> Allocations:
 
 
 def allocations_of(segments: Iterable[Mapping[str, Any]]) -> Allocations:
-    """Of segments as a snapshot of torch's allocator has them.
+    """Return the allocations in segments, as a snapshot of torch's allocator has these.
 
     A block that waits for a stream to come by counts as live. So does all memory of a pool of its
     own: of a captured graph, tensors are freed there that its replays write to.
@@ -524,7 +524,7 @@ def _spans(segment: Mapping[str, Any]) -> Iterator[tuple[int, AddressRange]]:
 
 @cache
 def _options() -> dict[str, bool]:
-    """What leaves out a history, where torch can."""
+    """Return the options that leave out a history, if torch has them."""
     import torch
 
     known = inspect.signature(torch.cuda.memory.memory_snapshot).parameters

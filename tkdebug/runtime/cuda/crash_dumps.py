@@ -79,7 +79,7 @@ class CudaCrashDumps:
         return glob.escape(name).replace("%t", "*")
 
     def read(self, path: Path, launches: InFlight | None) -> CrashReport:
-        """What a dump says."""
+        """Read a dump."""
         from tkdebug.linemap.nvidia.core_dump_reader import read_core_dump
         from tkdebug.runtime.cuda.crashes import faults_of
 

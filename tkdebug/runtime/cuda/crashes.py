@@ -170,7 +170,7 @@ def op_of(place: Place | None, kernel: NativeKernel | None) -> Operation | None:
 
 
 def _asserted(op: Operation | None, stop: Stop) -> str:
-    """What the kernel's own assert says."""
+    """Return the message of the kernel's own assert."""
     # Only the report of a crash needs the dialects.
     from tkdebug.compiler.dialects import tt
 

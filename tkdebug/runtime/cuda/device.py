@@ -110,7 +110,7 @@ class Device:
 
     @property
     def target(self) -> Target:
-        """What is compiled for it.
+        """The target that kernels on it are compiled for.
 
         Raises:
             UnsupportedError: tkdebug does not compile for it.

@@ -111,7 +111,7 @@ def _programs(number: int) -> str:
 
 
 def _resident(dump: CoreDump, grid: Grid) -> str:
-    """How many blocks of a grid are on the GPU, and how many have ended or not begun.
+    """Say how many blocks of a grid are on the GPU, have ended, or have not begun.
 
     The GPU begins blocks in the order of their index, x first, as soon as one has room.
     """

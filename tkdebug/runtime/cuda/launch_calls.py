@@ -206,7 +206,7 @@ class LaunchCalls:
         self.called = self._code.called
 
     def take(self) -> bytes:
-        """What was noted since, in the order of its numbers, packed by `CALL_FIELDS`."""
+        """Take the notes since, in the order of their numbers, packed by `CALL_FIELDS`."""
         count = self._code.take(self._taken, self._most)
         return ctypes.string_at(self._taken, _CALL_BYTES * count)
 
@@ -235,7 +235,7 @@ def _compiled(key: int, is_capturing: int, most: int) -> _Code:
 
 
 def _functions() -> dict[str, str]:
-    """What the code calls, as LLVM writes addresses."""
+    """Return the functions that the code calls, as LLVM writes addresses."""
     system, python = ctypes.CDLL(None), ctypes.pythonapi
     found = {
         "clock_gettime": system.clock_gettime,

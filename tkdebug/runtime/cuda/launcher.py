@@ -60,7 +60,7 @@ _Memory = tuple[bytearray, int, int]
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """What of a launch a compiled kernel fixes.
+    """The part of a launch that a compiled kernel fixes.
 
     Attributes:
         function: the driver's handle.
@@ -105,7 +105,7 @@ def make_submit(
         arguments: the names `v0`, `v3`, … of the arguments that the function takes.
         shape: what does not change.
         recover: called with a status that is no success and whether it is the last try; where it
-            does not raise, the launch is tried once more.
+            does not raise, the launch is tried again.
         launch: what to call instead of the driver's function.
         by_pointers: launches a kernel that does the same without the tensor maps that launches
             make, for arguments of which there are none; `submit` returns what it does.
@@ -218,7 +218,7 @@ def _attributes(shape: LaunchShape) -> ctypes.Array[ctypes.c_char] | None:
 
 
 def _packed_array(attributes: ctypes.Array[ctypes.c_char] | None) -> bytes:
-    """Where the attributes lie and how many there are, as a config has it."""
+    """Return the address and number of the attributes, packed as in a config."""
     if attributes is None:
         return bytes(struct.calcsize(f"={_ATTRIBUTES}"))
     count = len(attributes) // struct.calcsize(f"={_ATTRIBUTE}")

@@ -1,4 +1,4 @@
-"""What launching on NVIDIA GPUs uses of this machine: devices and the driver."""
+"""Parts of this machine that launches on NVIDIA GPUs use: devices and the driver."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Responsible for which slots an argument fills, in the order of the kernel's IR arguments, and for
 what each may hold. A tensor descriptor is passed as the hardware-neutral tuple (address, shape,
-strides, all 64 bits wide), then once more as the language sees it (shape as i32, strides as i64).
+strides, all 64 bits wide), then again as the language sees it (shape as i32, strides as i64).
 Where the kernel takes it as a tensor map, that replaces the address, in a larger slot.
 """
 
@@ -77,12 +77,12 @@ class Slot:
 
     @property
     def alignment(self) -> int:
-        """Of the parameter in the kernel's parameter memory, in bytes."""
+        """Alignment of the parameter in the kernel's parameter memory, in bytes."""
         return ALIGNMENT_BYTES if self.is_tensor_map else struct.calcsize(f"={self.code}")
 
     @property
     def padded_bytes(self) -> int:
-        """What the slot takes where arguments are packed."""
+        """Bytes that the slot takes where arguments are packed."""
         return -(-struct.calcsize(f"={self.code}") // SLOT_BYTES) * SLOT_BYTES
 
 
@@ -141,7 +141,7 @@ def _made_slot(slots: Sequence[Slot], made: MadeMap) -> Slot:
 
 
 def _check_slots(plan: CheckPlan) -> Iterator[Slot]:
-    """Of a checked kernel: its table, what the host sees of it, what it takes of each tensor."""
+    """Yield the slots of a checked kernel: its table, the host's view of it, tensors' bounds."""
     yield Slot("check table", _ADDRESS, f"{CHECKS}[0]")
     if plan.timeline is None:
         yield Slot("shown table", _ADDRESS, f"{CHECKS}[1]")
@@ -153,7 +153,7 @@ def _check_slots(plan: CheckPlan) -> Iterator[Slot]:
 
 
 def _watch_slots(plan: CheckPlan) -> Iterator[Slot]:
-    """Of a kernel with watched values: its counters, and where their records lie."""
+    """Yield the slots of a kernel with watched values: its counters and its records."""
     for name, place in zip(("counters", "records"), plan.watch_places, strict=True):
         yield Slot(f"watch {name}", _ADDRESS, f"{CHECKS}[{place}]")
 

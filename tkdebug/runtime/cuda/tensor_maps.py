@@ -40,11 +40,11 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 class UnmappableError(Exception):
-    """What a launch was given does not fit the tensor maps of its kernel; others can run it."""
+    """Arguments do not fit the tensor maps of their kernel; a kernel without can run them."""
 
 
 def tensor_map_of(map_: TensorMap) -> Callable[[TensorDescriptor], bytes]:
-    """What makes the tensor map of a descriptor that a kernel takes as `map_`."""
+    """Return the function that makes the tensor map of a descriptor that is passed as `map_`."""
     import torch
 
     # Not through the class, on which the interpreter may have put a method that takes notes.
@@ -63,7 +63,7 @@ def tensor_map_of(map_: TensorMap) -> Callable[[TensorDescriptor], bytes]:
 
 
 def made_map_of(made: MadeMap) -> Callable[..., bytes]:
-    """What makes the tensor map that the kernel would make of the arguments of a launch.
+    """Return the function that makes a tensor map of a launch's arguments, as the kernel would.
 
     It is called with the address, the shape, the strides, and the numbers that must not be
     negative, and raises `UnmappableError` where there is no such map.

@@ -259,7 +259,7 @@ def span_timer(device: Device) -> SpanTimer:
 
 
 def event_overhead_ns(device: Device) -> int:
-    """What a pair of events around an empty kernel shows, in nanoseconds; the median of some.
+    """Return the time that events around an empty kernel show, in nanoseconds: a median.
 
     Raises:
         CudaError: the driver refuses.

@@ -1,1 +1,1 @@
-"""What kernels run on: the active driver, the mode, and whether torch is there."""
+"""The device of kernels: the active driver, the mode, and whether torch is there."""

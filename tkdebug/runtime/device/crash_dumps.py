@@ -1,7 +1,7 @@
-"""What a platform's devices write down of kernels that crash or do not end: the protocol.
+"""The protocol of dumps that a platform's devices write of kernels that crash or hang.
 
-When dumps are switched on, asked for and looked for is that of
-`compat.gpu_failures`; what their files say is the platform's.
+`compat.gpu_failures` decides when dumps are switched on, asked for and looked for; what their files
+say is the platform's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DumpSettings:
-    """How dumps are switched on.
+    """Settings that switch dumps on.
 
     Attributes:
         pattern: file name as `CrashDumps.expanded` takes it.
@@ -35,7 +35,7 @@ class DumpSettings:
 
 @dataclass(frozen=True, slots=True)
 class CrashReport:
-    """What a dump says.
+    """The content of a dump.
 
     Attributes:
         device: name of the device.
@@ -54,7 +54,7 @@ class CrashDumps(Protocol):
     """Dumps of one platform."""
 
     def settings(self, folder: Callable[[], str], by_request: bool) -> DumpSettings | None:
-        """How dumps are to be switched on; None where the user's variables forbid it.
+        """Return the settings that switch dumps on, or None if the user's variables forbid it.
 
         Args:
             folder: makes a folder for them, where the user has not named a file.
@@ -63,7 +63,7 @@ class CrashDumps(Protocol):
         ...
 
     def asked_for_by(self) -> str | None:
-        """What of the user's environment switches dumps on; None where nothing does."""
+        """Return the user's variable that switches dumps on, or None if there is none."""
         ...
 
     def are_understood(self) -> bool:
@@ -75,7 +75,7 @@ class CrashDumps(Protocol):
         ...
 
     def read(self, path: Path, launches: InFlight | None) -> CrashReport:
-        """What a dump says.
+        """Read a dump.
 
         Args:
             path: the file.

@@ -117,7 +117,7 @@ class Driver:
         return torch.device("cuda", self.get_current_device())
 
     def get_current_target(self) -> GPUTarget:
-        """What kernels are compiled for."""
+        """Return the target that kernels are compiled for."""
         return platform_in_force().current_target()
 
     def get_benchmarker(self) -> Callable[..., Any]:

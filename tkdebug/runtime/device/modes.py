@@ -1,4 +1,4 @@
-"""Which way a kernel runs now: interpreted or native.
+"""The mode in which a kernel runs now: interpreted or native.
 
 Three things decide, the first that speaks: a pattern of the `interpret_kernels` knob that matches
 the kernel's name; the innermost `with mode(…)` around the launch; the `mode` knob. A thread that
@@ -27,7 +27,7 @@ OWN_MODE: ContextVar[ModeName | None] = ContextVar("tkdebug_mode", default=None)
 
 
 class MAIN_THREAD:
-    """What the main thread's innermost `mode` says, for threads that say nothing themselves."""
+    """The main thread's innermost `mode`, for threads that have none themselves."""
 
     mode: ModeName | None = None
 
@@ -88,7 +88,7 @@ def _auto(platform: Platform) -> Mode:
 
 
 def with_defaults(asked: Sequence[str], mode: ModeName) -> tuple[str, ...]:
-    """What is looked for where `asked` is asked for; `none` among it leaves out the defaults.
+    """Return the checks in force: `asked` and, unless `none` is among it, the defaults.
 
     There are no defaults where kernels probably run on a GPU: those are not checked, and some
     checks fill fresh tensors, which takes time there too.

@@ -1,4 +1,4 @@
-"""What a launch asks of the kind of device that kernels run on: the protocol, and the one in force.
+"""Platforms, the kinds of device that kernels run on: the protocol, and the one in force.
 
 A platform launches what the backend it names compiles (`compiler/targets/backend.py`). CUDA's is in
 `runtime/cuda/`; nothing else in `runtime` calls a device's driver.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GPUTarget:
-    """What code is generated for: backend, compute capability times ten, threads per warp."""
+    """The target of code: backend, compute capability times ten, threads per warp."""
 
     backend: str
     arch: int | str
@@ -79,23 +79,23 @@ class CheckTable(Protocol):
 
     @property
     def address(self) -> int:
-        """Of its first byte, a multiple of 16."""
+        """Address of its first byte, a multiple of 16."""
         ...
 
     @property
     def shown(self) -> int:
-        """Of what the host sees of it while the launch runs; `address` where it sees nothing."""
+        """Address of the host's view of it while the launch runs; `address` if there is none."""
         ...
 
     @property
     def behind(self) -> int:
-        """Where what was put behind it begins, a multiple of 16."""
+        """Address of what follows it in memory, a multiple of 16."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """What is known of a device's memory.
+    """Allocations in a device's memory, as far as they are known.
 
     Attributes:
         live: allocations that are in use; they do not overlap.
@@ -111,7 +111,7 @@ class CheckRecords(Protocol):
 
     @property
     def address(self) -> int:
-        """Of its first byte as the device sees it, a multiple of 16."""
+        """Address of its first byte as the device sees it, a multiple of 16."""
         ...
 
     def content(self, first_byte: int, size_bytes: int) -> bytes:
@@ -166,7 +166,7 @@ class CheckMemory(Protocol):
         ...
 
     def seen(self, table: CheckTable) -> bytes:
-        """What the host sees now of what the launch has found; asks nothing of the device."""
+        """Return the launch's findings that the host sees now, without asking the device."""
         ...
 
     def drop(self, table: CheckTable) -> None:
@@ -186,7 +186,7 @@ class CheckMemory(Protocol):
         ...
 
     def allocations(self) -> Allocations:
-        """What the script's allocator has given out of the device's memory."""
+        """Return the allocations of the script's allocator in the device's memory."""
         ...
 
     def is_capturing(self, stream: int) -> bool:
@@ -214,12 +214,12 @@ class Platform(Protocol):
 
     @property
     def crash_dumps(self) -> CrashDumps | None:
-        """What its devices write down of kernels that crash; None where they write nothing."""
+        """The dumps that its devices write of kernels that crash; None if they write none."""
         ...
 
     @property
     def machine_parts(self) -> MachineParts:
-        """What launching on it uses of this machine, for `tkdebug doctor`."""
+        """The parts of this machine that launches on it use, for `tkdebug doctor`."""
         ...
 
     def announce_with_torch(self) -> None:
@@ -228,7 +228,7 @@ class Platform(Protocol):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What a first launch imports of it where it is there, whatever the launch's mode."""
+        """The modules of it that a first launch imports where it is there, in any mode."""
         ...
 
     def is_there(self) -> bool:
@@ -252,7 +252,7 @@ class Platform(Protocol):
         ...
 
     def current_target(self) -> GPUTarget:
-        """What kernels are compiled for; without a device, what scripts get instead."""
+        """Return the target that kernels are compiled for, or a usual one without a device."""
         ...
 
     def properties(self, device: int) -> dict[str, int]:
@@ -287,7 +287,7 @@ class Platform(Protocol):
         ...
 
     def span_timer(self, device: int) -> SpanTimer:
-        """What times launches on `device`."""
+        """Return the timer of launches on `device`."""
         ...
 
     def check_memory(self, device: int) -> CheckMemory | None:
@@ -313,7 +313,7 @@ def _cuda() -> Platform:
 
 
 def platform_in_force() -> Platform:
-    """What native launches run on."""
+    """Return the platform that native launches run on."""
     return _InForce.platform or _cuda()
 
 

@@ -1,4 +1,4 @@
-"""Which GPU op an op of the Tile IR becomes, and in which layout: the passes run on a copy.
+"""GPU ops, with layouts, that ops of the Tile IR become: the passes run on a copy.
 
 Nothing that instruments the kernel is in the copy, so these are the layouts of the bare kernel.
 """
@@ -24,7 +24,7 @@ DEFAULT_TARGET = "sm_90a"
 def gpu_ops(
     module: Module, target: str, num_warps: int, divisibility: tuple[int, ...] | None
 ) -> Mapping[int, Operation]:
-    """By the ids of the Tile IR's ops, what they are in GPU IR, as far as that is one op.
+    """Return the GPU op that each op of the Tile IR becomes, by its id, if it is one op.
 
     Args:
         module: Tile IR, which stays as it is.

@@ -22,7 +22,7 @@ from tkdebug.watches.instrumented import Instrumented
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What was compiled.
+    """The kernel that was compiled.
 
     Attributes:
         module: Tile IR with what records operands.
@@ -37,7 +37,7 @@ class Kernel:
     divisibility: tuple[int, ...] | None
 
     def gpu_ops(self) -> Mapping[int, Operation]:
-        """By the ids of the Tile IR's ops, what they are in GPU IR."""
+        """Return the GPU op of each op of the Tile IR, by its id."""
         key = ("gpu ops", self.target, self.num_warps, self.divisibility)
         derived: dict[object, object] = self.module.derived
         if key not in derived:

@@ -1,4 +1,4 @@
-"""What an entry point of `tkdebug.instrumentation` names: what it wants, and what it measures."""
+"""Instrumentations, which entry points of `tkdebug.instrumentation` name."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Instrumentation:
         raise NotImplementedError
 
     def values(self, op: Operation) -> Sequence[Value]:
-        """What is recorded each time that `op`, of the Tile IR, runs: some of its operands."""
+        """Return the operands of `op`, of the Tile IR, that are recorded each time that it runs."""
         return op.operands
 
     def measure(self, seen: SeenOp) -> object | None:

@@ -36,7 +36,7 @@ class ConstexprFunction:
 
     @cached_property
     def cache_key(self) -> str:
-        """What stands for this function in the content keys of kernels that call it."""
+        """The text of this function in the content keys of kernels that call it."""
         try:
             return inspect.getsource(self.fn)
         except OSError:

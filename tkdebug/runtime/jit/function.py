@@ -196,7 +196,7 @@ class JITFunction(FunctionSource, KernelInterface):
     def run_in_mode(
         self, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
     ) -> CompiledKernel | None:
-        """As `run`, in whatever mode is in force."""
+        """Run as `run` does, in whatever mode is in force."""
         load_what_launches_import()
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)

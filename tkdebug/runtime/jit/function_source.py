@@ -53,7 +53,7 @@ class FunctionSource:
         renew_after_forks(self)
 
     def renew_locks(self) -> None:
-        """Work out a hash anew that was being worked out."""
+        """Replace the lock, and forget a hash that was being worked out."""
         self._lock = threading.RLock()
         if self.hash is not None and self.hash.startswith(_UNDER_WAY):
             self.hash = None
@@ -147,7 +147,7 @@ def files_of(function: Any) -> frozenset[str]:
 
 
 def _references(fn: FunctionType, source: KernelSource) -> Iterator[tuple[str, Any]]:
-    """What `fn` refers to outside itself, by dotted name, sorted so that keys are stable."""
+    """Yield what `fn` refers to outside itself, by dotted name, sorted so that keys are stable."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
     for dotted in _free_names(source.definition):
         first, *attributes = dotted.split(".")

@@ -1,4 +1,4 @@
-"""Who gives kernels their extra global memory (tensor descriptors made on the device, profiles)."""
+"""Allocators of kernels' extra global memory (descriptors made on the device, profiles)."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def set_profile_allocator(allocator: Allocator | None) -> None:
 class _CachedMemory:
     """Memory of torch's caching allocator, which is given back with the object.
 
-    Given back while a kernel that uses it runs, it is another's only behind that kernel, in the
-    order of the stream.
+    Given back while a kernel that uses it runs, others get it only after that kernel, in the order
+    of the stream.
     """
 
     def __init__(self, size: int, device: int, stream: int) -> None:

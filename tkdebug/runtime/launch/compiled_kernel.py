@@ -32,7 +32,7 @@ Guarded = tuple[tuple[Callable[[Any], object], Any, object], ...]
 
 
 class KernelMetadata(NamedTuple):
-    """What a script reads off a compiled kernel; `shared` in bytes."""
+    """The facts that a script reads off a compiled kernel; `shared` in bytes."""
 
     name: str
     num_warps: int
@@ -134,7 +134,7 @@ class CompiledKernel:
 
     @cached_property
     def metadata(self) -> KernelMetadata:
-        """What scripts read off the kernel."""
+        """The facts that scripts read off the kernel."""
         raise NotImplementedError
 
     def _make_metadata(self, shared_bytes: int, target: GPUTarget) -> KernelMetadata:
@@ -157,7 +157,7 @@ class CompiledKernel:
         """Load the binary, where there is one."""
 
     def launch_metadata(self, grid: Grid, stream: int, *values: Any) -> None:
-        """What launch hooks are given by upstream's launchers; here launches make it themselves."""
+        """Return None: upstream's launchers make launch hooks' argument by it, here launches do."""
 
     @cached_property
     def tile_ir(self) -> str:

@@ -1,7 +1,7 @@
-"""What launches do while a CUDA graph is captured that interpreted kernels take part in.
+"""State of the capture of a CUDA graph that interpreted kernels take part in.
 
-The CUDA stand-in captures (`tkdebug.compat.cuda_standin`); here stands what a launch must know of
-it: whether a graph is being captured in this thread, and what CUDA does not permit then. Native
+The CUDA stand-in captures (`tkdebug.compat.cuda_standin`); here is what a launch must know of it:
+whether a graph is being captured in this thread, and what CUDA does not permit then. Native
 launches are captured by CUDA itself.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CaptureError(TkError, RuntimeError):
-    """What CUDA refuses around the capture of a graph; RuntimeErrors of torch on a GPU."""
+    """A refusal by CUDA around the capture of a graph; RuntimeErrors of torch on a GPU."""
 
 
 class LaunchCapture(Protocol):

@@ -102,7 +102,7 @@ class InterpretedKernel(CompiledKernel):
 
     @cached_property
     def metadata(self) -> KernelMetadata:
-        """What scripts read off the kernel; `shared` is an estimate."""
+        """The facts that scripts read off the kernel; `shared` is an estimate."""
         shared = Estimate(1024 * self.src.options.num_warps)
         return self._make_metadata(shared, driver.active.get_current_target())
 
@@ -237,7 +237,7 @@ class InterpretedKernel(CompiledKernel):
         return Kernel(self.module, architecture(src), src.options.num_warps, divisors)
 
     def _profile(self, grid: Grid, values: tuple[Any, ...]) -> LaunchProfile | None:
-        """Who counts what a launch does, where advice is asked for."""
+        """Return the observer that counts what a launch does, if advice is asked for."""
         if not KNOBS.advise or self._compilation is None:
             return None
         return self._advisor.observer(grid, values)

@@ -169,7 +169,7 @@ class InFlight:
 
     @property
     def latest(self) -> tuple[Flight, ...]:
-        """Those that are kept, oldest first."""
+        """The launches that are kept, oldest first."""
         return tuple(
             flight if isinstance(flight, Flight) else _unpacked(flight) for flight in self._flights
         )
@@ -193,7 +193,7 @@ def _owner(frame: FrameType) -> _Owner:
 
 
 def plain(passed: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a launcher is given, without what is neither an address nor a number."""
+    """Return a launcher's arguments, without those that are neither an address nor a number."""
     return tuple([value if value.__class__ in _PLAIN else None for value in passed])
 
 

@@ -147,7 +147,7 @@ class NativeKernel(CompiledKernel):
         LOAD_HOOKS.loaded(self)
 
     def _platform(self) -> Platform:
-        """What it is launched on.
+        """The platform it is launched on.
 
         Raises:
             NoDeviceError: that is another kind of device than it is compiled for.
@@ -318,7 +318,7 @@ class NativeKernel(CompiledKernel):
 
     @cached_property
     def parameter_kinds(self) -> tuple[str, ...]:
-        """As `launch_packing.PackableKernel` has it."""
+        """The kind of each parameter, as `launch_packing.PackableKernel` has it."""
         return tuple(map(_kind, self.src.arguments.values()))
 
     @cached_property

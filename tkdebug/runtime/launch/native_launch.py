@@ -35,7 +35,7 @@ DOUBLED = f"{PREFIX}doubled"
 
 
 class NativePath:
-    """What the generated function of one jit function calls where it cannot go on alone.
+    """The slow path of one jit function's generated launch function, which calls it.
 
     Attributes:
         launch: the generated function: `launch(grid, *arguments, **options)`.

@@ -1,4 +1,4 @@
-"""What is done at a kernel's next launch: timed launches run as they are."""
+"""The next action at a kernel's launch: timed launches run as they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 
 class NextAction(Enum):
-    """What is done at the next launch of a kernel that has checks."""
+    """The action at the next launch of a kernel that has checks."""
 
     # Launch its bare code.
     SUBMIT = auto()

@@ -135,7 +135,7 @@ class Autotuner(KernelInterface):
 
     @property
     def do_bench(self) -> Callable[..., Any]:
-        """What times a configuration: called with a function and `quantiles`."""
+        """The timer of a configuration: called with a function and `quantiles`."""
         if self._do_bench is None:
             self._do_bench = driver.active.get_benchmarker()
         return self._do_bench
@@ -191,7 +191,7 @@ class Autotuner(KernelInterface):
     def _first_that_compiles(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], candidates: Sequence[Config]
     ) -> Config:
-        """What an interpreted kernel runs with: timing would leave out what does not compile, too.
+        """Choose for an interpreted kernel; timing would leave out what does not compile, too.
 
         Returns:
             The first of `candidates` where none compiles, so that the launch says why.
@@ -332,7 +332,7 @@ class Autotuner(KernelInterface):
             TRYING.reset(token)
 
     def _checks_trials(self) -> bool:
-        """Whether a configuration is launched once more to be checked, before it is timed."""
+        """Whether a configuration is launched first to be checked, before it is timed."""
         is_native = current_mode(self.base_fn.__name__) == "native"
         return is_native and KNOBS.check_launches == "all" and self._do_bench is not briefly
 

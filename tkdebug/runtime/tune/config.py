@@ -60,7 +60,7 @@ class Config:
 
     @property
     def brief(self) -> str:
-        """As `str` has it, without clusters of one block and without a limit that there is not."""
+        """Return it as `str` has it, without clusters of one block and without an absent limit."""
         shown = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages}
         if self.num_ctas != 1:
             shown["num_ctas"] = self.num_ctas

@@ -48,7 +48,7 @@ def timed_in_turn(
 
 
 def median_ms(timing: Any) -> float:
-    """Of a configuration's times by quantile, or its only one."""
+    """Return the median of a configuration's times by quantile, or its only time."""
     return float(timing[0] if isinstance(timing, Sequence) else timing)
 
 
