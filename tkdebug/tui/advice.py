@@ -46,15 +46,15 @@ class AdvicePane(TablePane[Advice]):
         self.rows, self._was_sought = found
 
     def key(self, row: Advice) -> Hashable:
-        """Where it is, and of which kind."""
+        """Return the key of a remark: its line and kind."""
         return row.kernel, row.file, row.line, row.kind
 
     def cells(self, row: Advice) -> tuple[Cell, ...]:
-        """What it saves, and where."""
+        """Return the cells of a remark: its gain and its place."""
         return _cells(row)
 
     def detail(self, row: Advice) -> Text:
-        """Where, the line itself, what is said of it."""
+        """Return a remark in full: its place, the line itself, the message."""
         text = Text()
         text.append(f"{display.shown(row.file, 300)}:{row.line}", style=palette.LABEL)
         text.append(f"  {display.shown(row.kernel, 100)}", style=palette.STRONG)
@@ -64,7 +64,7 @@ class AdvicePane(TablePane[Advice]):
         return text
 
     def place(self, row: Advice) -> tuple[str, str, int]:
-        """Where it would help."""
+        """Return the kernel, file and line of a remark."""
         return row.kernel, row.file, row.line
 
     def count(self) -> str:

@@ -229,7 +229,7 @@ class TkdebugApp(App[None]):
         self.query_one("#status", Static).update(status)
 
     def _show_stopped(self) -> None:
-        """A step takes less than what stands in the status would be read in."""
+        """Show that the script stopped; that it runs again only if it lasts longer than a step."""
         if self._is_stopped:
             self._is_shown_as_stopped = True
         elif self._is_shown_as_stopped:

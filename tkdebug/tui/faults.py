@@ -261,7 +261,7 @@ class FaultsPane(FilteredPane):
         return self._text.plain
 
     def tab_mark(self) -> Text:
-        """How many faults count, and how many warnings."""
+        """Return the number of faults that count, and that of warnings."""
         faults = sum(group.first.event.fails for group in self._all)
         warnings = sum(group.first.event.is_open for group in self._all) - faults
         more = "" if self._snapshot is None else self._snapshot.more
@@ -367,7 +367,7 @@ class FaultsPane(FilteredPane):
 
 
 def _searched(group: FaultGroup) -> str:
-    """What the filter looks into."""
+    """Return the text that the filter searches."""
     fault = group.first.event
     words = [fault.kind, fault.kernel, fault.tensor or "", "" if fault.is_open else fault.state]
     words += [f"{display.file_name(frame.file)}:{frame.line}" for frame in fault.frames]

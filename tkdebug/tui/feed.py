@@ -24,7 +24,7 @@ POLL_ENDED_S = 1.0
 
 
 class Feed:
-    """What the app learns of a run.
+    """The app's sources of what happens in a run.
 
     Args:
         session: a recorded one, or one still to be created by `child`.
@@ -114,7 +114,7 @@ class Feed:
 
 
 def child_state(child: Child) -> ScriptState:
-    """How a script stands by its process."""
+    """Return the state of a script by its process."""
     status = child.status
     if status is None:
         return ScriptState("running", process=child.pid)

@@ -91,7 +91,7 @@ class OpenKernel(Message):
 
 
 class Told(Message):
-    """What a thread has to tell the user."""
+    """A thread's message to the user."""
 
     def __init__(
         self, text: str, severity: Literal["information", "error"] = "information"
@@ -133,4 +133,4 @@ class FollowLine(Message):
 
 
 class TabMarked(Message):
-    """What stands behind the name of a pane's tab has changed."""
+    """The mark after the name of a pane's tab has changed."""

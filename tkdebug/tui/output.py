@@ -77,7 +77,7 @@ class OutputView(ScrollView, can_focus=True):
         self.virtual_size = Size(0, len(rows))
 
     def on_resize(self) -> None:
-        """Wrap anew."""
+        """Wrap the lines again."""
         self.show(self._output)
 
     def render_line(self, y: int) -> Strip:

@@ -17,7 +17,7 @@ from tkdebug.tui.widgets.typing_keys import is_letter_of_text, take_keys
 
 @dataclass(frozen=True, slots=True)
 class ScriptTraits:
-    """What can be done with the script of the run.
+    """The actions that the script of the run permits.
 
     Attributes:
         takes_input: whether it is this app's own, to be typed to.
@@ -61,7 +61,7 @@ class Pane(Container):
         return not is_letter_of_text(action, self.app.focused)
 
     def copied_text(self) -> str:
-        """What the clipboard gets of the pane; "" where there is nothing to copy."""
+        """Return the text for the clipboard, or "" if there is nothing to copy."""
         return ""
 
     def hear(self, said: Said) -> None:
@@ -71,7 +71,7 @@ class Pane(Container):
         """Its tab was opened."""
 
     def tab_mark(self) -> Text:
-        """What stands behind the name of its tab, such as how much there is to see."""
+        """Return the mark after the name of its tab, such as the number of rows."""
         return Text("")
 
 

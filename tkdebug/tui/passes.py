@@ -61,7 +61,7 @@ _LEGEND = Text(
 
 
 def size_text(diff: PassDiff) -> str:
-    """How much a pass changed, in a few characters: `+6 -2 ~3 a1 l60 m8`."""
+    """Return the size of a pass's changes in a few characters: `+6 -2 ~3 a1 l60 m8`."""
     counts = diff.counts
     marks = (
         ("added", "+"),
@@ -77,7 +77,7 @@ def size_text(diff: PassDiff) -> str:
 
 
 def change_rows(passes: KernelPasses, diff: PassDiff) -> list[TextRow]:
-    """What a pass changed, op by op."""
+    """Return the changes of a pass, op by op."""
     made = diff.number == 0 and not diff.changes
     said = f"{diff.op_count:,} ops made of the source" if made else counts_text(diff)
     rows = [TextRow(said, palette.STRONG)]
@@ -155,7 +155,7 @@ def _places_by_line(stage: StageOps) -> dict[int, Place]:
 
 
 def life_rows(step: LifeStep, *, is_first: bool) -> list[TextRow]:
-    """What became of the followed line in one pass, or at one later stage.
+    """Return the changes to the followed line in one pass, or its lines at one later stage.
 
     Args:
         step: which one.
@@ -226,7 +226,7 @@ class PassesPane(Pane):
         self._has_faults = False
 
     def compose(self) -> ComposeResult:
-        """Whose passes, the list, and what one of them did."""
+        """Lay out the title, the list of passes, and the changes of one of them."""
         yield Static(id="passes-title")
         with Horizontal(id="passes-split"):
             yield Table(_COLUMNS, id="pass-table")
@@ -469,7 +469,7 @@ class PassesPane(Pane):
 
     @property
     def _selected_step(self) -> LifeStep | None:
-        """Of the line followed, that at the cursor."""
+        """Return the step at the cursor in the life of the followed line."""
         index = self.query_one("#pass-table", Table).cursor
         steps = self._life.steps if self._life is not None else ()
         return steps[index] if index < len(steps) else None

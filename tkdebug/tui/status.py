@@ -70,7 +70,7 @@ def status_line(
 
 
 def state_text(state: ScriptState) -> tuple[str, str]:
-    """How the script stands, and how that is coloured."""
+    """Return the state of the script in words, and its colour."""
     match state.phase:
         case "starting":
             return "◌ starting", palette.MUTED

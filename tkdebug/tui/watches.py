@@ -64,11 +64,11 @@ class WatchesPane(TablePane[Row]):
         return row.seq
 
     def cells(self, row: Row) -> tuple[Cell, ...]:
-        """Where and when, and the summary."""
+        """Return the cells of a value: its place and time, and the summary."""
         return _cells(row.event)
 
     def detail(self, row: Row) -> Text:
-        """Where, the line itself, the summary, the histogram, the tile."""
+        """Return a value in full: place, source line, summary, histogram, tile."""
         value, frame = row.event, row.event.frames[-1]
         text = Text(no_wrap=True)
         text.append(f"{display.shown(frame.file, 300)}:{frame.line}", style=palette.LABEL)
@@ -92,7 +92,7 @@ class WatchesPane(TablePane[Row]):
         return row.event.kernel, frame.file, frame.line
 
     def count(self) -> str:
-        """How many values there are, as far as they are kept."""
+        """Return the number of values, as far as they are kept."""
         number = len(self.rows)
         return display.count(number) + "+" * (number >= MOST_VALUES) if number else ""
 

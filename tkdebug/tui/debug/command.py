@@ -21,7 +21,7 @@ from tkdebug.tui.widgets.line_list import LineList
 from tkdebug.tui.widgets.typing_keys import take_keys
 
 _MOST_LINES = 5_000
-# So many more before the oldest go, as all are broken anew then.
+# So many more before the oldest go, as all are broken into lines again then.
 _SPARE_LINES = 1_000
 _MOST_HISTORY = 500
 # Answers of columns, or of source: broken they could not be read.
@@ -149,7 +149,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 class AnswerLog(LineList):
-    """What commands answered, the latest last."""
+    """The answers of commands, the latest last."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", show=False)]
 
@@ -162,12 +162,12 @@ class AnswerLog(LineList):
 
     @property
     def line_count(self) -> int:
-        """How many lines are kept."""
+        """The number of lines that are kept."""
         return len(self._lines)
 
     @property
     def content_width(self) -> int:
-        """Of the widest line."""
+        """Width of the widest line."""
         return max((len(text) for text, _ in self._lines), default=0) + 1
 
     @property
@@ -194,7 +194,7 @@ class AnswerLog(LineList):
             self._wrap()
 
     def _wrap(self, of: list[tuple[str, str, bool]] | None = None) -> None:
-        """Break all lines anew, or only those that are added; the last answer is in sight."""
+        """Break all lines again, or only those that are added; the last answer is in sight."""
         width = self.scrollable_content_region.width - 1
         if of is None:
             self._lines, self._wrapped_at = [], width

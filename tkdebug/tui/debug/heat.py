@@ -91,7 +91,7 @@ class HeatMapView(Widget, can_focus=True):
 
     @property
     def room(self) -> tuple[int, int]:
-        """How many rows and columns of cells fit."""
+        """Return how many rows and columns of cells fit."""
         size = self.content_size
         rows = size.height - _ROWS_ABOVE - _ROWS_BELOW
         return max(1, rows), max(1, size.width // _CELL_WIDTH)
@@ -104,7 +104,7 @@ class HeatMapView(Widget, can_focus=True):
 
     @property
     def text(self) -> str:
-        """What of it can be copied: the element at the cursor."""
+        """The text that can be copied: the element at the cursor."""
         return "" if self._heat is None else self._at_cursor(self._heat)
 
     def on_resize(self) -> None:
@@ -162,7 +162,7 @@ class HeatMapView(Widget, can_focus=True):
         return ", ".join(parts)
 
     def _elements(self, heat: HeatMap) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The elements of the cell at the cursor: the first, and behind the last."""
+        """Return the elements of the cell at the cursor: the first, and one past the last."""
         cells: tuple[int, ...] = (self._row, self._column)
         if len(heat.step) == 1:
             cells = (self._row * heat.wrap + self._column,)

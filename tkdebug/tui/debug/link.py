@@ -16,7 +16,7 @@ from tkdebug.tui.drawing.lines import Code, lines_of
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command printed; `command` is "" for what comes unasked."""
+    """The output of a command; `command` is "" for output that comes unasked."""
 
     command: str
     lines: tuple[str, ...]
@@ -34,7 +34,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """How many commands wait for the next stop."""
+    """The number of commands that wait for the next stop."""
 
     count: int
 

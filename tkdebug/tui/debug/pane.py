@@ -131,7 +131,7 @@ class DebugPane(Pane):
     # What the app tells
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """How the script stands; all else comes by `hear`."""
+        """Show the state of the script; all else comes by `hear`."""
         if state != self._state:
             self._state = state
             if not state.going_on and self._can_stop:
@@ -181,7 +181,7 @@ class DebugPane(Pane):
         return Text(" ■", style=palette.FAULT) if is_stopped else Text("")
 
     def copied_text(self) -> str:
-        """Of the part in focus: the line, the answers, the element."""
+        """Return the text of the part in focus: the line, the answers, the element."""
         focused = self.screen.focused
         if isinstance(focused, AnswerLog | HeatMapView):
             return focused.text

@@ -194,7 +194,7 @@ class ProgramGrid(LineList):
 
 
 def legend(programs: Programs) -> Text:
-    """What the signs say, and how many programs have each."""
+    """Return the meaning of each sign, with the number of programs that have it."""
     text = Text()
     for group in programs.groups:
         style = _STYLES.get(group.sign, palette.WARNING)

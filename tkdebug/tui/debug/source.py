@@ -23,7 +23,7 @@ class DebugSource(CodeView):
     LIT_SIGN: ClassVar[str] = "▶"
 
     def bring_in_sight(self, line: int) -> None:
-        """Put the cursor on a line; what comes behind it is in sight, too, as far as it fits."""
+        """Put the cursor on a line; the lines after it are in sight, too, as far as they fit."""
         rows, top = self.visible_rows, self.scroll_offset.y + self.code.first_line
         is_in_sight = top <= line < top + rows - min(2, rows // 3)
         self.go_to(line, None if is_in_sight else line - rows // 3)

@@ -41,7 +41,7 @@ class StopView(Container):
         line_text: the text of a line, "" where it is not known.
 
     Attributes:
-        look: what is to be seen of a stop.
+        look: the view of a stop that is shown.
     """
 
     SCOPED_CSS = False

@@ -72,7 +72,7 @@ class TimeSlider(Widget, can_focus=True):
 
     @property
     def index(self) -> int:
-        """Which of all lines the handle is at."""
+        """The line of all that the handle is at."""
         return self._index
 
     def put(self, index: int) -> None:
@@ -177,7 +177,7 @@ class TimeLog(LineList):
 
     @property
     def index(self) -> int:
-        """Which of all lines is at the cursor."""
+        """The line of all that is at the cursor."""
         return self.cursor + (self._timeline.first if self._timeline is not None else 0)
 
     @property
@@ -188,7 +188,7 @@ class TimeLog(LineList):
 
     @property
     def line_count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return 0 if self._timeline is None else len(self._timeline.lines)
 
     def line_text(self, index: int) -> str:

@@ -1,1 +1,1 @@
-"""How things are drawn: colours, marks, and text of any origin made safe."""
+"""Drawing: colours, marks, and text of any origin made safe."""

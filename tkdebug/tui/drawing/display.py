@@ -1,4 +1,4 @@
-"""How untrusted text, times and counts are put on the screen.
+"""Untrusted text, times and counts, made fit for the screen.
 
 Invariant: what `shown` returns is one line of bounded length without control characters, so that no
 name, path or message moves the cursor, reorders the line or starts an escape sequence.

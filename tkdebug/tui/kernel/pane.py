@@ -86,7 +86,7 @@ class KernelPane(Pane):
         self._wanted: tuple[str | None, str] | None = None
 
     def compose(self) -> ComposeResult:
-        """What is shown, the two sides, and where the op at the cursor is from."""
+        """Lay out the title, the two sides, and the origin of the op at the cursor."""
         yield Static(id="kernel-title")
         yield KernelSides(self._show_chain)
         yield FindBar()

@@ -148,7 +148,7 @@ class KernelSides(Container):
 
 
 def title_text(kernels: Sequence[RecordedKernel], shown: KernelText) -> Text:
-    """Which of the kernels it is, what it takes of the GPU, how long it was compiled."""
+    """Return the kernel's title: its name, its needs of the GPU, the time of its compile."""
     kernel, table = shown.kernel, shown.table
     if kernel is None:
         return _row().append("not compiled", style=palette.FAULT)
@@ -169,7 +169,7 @@ def title_text(kernels: Sequence[RecordedKernel], shown: KernelText) -> Text:
 
 
 def source_title(shown: KernelText) -> Text:
-    """Which file it is, of how many."""
+    """Return the name of the file, and the number of files."""
     title = _row().append(display.file_name(shown.file))
     if len(shown.files) > 1:
         title.append(f"  f: {len(shown.files)} files", style=palette.MUTED)
@@ -177,7 +177,7 @@ def source_title(shown: KernelText) -> Text:
 
 
 def stage_title(kernels: Sequence[RecordedKernel], shown: KernelText) -> Text:
-    """Which stage it is, of how many, and where there are more."""
+    """Return the name of the stage, its place among all, and where there are more."""
     title, kernel = _row(), shown.kernel
     if kernel is None or shown.stage is None:
         return title.append("no stage", style=palette.MUTED)
@@ -193,7 +193,7 @@ def stage_title(kernels: Sequence[RecordedKernel], shown: KernelText) -> Text:
 
 
 def stages_elsewhere(kernels: Sequence[RecordedKernel], kernel: RecordedKernel) -> str:
-    """Where more stages are: the same kernel may have been compiled for a GPU besides."""
+    """Say where more stages are: the kernel may have been compiled for a GPU besides."""
     if kernel.options.get("arch") or any(s.startswith("gpu-ir") for s in kernel.stages):
         return ""
     others = (k.options.get("arch") for k in kernels if k.name == kernel.name)
@@ -216,7 +216,7 @@ def fault_note(file: str, line: int, faults: Sequence[FaultGroup]) -> Text:
 
 
 def chain_text(frames: Sequence[Frame], file: str) -> Text:
-    """Where a line of a stage is from, innermost first.
+    """Return the source lines that a line of a stage is from, innermost first.
 
     Args:
         frames: outermost first.

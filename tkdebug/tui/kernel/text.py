@@ -41,7 +41,7 @@ def first_to_show(kernels: Sequence[RecordedKernel]) -> RecordedKernel:
 
 
 def nothing_compiled(has_faults: bool) -> str:
-    """What a pane about compiled kernels says after a run that has none."""
+    """Return what a pane about compiled kernels says after a run without any."""
     if has_faults:
         return "no kernel was compiled; press 2 to see what was wrong"
     return "no kernel was compiled; press 4 to see what the script printed"
@@ -49,7 +49,7 @@ def nothing_compiled(has_faults: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """What the kernel pane shows.
+    """The content of the kernel pane.
 
     Attributes:
         kernel: None where only a file is known (a kernel that did not compile).

@@ -71,7 +71,7 @@ def sorted_summaries(
 
 
 def other_summary(total: ActivityTotal) -> KernelSummary:
-    """What others ran, in the table of kernels."""
+    """Return others' activities as a row of the table of kernels."""
     return KernelSummary(
         kernel=OTHER_MARK + activity_name(total.kind, total.name, total.in_graph),
         launches=total.count,
@@ -123,7 +123,7 @@ class LaunchRows:
         return sorted(rows, key=keys[column], reverse=descending)  # type: ignore[arg-type]
 
     def cells(self, row: Launch) -> tuple[Cell, ...]:
-        """Those of a row; of a running launch as it is now."""
+        """Return the cells of a row; those of a running launch as it is now."""
         time_ns = self._time_ns(row, time.time_ns())
         at_most = "≤" if row.time_source == AT_MOST else ""
         return (
@@ -138,7 +138,7 @@ class LaunchRows:
         )
 
     def _time_ns(self, row: Launch, now_ns: int) -> int:
-        """How long it took, or has taken so far; -1 when that is not known."""
+        """Return the time it took, or has taken so far; -1 if unknown."""
         if row.duration_ns is not None:
             return row.duration_ns
         if row.running and self._state.going_on:
@@ -278,9 +278,9 @@ class LaunchesPane(FilteredPane):
         )
 
     def _filtered_summaries(self, summaries: tuple[KernelSummary, ...]) -> list[KernelSummary]:
-        """Those that the filter names, or whose launches it leaves."""
+        """Return the kernels that the filter names, or whose launches it leaves."""
         wanted = self.filter_text.casefold()
-        # Who chose a kernel among them may choose another.
+        # With a kernel chosen from the table, all stay to choose from.
         if not wanted or self._chosen_kernel == self.filter_text or self._snapshot is None:
             return list(summaries)
         kernels = {row.kernel for row in self._snapshot.rows if wanted in row.title.casefold()}
@@ -369,7 +369,7 @@ class LaunchesPane(FilteredPane):
         self.query_one("#launch-text", Static).update(self._text)
 
     def _faults_of(self, launch: Launch) -> tuple[FaultGroup, ...]:
-        """What the launch may have had: faults are counted by kernel, not by launch."""
+        """Return the faults that the launch may have had: they are counted by kernel."""
         snapshot = self._snapshot
         if snapshot is None or (launch.process, launch.id) not in snapshot.faulty:
             return ()

@@ -213,7 +213,7 @@ class Child:
                 os.close(self._master)
 
     def _read(self) -> bytes | None:
-        """What can be read within a tick, None when the other end is closed."""
+        """Read for at most a tick; None when the other end is closed."""
         if not select.select([self._master], [], [], TICK_S)[0]:
             return b""
         try:

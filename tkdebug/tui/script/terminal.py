@@ -1,4 +1,4 @@
-r"""What a script printed, as a bounded list of lines.
+r"""The output of a script, as a bounded list of lines.
 
 Responsible for the part of a terminal that scripts and progress bars use: carriage return and
 backspace, colours, erasing, and moving the cursor about the last lines. Full-screen programs are
@@ -281,21 +281,21 @@ class Terminal:
 
 @dataclass(frozen=True, slots=True)
 class _Graphics:
-    """What escape sequences have selected: colours and flags."""
+    """The colours and flags that escape sequences have selected."""
 
     foreground: Color | None = None
     background: Color | None = None
     flags: frozenset[str] = frozenset()
 
     def style(self) -> Style:
-        """The same for Rich."""
+        """Return the style for Rich."""
         style = Style.from_color(self.foreground, self.background)
         return style + Style.parse(" ".join(sorted(self.flags))) if self.flags else style
 
 
 @lru_cache(maxsize=4096)
 def _after(graphics: _Graphics, parameters: str) -> _Graphics:
-    """What is selected after `ESC [ parameters m`. ECMA-48, 8.3.117."""
+    """Return the selection after `ESC [ parameters m`. ECMA-48, 8.3.117."""
     codes = [int(p[:5]) if p.isdecimal() else 0 for p in re.split("[;:]", parameters)[:64]]
     foreground, background = graphics.foreground, graphics.background
     flags = set(graphics.flags)

@@ -1,1 +1,1 @@
-"""What the recorded session says, as the panes need it."""
+"""Contents of the recorded session, as the panes need them."""

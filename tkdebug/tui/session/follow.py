@@ -135,7 +135,7 @@ class Follower:
         return bool(chunks)
 
     def state(self) -> ScriptState:
-        """How the script stands by what was recorded; call after `poll`."""
+        """Return the state of the script by what was recorded; call after `poll`."""
         if self._last is None:
             return ScriptState("starting")
         run = self._last.run

@@ -40,7 +40,7 @@ class Snapshot:
 
     @property
     def more(self) -> str:
-        """What follows a number of faults that is not all of them."""
+        """The sign after a number of faults that is not all of them, else ""."""
         return "+" if self.fault_limit_reached else ""
 
 
@@ -49,7 +49,7 @@ Phase = Literal["starting", "running", "ended", "signalled", "unended"]
 
 @dataclass(frozen=True, slots=True)
 class ScriptState:
-    """How the script stands.
+    """The state of the script.
 
     Attributes:
         phase: "unended" when no end was recorded and its process is gone.

@@ -49,7 +49,7 @@ class CodeView(LineList):
 
     @property
     def code(self) -> Code:
-        """What is shown."""
+        """The code that is shown."""
         return self._code
 
     @property
@@ -64,7 +64,7 @@ class CodeView(LineList):
 
     @property
     def line_count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return len(self._code.lines)
 
     @property
@@ -73,7 +73,7 @@ class CodeView(LineList):
         return self._width
 
     def index_of_line(self, line: int) -> int | None:
-        """By the numbers in the gutter."""
+        """Return the index of the line of that number in the gutter."""
         return self._code.index(line)
 
     def line_text(self, index: int) -> str:
@@ -121,7 +121,7 @@ class CodeView(LineList):
         return len(str(self._code.first_line + max(0, self.line_count - 1))) + 4
 
     def on_click(self, event: events.Click) -> None:
-        """Move to the line clicked; tell of clicks beside it."""
+        """Move to the line clicked; report clicks on the gutter."""
         place = event.get_content_offset(self)
         if place is None or place.x >= self._gutter_width:
             super().on_click(event)

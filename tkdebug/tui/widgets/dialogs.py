@@ -101,7 +101,7 @@ KERNEL_DETAILS = "how it differs, signature"
 
 
 def kernel_title(kernels: Sequence[RecordedKernel], shown: RecordedKernel) -> Text:
-    """Which of `kernels` is shown: number, name, architecture, how it differs from the others."""
+    """Return the title of one of `kernels`: number, name, architecture, what differs."""
     number = next((i for i, k in enumerate(kernels, 1) if k.hash == shown.hash), 0)
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(f"{number}/{len(kernels)} ", style=palette.MUTED)

@@ -73,7 +73,7 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def line_count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         raise NotImplementedError
 
     @property
@@ -86,7 +86,7 @@ class LineList(ScrollView, can_focus=True):
         raise NotImplementedError
 
     def line_text(self, index: int) -> str:
-        """What of a line can be searched."""
+        """Return the text of a line that can be searched."""
         return ""
 
     @property
@@ -95,7 +95,7 @@ class LineList(ScrollView, can_focus=True):
         return self.line_text(self.cursor) if self.cursor < self.line_count else ""
 
     def index_of_line(self, line: int) -> int | None:
-        """Where the line of that number is, counted from 1; None where there is none."""
+        """Return the index of the line of that number, counted from 1, or None."""
         return line - 1 if 1 <= line <= self.line_count else None
 
     def find(self, wanted: str, begin: int, step: int = 1) -> int | None:
@@ -178,7 +178,7 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def visible_rows(self) -> int:
-        """How many lines fit."""
+        """The number of lines that fit."""
         return self.scrollable_content_region.height - self.HEADER_ROWS
 
     def render_line(self, y: int) -> Strip:

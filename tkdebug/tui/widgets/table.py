@@ -1,6 +1,6 @@
 """A table whose cells are made when a row comes into sight; any number of rows costs the same.
 
-The cursor stays on its row, known by a key, when rows are added or sorted anew.
+The cursor stays on its row, known by a key, when rows are added or sorted again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Table(LineList):
 
     @property
     def line_count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._keys)
 
     def line_text(self, index: int) -> str:

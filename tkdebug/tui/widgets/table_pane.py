@@ -43,7 +43,7 @@ class TablePane(Pane, Generic[_Row]):
     RELOAD_S: ClassVar[float]
 
     class Loaded(Message):
-        """What a reader of rows gave."""
+        """The rows that a reader gave."""
 
         def __init__(self, found: Any) -> None:
             self.found = found
@@ -68,7 +68,7 @@ class TablePane(Pane, Generic[_Row]):
         raise NotImplementedError
 
     def key(self, row: _Row) -> Hashable:
-        """What identifies a row, also when it is read again."""
+        """Return the key of a row, the same when it is read again."""
         raise NotImplementedError
 
     def cells(self, row: _Row) -> tuple[Cell, ...]:
@@ -84,11 +84,11 @@ class TablePane(Pane, Generic[_Row]):
         raise NotImplementedError
 
     def why_none(self) -> str:
-        """What to say where there are no rows."""
+        """Return what to say without any rows."""
         raise NotImplementedError
 
     def count(self) -> str:
-        """How many rows there are, as behind the tab's name; "" for none."""
+        """Return the number of rows, as the tab shows it; "" for none."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
@@ -111,12 +111,12 @@ class TablePane(Pane, Generic[_Row]):
         return self._text.plain
 
     def tab_mark(self) -> Text:
-        """How many rows there are."""
+        """Return the number of rows as the mark of the tab."""
         count = self.count()
         return Text(f" {count}", style=palette.GOOD) if count else Text("")
 
     def show(self, snapshot: Snapshot | None, state: ScriptState, session: Session | None) -> None:
-        """Read the rows anew where there may be others."""
+        """Read the rows again if there may be others."""
         self.snapshot, self.state, self._session = snapshot, state, session
         if snapshot is None or session is None:
             self._show_rows()

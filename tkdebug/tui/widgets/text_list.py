@@ -30,7 +30,7 @@ class TextList(LineList):
 
     @property
     def line_count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._rows)
 
     def line_text(self, index: int) -> str:
