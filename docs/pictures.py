@@ -49,7 +49,7 @@ PANES = {
 
 
 def tkdebug(*arguments: str) -> str:
-    """What a command says on stderr, in colour."""
+    """Return the output of a command on stderr, in colour."""
     done = subprocess.run(
         [sys.executable, "-m", "tkdebug", *arguments],
         cwd=ROOT,
