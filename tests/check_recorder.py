@@ -39,7 +39,7 @@ from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.compiler.sites.symptoms import HINT, INDEX, unwritten_infinities
 from tkdebug.interpreter.checks.shadow_flow import computable
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel, stored_value
-from tkdebug.interpreter.checks.undefined.offset_wraps import wraps
+from tkdebug.interpreter.checks.undefined import wraps
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.pointers import byte_addresses

@@ -17,7 +17,7 @@ from tkdebug.compiler.sites.table import HEADER_BYTES, elements_behind, table_by
 from tkdebug.compiler.targets.backend import NativeOptions
 from tkdebug.compiler.targets.nvptx.compile import compile_module
 from tkdebug.interpreter.closer_looks.reported_launch import PassedTensor, ReportedLaunch
-from tkdebug.interpreter.prepared import Prepared
+from tkdebug.interpreter.plan import Prepared
 from tkdebug.records.events import Fault
 
 

@@ -10,10 +10,9 @@ from marked_lines import only
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.compiler.ir.parser import parse_module
-from tkdebug.interpreter.arguments import Arguments
+from tkdebug.interpreter.arguments import Arguments, LaunchKind
 from tkdebug.interpreter.checks.coverage.check import CoverageCheck
 from tkdebug.interpreter.checks.row_overruns import RowOverruns
-from tkdebug.interpreter.launch_kind import LaunchKind
 from tkdebug.knobs import scope
 
 ones, zeros = torch.ones, torch.zeros

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tkdebug.interpreter import freed_memory
+from tkdebug.interpreter import torch_state
 
 # Prints how often a launch had the system give it a page.
 SCRIPT = """
@@ -63,14 +63,14 @@ def test_what_the_user_has_set_stays(name: str, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ctypes, "CDLL", fail)
     monkeypatch.setenv(name, "1")
-    freed_memory.keep_freed_memory.__wrapped__()
+    torch_state.keep_torch_state.__wrapped__()
     monkeypatch.delenv(name)
     with pytest.raises(AssertionError):
-        freed_memory.keep_freed_memory.__wrapped__()
+        torch_state.keep_torch_state.__wrapped__()
 
 
 def test_another_c_library_has_no_such_function(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(ctypes, "CDLL", asked.append)  # None has no `mallopt`
-    freed_memory.keep_freed_memory.__wrapped__()
+    torch_state.keep_torch_state.__wrapped__()
     assert asked == [None]

@@ -10,7 +10,7 @@ from marked_lines import line_of, only
 import tkdebug
 import tkdebug.language as tl
 from tkdebug.instrument import add_hook
-from tkdebug.interpreter.checks.held_infs import HELD_INFS
+from tkdebug.interpreter.checks.inf_reports import HELD_INFS
 from tkdebug.knobs import scope
 
 line = partial(line_of, sys.modules[__name__])

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from tkdebug.interpreter.checks.finite_tiles import all_finite
-from tkdebug.interpreter.numerics.nan_scan import has_nan, quick_sum_of, sum_of
+from tkdebug.interpreter.checks.stored_values import all_finite
+from tkdebug.interpreter.numerics.scans import has_nan, quick_sum_of, sum_of
 
 FLOATS = pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str

@@ -12,7 +12,7 @@ from tkdebug.compiler.ir.parser import parse_module
 from tkdebug.interpreter import run_module
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
-from tkdebug.interpreter.prepared import Prepared
+from tkdebug.interpreter.plan import Prepared
 from tkdebug.interpreter.tiles.values import TileValue
 
 KERNEL = """

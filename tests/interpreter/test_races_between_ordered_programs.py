@@ -8,7 +8,7 @@ import torch
 from differential import run
 from marked_lines import line_of
 
-from tkdebug.interpreter.checks.races import access_history, access_log
+from tkdebug.interpreter.checks.races import access_history
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)
@@ -290,15 +290,15 @@ def test_programs_that_clear_what_others_add_to():
 @pytest.mark.parametrize("bug", [False, True])
 def test_long_loops_are_kept_in_few_records(scattered, bug, monkeypatch):
     logs = []
-    monkeypatch.setattr(access_log, "_MANY_RECORDS", 8)
-    monkeypatch.setattr(access_log, "_MANY_ELEMENTS", 128)
-    add = access_log.AccessLog.add
+    monkeypatch.setattr(access_history, "_MANY_RECORDS", 8)
+    monkeypatch.setattr(access_history, "_MANY_ELEMENTS", 128)
+    add = access_history.AccessLog.add
 
     def spy(log, record):
         add(log, record)
         logs.append(len(log.records))
 
-    monkeypatch.setattr(access_log.AccessLog, "add", spy)
+    monkeypatch.setattr(access_history.AccessLog, "add", spy)
     index = torch.randperm(4 * WIDTH).to(torch.int32)
     sizes = dict(SCATTERED=scattered, BUG=bug, BLOCK=WIDTH)
     faults = run(kernels.again_and_again, (4,), ints(4 * WIDTH), index, 200, **sizes)
@@ -321,6 +321,6 @@ def test_elements_that_are_compared_piece_by_piece(bug, monkeypatch):
 @pytest.mark.parametrize("bug", ["", "counted first", "relaxed", "cta"])
 def test_merged_records_tell_the_same(bug, monkeypatch):
     reported = [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]]
-    monkeypatch.setattr(access_log, "_MANY_RECORDS", 0)
-    monkeypatch.setattr(access_log, "_MANY_ELEMENTS", 0)
+    monkeypatch.setattr(access_history, "_MANY_RECORDS", 0)
+    monkeypatch.setattr(access_history, "_MANY_ELEMENTS", 0)
     assert [(fault.line, fault.tensor, fault.hint) for fault in split_k(bug, 64)[0]] == reported

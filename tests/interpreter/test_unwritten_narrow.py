@@ -14,7 +14,7 @@ from tkdebug.compat.around_torch.marked_empties import mark_empties
 from tkdebug.compat.around_torch.watched_gaps import watch_gaps
 from tkdebug.instrument import add_hook
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
-from tkdebug.interpreter.checks.unwritten.narrow_patterns import NarrowPatterns
+from tkdebug.interpreter.checks.unwritten.patterns import NarrowPatterns
 from tkdebug.knobs import scope
 
 line = partial(line_of, kernels)

@@ -27,19 +27,11 @@ PACKAGES = {
     "checkers": tuple(
         f"tkdebug.interpreter.{name}"
         for name in (
-            "access",
-            "addresses",
-            "checked_access",
             "checks.*",
-            "hints",
-            "in_flight",
-            "masks",
-            "nans",
-            "offset_wraps",
-            "races",
-            "undefined",
-            "undefined_flow",
-            "unwritten",
+            "memory.buffer_access",
+            "memory.checked_access",
+            "memory.loads_and_stores",
+            "tiles.masks",
         )
     ),
 }

@@ -31,7 +31,7 @@ from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import Module, PointerType
 from tkdebug.compiler.ir.types import element_of
 from tkdebug.interpreter.memory.host_views import memory_of
-from tkdebug.interpreter.spin_loops import spin_loops
+from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.records.events import Fault
 from tkdebug.runtime.arguments.specialize import alignment_key, runtime_values
 from tkdebug.runtime.arguments.tensor_descriptor import TensorDescriptor

@@ -9,7 +9,7 @@ from tkdebug.compiler.dialects.libdevice import FUNCTIONS
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ops import reference
 from tkdebug.compiler.ops.table import FAMILIES, LANGUAGE, NAMESPACES
-from tkdebug.interpreter.rules.libdevice import MEANINGS
+from tkdebug.interpreter.numerics.libdevice import MEANINGS
 
 # What `from triton.language import *` gives in upstream 3.6.
 PUBLIC = """

@@ -14,8 +14,9 @@ import torch
 
 import tkdebug
 import tkdebug.language as tl
-from tkdebug.interpreter.numerics import rounding, special_functions
-from tkdebug.interpreter.rules.libdevice import MEANINGS
+from tkdebug.interpreter.numerics import libdevice as functions
+from tkdebug.interpreter.numerics import rounding
+from tkdebug.interpreter.numerics.libdevice import MEANINGS
 from tkdebug.language.extra import libdevice
 
 MODES = ("rn", "rz", "rd", "ru")
@@ -301,7 +302,7 @@ def test_reciprocal_of_the_high_word_sees_no_subnormals():
     ],
 )
 def test_special_function_keeps_its_digits(name, x, wanted):
-    got = getattr(special_functions, name)(torch, torch.tensor([x], dtype=torch.float64)).item()
+    got = getattr(functions, name)(torch, torch.tensor([x], dtype=torch.float64)).item()
     assert got == pytest.approx(wanted, rel=2e-15, abs=0)
 
 

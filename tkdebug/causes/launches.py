@@ -20,7 +20,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.errors import TkError
 from tkdebug.interpreter.memory.host_views import host_view, memory_of
-from tkdebug.interpreter.prepared import Prepared
+from tkdebug.interpreter.plan import Prepared
 from tkdebug.knobs import KNOBS
 from tkdebug.runtime.arguments.specialize import runtime_values
 from tkdebug.runtime.launch.interpreted_kernel import InterpretedKernel

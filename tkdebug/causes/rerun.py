@@ -25,7 +25,7 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.launch import run_programs
 from tkdebug.interpreter.memory_usage import written_arguments
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.spin_loops import spin_loops
+from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.runtime.compile.compilation import compile_with_sources
 
 if TYPE_CHECKING:

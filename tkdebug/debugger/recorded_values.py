@@ -23,7 +23,7 @@ from tkdebug.debugger.inspection import Inspection
 from tkdebug.debugger.programs import Selection, program_id
 from tkdebug.debugger.values import Tile
 from tkdebug.errors import Frame
-from tkdebug.interpreter.watching.summaries import Summaries, as_numbers, bins_of, packed_tiles
+from tkdebug.interpreter.watching.records import Summaries, as_numbers, bins_of, packed_tiles
 from tkdebug.process.named_files import source_lines
 from tkdebug.watches.differences import difference, is_rounding, same_value
 from tkdebug.watches.places import real_file

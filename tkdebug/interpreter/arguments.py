@@ -1,11 +1,15 @@
-"""The arguments of a launch as the evaluator's values."""
+"""The arguments of a launch as the evaluator's values, and the kind of launch that they make.
+
+Launches of one kind access the same addresses, where no contents of memory decide on them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tkdebug.compiler.ir import DescriptorType, Module, PointerType, Type
 from tkdebug.compiler.ir import types as ir
@@ -121,3 +125,70 @@ def signless(value: int, bits: int) -> int:
         return value & 1
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
+
+
+class LaunchKind:
+    """Grid, numbers, and how tensors lie in their allocations; worked out when asked for."""
+
+    __slots__ = ("_arguments", "_grid", "_key")
+
+    def __init__(self, grid: tuple[int, int, int], arguments: Arguments) -> None:
+        self._grid = grid
+        self._arguments: Arguments | None = arguments
+        self._key: Hashable | None = None
+
+    def key(self) -> Hashable | None:
+        """Equal for launches that differ in contents of memory alone; None where that is unknown.
+
+        It keeps no tensor alive.
+        """
+        if self._arguments is not None:
+            self._key = _key(self._grid, self._arguments)
+            self._arguments = None
+        return self._key
+
+
+def _key(grid: tuple[int, int, int], arguments: Arguments) -> Hashable | None:
+    if arguments.written is None:
+        return None
+    places: dict[int, int] = {}
+    for buffer in arguments.buffers:
+        places.setdefault(buffer.storage_key, len(places))
+    parts: list[Hashable] = [grid]
+    for value in arguments.values:
+        part = _part(value, places)
+        if part is None:
+            return None
+        parts.append(part)
+    parts.append(tuple(key in arguments.written for key in places))
+    return tuple(parts)
+
+
+def _part(value: TileValue, places: Mapping[int, int]) -> Hashable | None:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, PointerTile):
+        return _lie(value.buffer, places)
+    if isinstance(value, Tensor):
+        return float(value)
+    if isinstance(value, DescriptorTile):
+        base = _part(value.base, places)
+        is_known = all(isinstance(part, int) for part in (*value.shape, *value.strides))
+        if base is None or not is_known:
+            return None
+        return base, value.shape, value.strides, value.padding
+    if isinstance(value, AddressTile) and value.address == 0:
+        return ()
+    return None  # memory that nobody passed as a tensor
+
+
+def _lie(buffer: Buffer, places: Mapping[int, int]) -> Hashable:
+    return (
+        places[buffer.storage_key],
+        buffer.storage_offset,
+        buffer.itemsize,
+        buffer.hull_elems,
+        buffer.shape,
+        tuple(buffer.dims),
+        buffer.tensor.dtype,
+    )

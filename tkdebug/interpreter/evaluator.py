@@ -24,7 +24,7 @@ from tkdebug.interpreter.tiles.values import (
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.plan import Plan, Watch
-    from tkdebug.interpreter.rules.types import Rule
+    from tkdebug.interpreter.rules import Rule
 
 
 class Evaluator(EvaluatorState):

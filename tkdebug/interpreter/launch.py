@@ -14,15 +14,13 @@ import torch
 
 from tkdebug.compiler.ir import Module
 from tkdebug.interpreter.arguments import Arguments, device_of
-from tkdebug.interpreter.batches import Batches, Grid
+from tkdebug.interpreter.batches import Batches, Grid, progress_reporter, tell_interrupted
 from tkdebug.interpreter.checks.selection import observers_in_force, observers_of
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.freed_memory import keep_freed_memory
-from tkdebug.interpreter.launch_messages import progress_reporter, tell_interrupted
 from tkdebug.interpreter.memory.address_registry import ADDRESSES
 from tkdebug.interpreter.observers import CompiledFacts, LaunchContext, Observer
-from tkdebug.interpreter.prepared import Prepared
-from tkdebug.interpreter.torch_state import apart_from_the_script
+from tkdebug.interpreter.plan import Prepared
+from tkdebug.interpreter.torch_state import apart_from_the_script, keep_freed_memory
 from tkdebug.records.events import Fault, LaunchRecord
 
 # Live bytes of a batch up to which torch works on one thread: a dot of 128 x 128 x 128 fits.

@@ -13,7 +13,7 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, ClassVar
 
 from tkdebug.compiler.ir import Module, Operation, Region, Value
-from tkdebug.interpreter.launch_kind import LaunchKind
+from tkdebug.interpreter.arguments import LaunchKind
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.tiles.values import TileValue
 

@@ -1,8 +1,12 @@
-"""A function's blocks as steps: rules and observers of each op are looked up once per module."""
+"""Facts of a module that all its launches share: its plans, its memory usage, its writes.
+
+A plan has a function's blocks as steps: the rule and the observers of each op are looked up once
+per module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tkdebug.compiler.analysis.pointer_origins import loaded_root
@@ -12,10 +16,12 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.shared_buffers import clobber_scratch
+from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.rules.table import RULES
-from tkdebug.interpreter.rules.types import Rule
+from tkdebug.interpreter.rules import RULES, Rule
+from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
@@ -176,3 +182,36 @@ def _clobbering(op: Operation, rule: Rule) -> Rule:
         return rule(run, view, *operands)
 
     return apply
+
+
+class Prepared:
+    """What is worked out once per module: plans of its blocks, its memory usage, its writes."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self.fusion = Fusion.of(module)
+        self.bytes_per_program = live_bytes_per_program(module)
+        self.written = written_arguments(module)
+        self.spin_loops = spin_loops(module)
+        self._plans: dict[tuple[Hashable, ...], Plan] = {}
+        self.names = tt.Func(module.function).arg_names
+        self.announced = False
+
+    @classmethod
+    def of(cls, module: Module) -> Prepared:
+        """That of a module, made when it is first asked for."""
+        prepared = module.derived.get(cls)
+        if prepared is None:
+            prepared = module.derived[cls] = cls(module)
+        assert isinstance(prepared, cls)
+        return prepared
+
+    def plan(self, observers: Sequence[Observer]) -> Plan:
+        """The plan for such observers; shared where all of them have keys."""
+        keys = tuple(observer.key for observer in observers)
+        plan = self._plans.get(keys)
+        if plan is None:
+            plan = Plan(self._module, observers, bool(self.spin_loops))
+            if None not in keys:
+                self._plans[keys] = plan
+        return plan

@@ -23,7 +23,7 @@ from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.arguments import Arguments
 from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 from tkdebug.interpreter.observers import Observer
-from tkdebug.interpreter.spin_loops import spin_loops
+from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.interpreter.tiles.values import AddressTile
 
 _EFFECTS = Effects.READ | Effects.WRITE | Effects.TERMINATOR

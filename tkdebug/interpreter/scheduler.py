@@ -1,5 +1,8 @@
 """A cooperative scheduler: programs that wait for each other, one of them running at a time.
 
+Programs that wait for others are found in the IR, by their spin loops. They cannot run in lockstep:
+a program that waits would keep the one that it waits for from going on.
+
 They run in order. One that waits keeps its thread, and a new thread goes on with the programs that
 have not begun; when all have, or as many as a GPU holds at once, those that wait take turns. One
 that waits for no later program never costs a thread, and every run takes the same turns. A program
@@ -20,8 +23,12 @@ from types import FrameType
 
 import torch
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.analysis.data_flow import backward
+from tkdebug.compiler.dialects import scf, tt
+from tkdebug.compiler.ir import Module, Operation, Value
+from tkdebug.compiler.ir.control_flow import deciding, forwarded
 from tkdebug.errors import LaunchError
+from tkdebug.interpreter.memory_usage import pointer_origins, written_arguments
 from tkdebug.interpreter.torch_state import apart_from_the_script
 
 # How long nothing must have changed: what they wait for might be another process's to write.
@@ -245,3 +252,75 @@ class Scheduler:
             f"programs {self._begun - waiting:,} have ended, {waiting:,} wait, "
             f"{unbegun:,} have not begun{advice}"
         )
+
+
+def spin_loops(module: Module) -> tuple[Operation, ...]:
+    """Loops whose end other programs may bring about, in program order.
+
+    They read memory with an atomic or a load that may not be cached, or their condition hangs on
+    what a plain load reads at one address in memory that the kernel writes.
+    """
+    found = []
+    for op in module.walk():
+        # What the body reads may reach the condition through a carried value.
+        if scf.While.matches(op) and (
+            any(map(_reads_shared, op.walk())) or polled_loads(op, module)
+        ):
+            found.append(op)
+    return tuple(found)
+
+
+def is_uncached_load(op: Operation) -> bool:
+    """Whether `op` is a load that sees what other programs store meanwhile."""
+    load = tt.Load.cast(op)
+    return load is not None and (load.volatile or load.cache == ".cv")
+
+
+def _reads_shared(op: Operation) -> bool:
+    return is_uncached_load(op) or (tt.Atomic.matches(op) and bool(op.result.uses))
+
+
+def polled_loads(loop: Operation, module: Module) -> list[Operation]:
+    """Loads of a loop at one address in memory that the kernel writes, on which its end hangs."""
+    loads = [tt.Load(op) for op in loop.walk() if tt.Load.matches(op)]
+    if not loads:
+        return []
+    feeds, view = _feeds(loop), scf.While(loop)
+    reached = _sources(scf.Condition(view.before.terminator).condition, feeds)
+    carried = {*view.before.arguments, *view.after.arguments}
+    polled = [
+        load
+        for load in loads
+        if load.result in reached and not carried & _sources(load.pointer, feeds)
+    ]
+    written = written_arguments(module) if polled else None
+    if written is None:
+        return [load.op for load in polled]
+    origins = pointer_origins(module)
+    elsewhere = frozenset([-1])
+    shared = written | elsewhere
+    return [load.op for load in polled if origins.get(load.pointer, elsewhere) & shared]
+
+
+def _feeds(loop: Operation) -> dict[Value, list[Value]]:
+    """For each value that is made in a loop, what it is made of in one step."""
+    feeds: dict[Value, list[Value]] = {}
+    for op in loop.walk():
+        for result in op.results:
+            feeds.setdefault(result, []).extend(_deciding(op))
+        if scf.For.matches(op):
+            feeds.setdefault(scf.For(op).induction_variable, []).extend(_deciding(op))
+        for source, value in forwarded(op):
+            feeds.setdefault(value, []).append(source)
+    return feeds
+
+
+def _deciding(op: Operation) -> list[Value]:
+    """What decides where and how often the regions of `op` run; the operands of what has none."""
+    branches = [op, *(region.block.terminator for region in op.regions)]
+    return [value for branch in branches for value in deciding(branch)]
+
+
+def _sources(value: Value, feeds: dict[Value, list[Value]]) -> set[Value]:
+    """All that `value` may be computed from, itself included."""
+    return backward([value], lambda made: feeds.get(made, ()))

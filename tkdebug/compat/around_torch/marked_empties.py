@@ -16,8 +16,7 @@ import torch.utils._device
 from torch import Tensor
 
 from tkdebug.compat.replacements import Replacements
-from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
-from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type
+from tkdebug.interpreter.checks.unwritten.patterns import MARKS, NARROW_PATTERNS, TYPES, bits_type
 from tkdebug.interpreter.memory.host_views import host_view
 
 _FUNCTIONS = ("empty", "empty_like", "empty_strided", "empty_permuted")

@@ -22,8 +22,7 @@ from torch.overrides import TorchFunctionMode
 from tkdebug.compat.around_torch.numpy_comparisons import watch_comparisons
 from tkdebug.compat.replacements import Replacements
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS
-from tkdebug.interpreter.checks.unwritten.narrow_patterns import TYPES
-from tkdebug.interpreter.checks.unwritten.patterns import marked, put_marks
+from tkdebug.interpreter.checks.unwritten.patterns import TYPES, marked, put_marks
 from tkdebug.interpreter.memory.host_views import host_view
 
 # Their results have the same elements, elsewhere or as another type.

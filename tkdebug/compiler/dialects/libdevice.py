@@ -2,7 +2,7 @@
 
 An overload is written `symbol(arguments)result` with one letter a type: i int32, u uint32, l int64,
 m uint64, f fp32, d fp64. What each function computes is the interpreter's
-(`interpreter/rules/libdevice.py`). Source: libdevice User's Guide, NVIDIA.
+(`interpreter/numerics/libdevice.py`). Source: libdevice User's Guide, NVIDIA.
 """
 
 from __future__ import annotations

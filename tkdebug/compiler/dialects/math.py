@@ -13,7 +13,7 @@ class FloatFunction(FloatOp):
     """A function of fp32 or fp64 that the language has; its docstring documents that one, too.
 
     A class of it is all that such a function takes. What computes it is named here, or has a rule
-    of its own where a name does not do: `interpreter/rules/arithmetic.py`, `lowering/math.py`.
+    of its own where a name does not do: `interpreter/rules.py`, `lowering/math.py`.
 
     Attributes:
         function: what `tl` and `tl.math` call it.

@@ -2,7 +2,7 @@
 
 Everything is computed in fp64 in a fixed way, so that a summary is the same in whatever order its
 elements are reduced: the mean is a sum of integers, the finite elements times a power of two that
-depends on the largest of them. `interpreter.watching.summaries` computes the same, bit by bit.
+depends on the largest of them. `interpreter.watching.records` computes the same, bit by bit.
 """
 
 from __future__ import annotations

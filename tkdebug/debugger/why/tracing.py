@@ -23,7 +23,7 @@ from tkdebug.debugger.moments import Moment
 from tkdebug.debugger.why.shared_slices import SharedWrite, places_of
 from tkdebug.errors import UsageError
 from tkdebug.interpreter.memory.checked_access import loaded_type
-from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.memory.descriptors import descriptor_access
 from tkdebug.interpreter.memory.shared_buffers import read_view
 from tkdebug.interpreter.observers import Moments
 from tkdebug.interpreter.tiles.values import (

@@ -26,8 +26,7 @@ from tkdebug.debugger.why.access_finders import WriteFinder, bit_mask
 from tkdebug.debugger.why.answers import Why, sliced, traced
 from tkdebug.debugger.why.tracing import Tracer
 from tkdebug.interpreter.memory.checked_access import loaded_type
-from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
-from tkdebug.interpreter.memory.descriptors import row_access
+from tkdebug.interpreter.memory.descriptors import descriptor_access, row_access
 from tkdebug.interpreter.memory_usage import pointer_origins
 from tkdebug.interpreter.observers import Moments
 from tkdebug.interpreter.tiles.values import (

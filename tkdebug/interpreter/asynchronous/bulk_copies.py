@@ -23,7 +23,7 @@ from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import LaunchError
 from tkdebug.interpreter.asynchronous.in_flight import bits_of
 from tkdebug.interpreter.memory.checked_access import loaded_type
-from tkdebug.interpreter.memory.descriptor_blocks import load_block, store_block
+from tkdebug.interpreter.memory.descriptors import load_block, store_block
 from tkdebug.interpreter.memory.shared_buffers import (
     buffer_contents,
     indices,

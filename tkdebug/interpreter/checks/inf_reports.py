@@ -1,28 +1,153 @@
-"""What is reported of the Infs that a launch stored.
+"""Reports of the Infs that a launch stored.
 
-What is wrong is reported when the launch ends, if it is still there. What is right is kept, and
-reported if a later launch makes a NaN of it.
+A wrong Inf is reported when the launch ends, if it is still there. A right one is kept, and
+reported if a later launch makes a NaN of it: exp(100) is Inf in fp32, so a kernel that stores it is
+right; where another kernel divides by the sum of a row of them, the fault is in the first.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith, math, tt
 from tkdebug.compiler.faults.facts import Offender
-from tkdebug.compiler.faults.messages import FaultText
-from tkdebug.interpreter.checks.held_infs import HELD_INFS, HeldFault, HeldInf
-from tkdebug.interpreter.checks.inf_text import cause_of, hint_for
-from tkdebug.interpreter.checks.shadow_values import Origin
+from tkdebug.compiler.faults.messages import FaultText, op_text
+from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.ir.location import SourceLocation
+from tkdebug.findings.reporting import report
+from tkdebug.interpreter.checks.shadow_values import Origin, element_at
 from tkdebug.interpreter.checks.stored_values import HeldStores
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.memory.touched import Touched
 from tkdebug.interpreter.observers import LaunchContext
+from tkdebug.records.events import Fault
+
+
+def is_exponential(op: Operation) -> bool:
+    """Whether an op is exp or a function like it."""
+    if tt.ExternElementwise.matches(op):
+        return "exp" in tt.ExternElementwise(op).function
+    return math.Exponential.matches(op)
+
+
+def _is_logarithm(op: Operation) -> bool:
+    if tt.ExternElementwise.matches(op):
+        return "log" in tt.ExternElementwise(op).function
+    return math.Logarithm.matches(op)
+
+
+def cause_of(origin: Origin, at: tuple[int, ...]) -> str:
+    """What an elementwise op was given at `at`; "" of others."""
+    shown = [f"{float(element_at(values, at)):g}" for values in origin.operands]
+    return op_text(origin.op, shown) if shown else ""
+
+
+def hint_for(op: Operation) -> str:
+    """What to do about an Inf that `op` made."""
+    if is_exponential(op):
+        return "subtract the maximum first, as in exp(x - max), or bound the operand"
+    if arith.FloatDivision.matches(op) or math.Rsqrt.matches(op):
+        return "guard the divisor: add an epsilon, or tl.where(d == 0, 1, d)"
+    if _is_logarithm(op):
+        return "keep 0 out: log(x + eps), or the logarithm before the exponential (x - logsumexp)"
+    if tt.Dot.matches(op) or tt.Combining.matches(op):
+        return "accumulate in fp32, and scale before the result is narrowed"
+    return "compute it in a wider type, or scale the operands down first"
+
+
+_FEW_ALLOCATIONS = 64
+
+
+@dataclass(slots=True)
+class HeldFault:
+    """A fault that is none yet; copies of its Infs share it."""
+
+    fault: Fault
+    is_reported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInf:
+    """Infs that one op of a launch made, in one allocation.
+
+    Attributes:
+        held: what is reported of them.
+        op: which made them.
+        storage: the allocation, without holding on to it.
+        version: of the tensor when they were stored: torch counts what it changes. None of those
+            that it does not count for.
+        places: (n,) int64, offsets from the start of the allocation, in elements of `itemsize`.
+    """
+
+    held: HeldFault
+    op: Operation
+    storage: weakref.ref[torch.UntypedStorage]
+    version: int | None
+    places: Tensor
+    itemsize: int
+
+
+class HeldInfs:
+    """All that are kept, by the address of the allocation."""
+
+    def __init__(self) -> None:
+        self._infs: dict[int, list[HeldInf]] = {}
+        # How many allocations there are before those that are gone are forgotten.
+        self._most = _FEW_ALLOCATIONS
+
+    def __len__(self) -> int:
+        """How many allocations have, or had, some."""
+        return len(self._infs)
+
+    def hold(self, buffer: Buffer, places: Tensor, op: Operation, held: HeldFault) -> None:
+        """Keep Infs that `op` made and a launch stored to `places` of a buffer."""
+        if len(self._infs) >= self._most:
+            self._forget_the_gone()
+        storage = weakref.ref(buffer.tensor.untyped_storage())
+        version = _version_of(buffer.tensor)
+        inf = HeldInf(held, op, storage, version, places, buffer.itemsize)
+        self._infs.setdefault(buffer.storage_key, []).append(inf)
+
+    def of(self, buffer: Buffer) -> Sequence[HeldInf]:
+        """Those in the allocation of a buffer, which torch has not changed since."""
+        found = self._infs.get(buffer.storage_key, ())
+        version = _version_of(buffer.tensor) if found else None
+        return [inf for inf in found if inf.storage() is not None and inf.version == version]
+
+    def drop(self, storage_key: int) -> None:
+        """An allocation was written to."""
+        self._infs.pop(storage_key, None)
+
+    def tell(self, held: HeldFault, kernel: str, place: SourceLocation) -> None:
+        """A kernel made a NaN of one of them, and stored it."""
+        if held.is_reported:
+            return
+        held.is_reported = True
+        fault = held.fault
+        is_same_file = bool(fault.frames) and fault.frames[-1].file == place.file
+        where = f"line {place.line}" if is_same_file else f"{place.file}:{place.line}"
+        message = f"{fault.message}; {kernel} makes a NaN of it, and stores that at {where}"
+        report(replace(fault, message=message))
+
+    def _forget_the_gone(self) -> None:
+        for key, infs in tuple(self._infs.items()):
+            if not any(inf.storage() is not None for inf in infs):
+                del self._infs[key]
+        self._most = max(_FEW_ALLOCATIONS, 2 * len(self._infs))
+
+
+def _version_of(tensor: Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version  # noqa: SLF001
+
+
+HELD_INFS = HeldInfs()
 
 
 class InfReports:

@@ -21,14 +21,13 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
-from tkdebug.interpreter.checks.finite_tiles import all_finite, is_float
 from tkdebug.interpreter.checks.inf_reports import InfReports
 from tkdebug.interpreter.checks.shadow_values import is_in_kernel
-from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
+from tkdebug.interpreter.checks.stored_values import StoredValueCheck, all_finite, is_float
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.numerics.nan_scan import sum_of
+from tkdebug.interpreter.numerics.scans import sum_of
 from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue

@@ -26,20 +26,22 @@ from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checks.given_values import is_function_of_input
 from tkdebug.interpreter.checks.masked_weights import (
     MaskedProduct,
     conditions_needed,
     masked_product,
 )
 from tkdebug.interpreter.checks.shadow_values import at_touched
-from tkdebug.interpreter.checks.stored_value_check import StoredValueCheck
-from tkdebug.interpreter.checks.stored_values import HeldStores
+from tkdebug.interpreter.checks.stored_values import (
+    HeldStores,
+    StoredValueCheck,
+    is_function_of_input,
+)
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
-from tkdebug.interpreter.memory.hyperslabs import are_injective
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.numerics.nan_scan import has_nan
+from tkdebug.interpreter.memory.touched import are_injective
+from tkdebug.interpreter.numerics.scans import has_nan
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import BoxTile, TileValue

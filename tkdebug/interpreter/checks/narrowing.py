@@ -1,10 +1,15 @@
 """Follows what a conversion to a narrower type has lost to where it is stored, or leads an access.
 
 That is a float that is outside the integers of its target, an integer whose upper bits are cut off,
-and a finite number that becomes Inf. Until one happens this looks at nothing but conversions.
+and a finite number that becomes Inf. Until one happens this looks at nothing but conversions. Lost
+elements that no unmasked lane stores are of no concern.
 
-`lossy_conversions` says which conversions may lose what is not meant to be lost. Lost elements
-that no unmasked lane stores are of no concern.
+Integers are cut on purpose in hashes, random numbers and packed words. So conversions of what bit
+operations or large factors made are left alone, and so are those that only bit operations use; a
+word whose upper half is shifted out elsewhere is taken apart. `tl.sum` and `tl.cumsum` widen narrow
+integers by themselves: where their result is stored as the type that was summed, it wraps as x + y
+of that type does. A function such as exp(x) of the input that is too large for the tensor it is
+stored to is Inf there by right.
 """
 
 from __future__ import annotations
@@ -15,22 +20,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.analysis.data_flow import traced
 from tkdebug.compiler.dialects import arith, tt
 from tkdebug.compiler.dialects.interfaces import Cast, accessed
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import FaultText, place_of
 from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.control_flow import CONTROL_FLOW
+from tkdebug.compiler.ir.constants import constant_value
+from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.checks.finite_tiles import all_finite
-from tkdebug.interpreter.checks.lossy_conversions import (
-    BIT_OPS,
-    TO_FLOAT,
-    TO_INTEGER,
-    bits_of,
-    may_lose,
-)
 from tkdebug.interpreter.checks.shadow_flow import (
     all_united,
     computable,
@@ -42,9 +41,11 @@ from tkdebug.interpreter.checks.shadow_values import (
     ShadowValues,
     at_touched,
     element_at,
+    is_in_kernel,
     stored_value,
     updated_by,
 )
+from tkdebug.interpreter.checks.stored_values import all_finite, gives_function_of_input
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.checked_access import mask_of
@@ -52,6 +53,80 @@ from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, TileValue
+
+TO_INTEGER = arith.FloatToInteger.names
+TO_FLOAT = names_of(arith.TruncF, tt.FpToFp, arith.IntegerToFloat)
+BIT_OPS = names_of(
+    *(arith.Bitwise, arith.Shift, arith.MulHiUI),
+    *(tt.Bitcast, tt.PtrToInt, tt.ElementwiseInlineAsm, tt.ExternElementwise),
+)
+# Factors of hashes; those of offsets are smaller as a rule.
+_HASH_FACTOR = 1 << 15
+_RESHAPING = names_of(tt.ExpandDims, tt.Reshape, tt.Broadcast, tt.Splat, tt.Trans)
+
+
+def may_lose(op: Operation) -> bool:
+    """Whether a run of `op` may lose a value that is not meant to be lost."""
+    if arith.IntegerToFloat.matches(op) and str(ir.element_of(op.result.type)) != "f16":
+        return False  # any other float takes all integers
+    if op.name in TO_INTEGER or op.name in TO_FLOAT:
+        return is_in_kernel(op) and bits_of(Cast(op).source) > 8 and not _is_too_large_itself(op)
+    if not arith.TruncI.matches(op) or bits_of(op.result) == 1 or not is_in_kernel(op):
+        return False
+    source = arith.TruncI(op).source
+    if any(user.name in BIT_OPS for user in source.uses):
+        return False  # a word that is taken apart
+    return not (_is_of_bits(source) or _is_widened_sum(source, bits_of(op.result)))
+
+
+def _is_too_large_itself(op: Operation) -> bool:
+    """Whether `op` only stores a function of the input: pow(x) that fp16 has no number for."""
+    is_stored = all(stored_value(user) is op.result for user in op.result.uses)
+    return op.name in TO_FLOAT and is_stored and gives_function_of_input(Cast(op).source)
+
+
+def bits_of(value: Value) -> int:
+    """How many bits an element has."""
+    return ir.element_of(value.type).bits
+
+
+def _is_of_bits(value: Value) -> bool:
+    """Whether bit operations, or a factor as hashes have, went into an integer."""
+    seen, left = set[Value](), [value]
+    while left:
+        value = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = value.defining_op
+        if bits_of(value) == 1:
+            continue  # what chooses between numbers goes into none
+        if op is None or op.name in CONTROL_FLOW:
+            left += incoming(value)
+        elif op.name in BIT_OPS or (arith.MulI.matches(op) and any(map(_is_large, op.operands))):
+            return True
+        elif not (tt.Load.matches(op) or op.name in TO_INTEGER):
+            left += op.operands
+    return False
+
+
+def _is_widened_sum(value: Value, bits: int) -> bool:
+    """Whether a reduction or scan that widened integers of `bits` bits by itself gave `value`."""
+    combining = traced(value, _RESHAPING).defining_op
+    while combining is not None and (tt.Reduce.matches(combining) or tt.Scan.matches(combining)):
+        widening = traced(tt.Combining(combining).sources[0], _RESHAPING).defining_op
+        if widening is not None and arith.IntegerExtension.matches(widening):
+            # `x.to(tl.int32)` has a place of its own.
+            is_its_own = not set(widening.location.sources).isdisjoint(combining.location.sources)
+            return is_its_own and bits_of(Cast(widening).source) == bits
+        combining = widening
+    return False
+
+
+def _is_large(value: Value) -> bool:
+    number = constant_value(traced(value, names_of(tt.Splat, tt.Broadcast, arith.ExtSI)))
+    return isinstance(number, int) and abs(number) >= _HASH_FACTOR
+
 
 # Through these nothing is followed: the bits that are left are wanted, or a decision is made.
 _ENDS = BIT_OPS | names_of(arith.IntegerRemainder, arith.Compare)

@@ -27,7 +27,7 @@ from tkdebug.compiler.faults.stride_hints import stride_hint
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.interpreter.checks.access_pattern_check import AccessPatternCheck
 from tkdebug.interpreter.checks.dimension_ranges import dimensions
-from tkdebug.interpreter.checks.lane_selections import LaneSelections
+from tkdebug.interpreter.checks.value_sources import LaneSelections
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer

@@ -24,7 +24,7 @@ from tkdebug.findings.comments import comments_around, problem_line
 from tkdebug.findings.reporting import checks_in_force, is_checked, kinds_looked_for
 from tkdebug.interpreter.checks.assumptions import AssumptionCheck
 from tkdebug.interpreter.checks.plugin_checks import plugin_checks
-from tkdebug.interpreter.checks.undefined.check import UndefinedValues
+from tkdebug.interpreter.checks.undefined import UndefinedValues
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.observers import Observer
 from tkdebug.knobs import KNOBS

@@ -19,7 +19,7 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
-from tkdebug.interpreter.numerics.bool_scan import any_along
+from tkdebug.interpreter.numerics.scans import any_along
 from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:

@@ -1,18 +1,72 @@
-"""Stores of wrong values, held back until the launch ends: what is overwritten by then is no fault.
+"""Parts that the checks of stored values share: NaN, Inf and narrowing.
 
+Stores of wrong values are held back until the launch ends: what is overwritten by then is no fault.
 Kernels store whole tiles and put parts of them right afterwards, as the triangle above a diagonal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.analysis.data_flow import traced
+from tkdebug.compiler.dialects import arith, tt
+from tkdebug.compiler.dialects.interfaces import Cast
+from tkdebug.compiler.ir import Block, Module, Operation, Value
+from tkdebug.compiler.ir import types as ir
+from tkdebug.compiler.ir.op_view import names_of
+from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
+from tkdebug.interpreter.numerics.scans import sum_of
+from tkdebug.interpreter.observers import LaunchContext, Moments, Observer
+from tkdebug.interpreter.tiles.values import BoxTile, TileValue
+
+# Through these, values stay what they were.
+_HAND_ON = names_of(Cast, tt.Rearrangement)
+
+
+def is_function_of_input(op: Operation) -> bool:
+    """Whether `op` is a function of values as the kernel was given them, as in sqrt(load(x))."""
+    if not (op.name.startswith("math.") or tt.ExternElementwise.matches(op)):
+        return False
+    return all(_is_given(traced(value, _HAND_ON)) for value in op.operands)
+
+
+def gives_function_of_input(value: Value) -> bool:
+    """Whether `value`, in whatever type, is what such a function gave."""
+    source = traced(value, _HAND_ON).defining_op
+    return source is not None and is_function_of_input(source)
+
+
+def _is_given(value: Value) -> bool:
+    source = value.defining_op
+    if source is None:
+        return isinstance(value.owner, Block) and tt.Func.matches(value.owner.parent_op)
+    return any(view.matches(source) for view in (tt.Load, tt.DescriptorLoad, arith.Constant))
+
+
+def all_finite(tile: TileValue) -> bool:
+    """Whether a float tile has neither Inf nor NaN; False where that takes a closer look."""
+    if isinstance(tile, BoxTile):
+        return all_finite(tile.data) and all_finite(tile.fill)
+    if not isinstance(tile, Tensor):
+        return True
+    # A sum that overflows only costs the closer look.
+    return isfinite(sum_of(tile))
+
+
+def is_float(type_: ir.Type) -> bool:
+    """Whether it is a float, or a tile of floats, of more than 8 bits."""
+    if not isinstance(type_, ir.ScalarType | ir.TensorType):
+        return False
+    element = ir.element_of(type_)
+    return isinstance(element, ir.ScalarType) and element.is_float and element.bits > 8
+
 
 # Of so many stores of one fault it is known what was stored; of others only where.
 _MOST_KNOWN = 8
@@ -75,3 +129,41 @@ class HeldStores:
                     held.tell(int(each[0]), count)
                     break
         self._held.clear()
+
+
+class StoredValueCheck(Observer, ABC):
+    """Looks at stores alone where batches can be run again, and at ops where they cannot.
+
+    What a launch stores and overwrites is no fault, so reports are held until it ends.
+    """
+
+    follows_accesses = True
+    is_passive = True
+    replays = True
+
+    def __init__(self, module: Module, faults: FaultLog) -> None:
+        self._faults = faults
+        self._held = HeldStores()
+        self._can_replay = False
+
+    @property
+    def key(self) -> Hashable:
+        """Ops are looked at only where batches cannot be run again."""
+        return type(self), self._can_replay
+
+    def launch_begins(self, launch: LaunchContext) -> None:
+        """Note whether ops need to be looked at from the start."""
+        self._can_replay = launch.can_replay
+        self.needs_intermediates = not launch.can_replay
+
+    def moments(self, op: Operation) -> Moments:
+        """Those of a batch whose ops are looked at; never where batches can be run again."""
+        return Moments.NEVER if self._can_replay else self._moments_of(op)
+
+    @abstractmethod
+    def _moments_of(self, op: Operation) -> Moments:
+        """When a batch whose ops are looked at is called at `op`."""
+
+    def launch_ends(self) -> None:
+        """Report what is left in memory."""
+        self._held.settle()

@@ -78,3 +78,29 @@ def terms(value: Value) -> Iterator[Value]:
             yield from terms(operand)
     else:
         yield value
+
+
+class LaneSelections:
+    """The selections of a module.
+
+    Attributes:
+        any_by_lane: whether the condition of one depends on the lane, and on no loaded value.
+    """
+
+    def __init__(self, module: Module) -> None:
+        sources = ValueSources(module)
+        conditions = (
+            sources.of(arith.Select(op).condition)
+            for op in module.function.walk()
+            if arith.Select.matches(op)
+        )
+        self.any_by_lane = any(LANES in found and MEMORY not in found for found in conditions)
+
+    @classmethod
+    def of(cls, module: Module) -> LaneSelections:
+        """Those of a module, worked out when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            found = module.derived[cls] = cls(module)
+        assert isinstance(found, cls)
+        return found

@@ -27,10 +27,10 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.buffer_access import plain_mask
 from tkdebug.interpreter.memory.checked_access import Access, checked, narrowed
-from tkdebug.interpreter.memory.descriptor_blocks import descriptor_access
+from tkdebug.interpreter.memory.descriptors import descriptor_access
 from tkdebug.interpreter.memory.pointers import affine_of
 from tkdebug.interpreter.plan import Plan, Step
-from tkdebug.interpreter.rules.table import RULES
+from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.tiles.values import (
     AffineTile,

@@ -16,9 +16,9 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.memory.addresses import resolved
 from tkdebug.interpreter.memory.buffer_access import plain_mask
 from tkdebug.interpreter.memory.checked_access import Access, checked
+from tkdebug.interpreter.memory.loads_and_stores import resolved
 from tkdebug.interpreter.memory.observed_access import ObservedAccess, elements_touched, tell_atomic
 from tkdebug.interpreter.memory.pointers import affine_of
 from tkdebug.interpreter.tiles.values import AddressTile, PointerTile, TileValue

@@ -19,7 +19,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.pointers import offsets_of
-from tkdebug.interpreter.numerics.bool_scan import any_true
+from tkdebug.interpreter.numerics.scans import any_true
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTile, TileValue
 from tkdebug.records.events import FaultKind

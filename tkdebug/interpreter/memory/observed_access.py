@@ -13,17 +13,17 @@ from tkdebug.compiler.dialects.interfaces import stored
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory.buffers import Buffer
-from tkdebug.interpreter.memory.hyperslabs import (
+from tkdebug.interpreter.memory.pointers import offsets_of
+from tkdebug.interpreter.memory.touched import (
     Hyperslab,
     Intervals,
+    Touched,
     are_injective,
     batch_positions,
     hyperslabs_of,
     intervals_of,
 )
-from tkdebug.interpreter.memory.pointers import offsets_of
-from tkdebug.interpreter.memory.touched import Touched
-from tkdebug.interpreter.numerics.nan_scan import quick_sum_of, sum_of
+from tkdebug.interpreter.numerics.scans import quick_sum_of, sum_of
 from tkdebug.interpreter.tiles.values import BoxTile, RepeatedTile, TileValue
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Mapped functions, inline assembly and special registers.
+"""Mapped functions, inline assembly, special registers and assertions.
 
 A mapped function runs once for all elements: each element is a program of its own on the program
 axis, so branches and loops diverge element by element under the same masks that programs use.
@@ -114,3 +114,23 @@ def global_timer(run: Evaluator, view: nvvm.GlobalTimer) -> TileValue:
 
 def _index_type(type_: ir.Type) -> ir.Type:
     return ir.tile(ir.shape_of(type_), ir.I64)
+
+
+def device_assert(
+    run: Evaluator, view: tt.Assert, condition: TileValue, mask: TileValue = 1
+) -> Sequence[TileValue]:
+    """tt.assert: a fault where the condition is false."""
+    if isinstance(condition, int) and condition:
+        return ()
+    shape = ir.shape_of(view.condition.type)
+    bad = ~run.dense(condition, view.condition.type)
+    if not isinstance(mask, int):
+        bad = bad & run.dense(mask, ir.tile(shape, ir.I1))
+    elif not mask:
+        return ()
+    bad = bad.expand(run.programs, *shape)
+    if run.active is not None:
+        bad = bad & run.active.reshape(-1, *(1,) * len(shape))
+    if bool(bad.any()):
+        run.faults.assertion(view.op, run.offender(bad, None, None), int(bad.sum()))
+    return ()

@@ -1,4 +1,4 @@
-"""Creation and shape changes of tile values."""
+"""Ops that make tiles, change their shapes, and move, pick, count or sort their elements."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from tkdebug.compiler.dialects import tt
+from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.memory.pointers import buffers_of, byte_addresses, itemsize_of
+from tkdebug.interpreter.numerics.fp8 import convert
 from tkdebug.interpreter.tiles.values import (
     AddressTile,
     AffineTile,
@@ -242,3 +244,116 @@ def _reshaped_coefs(
         position *= extent
     assert math.prod(source) == math.prod(target)
     return tuple(reversed(out))
+
+
+def gather(run: Evaluator, view: tt.Gather, source: TileValue, index: TileValue) -> TileValue:
+    """tt.gather; an index outside the axis is a fault and reads the nearest element."""
+    axis = view.axis
+    places = run.full(index, view.indices.type).to(torch.int64)
+    extent = ir.shape_of(view.source.type)[axis]
+    bad = (places < 0) | (places >= extent)
+    if bool(bad.any()):
+        _report_index(run, view.op, bad, places, axis, extent)
+        places = places.clamp(0, extent - 1)
+
+    def gathered(tile: Tensor) -> Tensor:
+        count = max(tile.shape[0], places.shape[0])
+        tile = tile.expand(count, *tile.shape[1:])
+        return tile.gather(axis + 1, places.expand(count, *places.shape[1:]))
+
+    return through_tensor(run, view.source.type, source, gathered)
+
+
+def _report_index(
+    run: Evaluator, op: Operation, bad: Tensor, places: Tensor, axis: int, extent: int
+) -> None:
+    whole = bad.expand(run.programs, *bad.shape[1:])
+    if run.active is not None:
+        whole = whole & run.active.reshape(-1, *(1,) * (whole.dim() - 1))
+    if not bool(whole.any()):
+        return
+    offender = run.offender(whole, places, None)
+    run.faults.bad_index(op, offender, axis, extent, int(whole.sum()))
+
+
+def histogram(
+    run: Evaluator, view: tt.Histogram, value: TileValue, mask: TileValue = 1
+) -> TileValue:
+    """tt.histogram."""
+    bins = view.bins
+    tile = run.full(value, view.source.type).to(torch.int64)
+    bits = ir.element_of(view.source.type).bits
+    if view.unsigned and bits < 64:
+        tile = tile & ((1 << bits) - 1)
+    counted = (tile >= 0) & (tile < bins)
+    if view.mask is not None:
+        counted = counted & run.dense(mask, view.mask.type)
+    count = counted.shape[0]
+    # Each program's bins, and one more for what is not counted.
+    places = torch.where(counted, tile, bins)
+    out = torch.zeros((count, bins + 1), dtype=torch.int32, device=run.device)
+    ones = torch.ones(places.shape, dtype=torch.int32, device=run.device)
+    return out.scatter_add_(1, places, ones)[:, :bins]
+
+
+def flip(run: Evaluator, view: tt.Flip, value: TileValue) -> TileValue:
+    """tt.flip."""
+    axis = view.axis
+
+    def flipped(tile: Tensor) -> Tensor:
+        return tile.flip(axis + 1)
+
+    return through_tensor(run, view.source.type, value, flipped)
+
+
+def sort(run: Evaluator, view: tt.Sort, value: TileValue) -> TileValue:
+    """tt.sort: NaN counts as the largest."""
+    keys = _keys(run, view, run.full(value, view.source.type))
+    keys = keys.sort(dim=-1, descending=view.descending).values
+    return _unkeyed(run, view, keys)
+
+
+def topk(run: Evaluator, view: tt.TopK, value: TileValue) -> TileValue:
+    """tt.topk: NaN counts as the largest."""
+    keys = _keys(run, view, run.full(value, view.source.type))
+    return _unkeyed(run, view, keys.topk(view.k, dim=-1, largest=view.descending).values)
+
+
+def bitonic_merge(run: Evaluator, view: tt.BitonicMerge, value: TileValue) -> TileValue:
+    """tt.bitonic_merge: the network itself, so that any input gives what the GPU gives."""
+    keys = _keys(run, view, run.full(value, view.source.type))
+    shape = keys.shape
+    distance = shape[-1] // 2
+    while distance:
+        pairs = keys.reshape(*shape[:-1], -1, 2, distance)
+        left, right = pairs[..., 0, :], pairs[..., 1, :]
+        swap = left < right if view.descending else left > right
+        pair = (torch.where(swap, right, left), torch.where(swap, left, right))
+        keys = torch.stack(pair, dim=-2).reshape(shape)
+        distance //= 2
+    return _unkeyed(run, view, keys)
+
+
+def _keys(run: Evaluator, view: tt.Sorting, tile: Tensor) -> Tensor:
+    """`tile` as numbers that torch orders as the language does."""
+    element = ir.element_of(view.source.type)
+    assert isinstance(element, ir.ScalarType)
+    if element.is_float and element.bits == 8:
+        return convert(tile, element.name, "f32", run.dtypes, False)
+    if tile.dtype == torch.bool:
+        return tile.to(torch.uint8)
+    if view.unsigned:
+        return tile ^ -(1 << (element.bits - 1))
+    return tile
+
+
+def _unkeyed(run: Evaluator, view: tt.Sorting, keys: Tensor) -> Tensor:
+    element = ir.element_of(view.source.type)
+    assert isinstance(element, ir.ScalarType)
+    if element.is_float and element.bits == 8:
+        return convert(keys, "f32", element.name, run.dtypes, False)
+    if element.bits == 1:
+        return keys.to(torch.bool)
+    if view.unsigned:
+        return keys ^ -(1 << (element.bits - 1))
+    return keys

@@ -1,25 +1,126 @@
 """The algebra of integer tiles: arithmetic that keeps affine tiles affine.
 
 Every method takes the op (for its types) and operand values, and gives a value of the result's
-type. What cannot stay symbolic is computed on torch tensors at the type's width, wrapping.
+type. What cannot stay symbolic is computed on torch tensors at the type's width, wrapping. A
+comparison of a tile that varies along one axis is a box mask; one whose outcome the ranges decide
+is a constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.dialects.arith import truncated_division, unsigned, wrap
 from tkdebug.compiler.ir import Operation
-from tkdebug.interpreter.tiles.comparisons import Comparisons
+from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.tiles.program_bases import Base
-from tkdebug.interpreter.tiles.values import AffineTile, IntTile, TileValue
+from tkdebug.interpreter.tiles.values import AffineTile, Bound, BoxMask, BoxTile, IntTile, TileValue
+
+if TYPE_CHECKING:
+    from tkdebug.interpreter.state import EvaluatorState
 
 
-class IndexAlgebra(Comparisons):
+_TORCH_NAMES = {
+    "eq": "eq",
+    "ne": "ne",
+    "slt": "lt",
+    "sle": "le",
+    "sgt": "gt",
+    "sge": "ge",
+}
+
+
+class IndexAlgebra:
     """Integer ops on tile values, for one evaluator."""
+
+    def __init__(self, evaluator: EvaluatorState) -> None:
+        self.ev = evaluator
+
+    # Affine forms, and exact sums and multiples of them
+
+    def affine(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile | None:
+        """`value` as an affine tile, or None when it is not an integer tile or too dense."""
+        if isinstance(value, AffineTile):
+            return value
+        if isinstance(value, int):
+            return AffineTile(value, None, (0,) * len(shape), shape)
+        if isinstance(value, torch.Tensor) and value.dtype is not torch.bool:
+            return AffineTile(0, Base(value.to(torch.int64)), (0,) * len(shape), shape)
+        return None
+
+    def _symbolic(self, a: TileValue, b: TileValue, shape: tuple[int, ...]) -> bool:
+        """Whether an operation on a and b should stay symbolic."""
+        return self._is_small(a, b) and self._is_small(b, a)
+
+    def _is_small(self, value: TileValue, other: TileValue) -> bool:
+        if isinstance(value, int | AffineTile):
+            return True
+        if not isinstance(value, torch.Tensor) or value.dtype is torch.bool:
+            return False
+        if value.numel() == value.shape[0]:
+            return True
+        # A denser tensor joins an affine tile only along axes that it does not span itself.
+        return isinstance(other, AffineTile) and any(
+            coef and extent == 1 for coef, extent in zip(other.coefs, value.shape[1:], strict=True)
+        )
+
+    def settle(self, tile: AffineTile, bits: int) -> IntTile:
+        """`tile` if its values fit `bits`, an int if constant, else wrapped on tensors."""
+        if tile.base is None and tile.is_scalar_like:
+            return wrap(tile.const, bits)
+        limit = 1 << (bits - 1)
+        low, high = tile.bounds()
+        if low < -limit or high >= limit:
+            low, high = tile.bounds(exact=True)
+            if low < -limit or high >= limit:
+                return self.ev.materialize(_in_int64(tile)).to(self.ev.int_dtypes[bits])
+        return tile
+
+    def _bits(self, op: Operation) -> int:
+        return ir.element_of(op.operands[0].type).bits
+
+    def _shape(self, op: Operation) -> tuple[int, ...]:
+        return ir.shape_of(op.results[0].type)
+
+    def _dense(
+        self, op: Operation, fn: Callable[..., Tensor], a: TileValue, b: TileValue
+    ) -> TileValue:
+        return self.ev.map(op, fn, a, b)
+
+    def affine_add(self, a: TileValue, b: TileValue, shape: tuple[int, ...]) -> AffineTile:
+        """Exact sum of two integer tiles that are affine or small."""
+        x, y = self.affine(a, shape), self.affine(b, shape)
+        assert x is not None
+        assert y is not None
+        coefs = tuple(p + q for p, q in zip(x.coefs, y.coefs, strict=True))
+        return AffineTile(x.const + y.const, self._add_bases(x.base, y.base), coefs, shape)
+
+    def _add_bases(self, a: Base | None, b: Base | None) -> Base | None:
+        if a is None or b is None:
+            return a if b is None else b
+        return a.plus(b)
+
+    def negated(self, value: TileValue, shape: tuple[int, ...]) -> AffineTile:
+        """Exact negation of an integer tile that is affine or small."""
+        return self.scaled(self.affine(value, shape), -1)
+
+    def scaled(self, tile: AffineTile | None, factor: int) -> AffineTile:
+        """Exact product with a constant."""
+        assert tile is not None
+        base = None if tile.base is None or factor == 0 else tile.base.times(factor)
+        return AffineTile(
+            tile.const * factor, base, tuple(coef * factor for coef in tile.coefs), tile.shape
+        )
+
+    def _non_negative(self, value: TileValue) -> bool:
+        if isinstance(value, int):
+            return value >= 0
+        return isinstance(value, AffineTile) and value.bounds(exact=True)[0] >= 0
 
     # Sums and products
 
@@ -360,3 +461,124 @@ class IndexAlgebra(Comparisons):
         mid1 = xh * yl + ((low >> 32) & mask)
         mid2 = xl * yh + (mid1 & mask)
         return xh * yh + ((mid1 >> 32) & mask) + ((mid2 >> 32) & mask)
+
+    # Comparisons: intervals of positions wherever one side is affine
+
+    def compare(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
+        """The comparison named by the op's predicate; an i1 tile."""
+        comparison = arith.CmpI(op)
+        predicate, bits, shape = comparison.predicate, self._bits(op), self._shape(op)
+        if isinstance(a, BoxMask):
+            a = self.ev.dense(a, comparison.lhs.type)
+        if isinstance(b, BoxMask):
+            b = self.ev.dense(b, comparison.rhs.type)
+        if predicate[0] == "u":
+            if not (self._non_negative(a) and self._non_negative(b)):
+                return self._compare_unsigned(op, predicate, a, b, bits)
+            predicate = "s" + predicate[1:]
+        if bits > 1 and not isinstance(a, BoxTile) and not isinstance(b, BoxTile):
+            if self._symbolic(a, b, shape):
+                return self._compare_symbolic(op, predicate, a, b, shape)
+        return self._dense(op, getattr(torch, _TORCH_NAMES[predicate]), a, b)
+
+    def _compare_unsigned(
+        self, op: Operation, predicate: str, a: TileValue, b: TileValue, bits: int
+    ) -> TileValue:
+        fn = getattr(torch, _TORCH_NAMES["s" + predicate[1:]])
+        if bits == 1:
+            return self._dense(op, lambda x, y: fn(x.byte(), y.byte()), a, b)
+        flip = -(1 << (bits - 1))
+        return self._dense(op, lambda x, y: fn(x ^ flip, y ^ flip), a, b)
+
+    def _compare_symbolic(
+        self, op: Operation, predicate: str, a: TileValue, b: TileValue, shape: tuple[int, ...]
+    ) -> TileValue:
+        difference = self.affine_add(a, self.negated(b, shape), shape)
+        if predicate in ("sgt", "sge"):
+            difference = self.scaled(difference, -1)
+        if predicate in ("sle", "sge"):
+            difference = difference.shifted(-1)
+        low, high = difference.bounds()
+        if low < -(1 << 63) or high >= 1 << 63:
+            # The difference of two 64-bit numbers may not fit 64 bits.
+            return self._dense(op, getattr(torch, _TORCH_NAMES[predicate]), a, b)
+        if predicate in ("eq", "ne"):
+            return self._compare_equal(op, predicate, difference, a, b)
+        # From here the question is: difference < 0?
+        if high < 0:
+            return 1
+        if low >= 0:
+            return 0
+        axes = [axis for axis, coef in enumerate(difference.coefs) if coef]
+        base = difference.base
+        if not axes:
+            assert base is not None
+            low, high = base.exact_bounds
+            if high + difference.const < 0:
+                return 1
+            if low + difference.const >= 0:
+                return 0
+            return base.tensor < -difference.const
+        if len(axes) == 1 and (base is None or base.is_per_program):
+            return self.half_line(difference, axes[0])
+        fn = getattr(torch, _TORCH_NAMES[predicate])
+        return self._dense(op, fn, a, b)
+
+    def half_line(self, difference: AffineTile, axis: int) -> TileValue:
+        """The mask difference < 0 of a tile that varies along one axis only."""
+        coef = difference.coefs[axis]
+        start: Bound = difference.const
+        if difference.base is not None:
+            start = difference.base.tensor.reshape(-1) + difference.const
+        bounds: list[tuple[Bound, Bound]] = [(0, extent) for extent in difference.shape]
+        extent = difference.shape[axis]
+        if coef > 0:  # position < -start / coef
+            bounds[axis] = (0, self._floor_div(-start + (coef - 1), coef))
+        else:  # position > start / -coef
+            bounds[axis] = (self._floor_div(start, -coef) + 1, extent)
+        return self.ev.masks.make(tuple(bounds), difference.shape)
+
+    def _floor_div(self, value: Bound, divisor: int) -> Any:
+        if isinstance(value, int):
+            return value // divisor
+        return value if divisor == 1 else torch.div(value, divisor, rounding_mode="floor")
+
+    def _compare_equal(
+        self,
+        op: Operation,
+        predicate: str,
+        difference: AffineTile,
+        a: TileValue,
+        b: TileValue,
+    ) -> TileValue:
+        low, high = difference.bounds()
+        if low > 0 or high < 0:
+            return 0 if predicate == "eq" else 1
+        axes = [axis for axis, coef in enumerate(difference.coefs) if coef]
+        base = difference.base
+        if not axes:
+            if base is None:
+                return int((difference.const == 0) == (predicate == "eq"))
+            equal = base.tensor == -difference.const
+            return equal if predicate == "eq" else ~equal
+        is_line = len(axes) == 1 and (base is None or base.is_per_program)
+        if is_line and predicate == "eq" and abs(difference.coefs[axes[0]]) == 1:
+            sign = difference.coefs[axes[0]]
+            place: Any = (
+                difference.const if base is None else (base.tensor.reshape(-1) + difference.const)
+            )
+            place = -sign * place
+            bounds: list[tuple[Bound, Bound]] = [(0, extent) for extent in difference.shape]
+            bounds[axes[0]] = (place, place + 1)
+            return self.ev.masks.make(tuple(bounds), difference.shape)
+        return self._dense(op, getattr(torch, predicate), a, b)
+
+
+def _in_int64(tile: AffineTile) -> AffineTile:
+    """The same values modulo 2**64, of numbers that tensors take."""
+    return AffineTile(
+        wrap(tile.const, 64),
+        tile.base,
+        tuple(wrap(coef, 64) for coef in tile.coefs),
+        tile.shape,
+    )

@@ -21,10 +21,14 @@ from tkdebug.compiler.sites.watches import (
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.observers import Moments, Observer
 from tkdebug.interpreter.tiles.values import TileValue
-from tkdebug.interpreter.watching.records import Captured, Seen, WatchedLaunch, in_order, values_of
-from tkdebug.interpreter.watching.summaries import (
+from tkdebug.interpreter.watching.records import (
+    Captured,
+    Seen,
     Summaries,
+    WatchedLaunch,
     as_numbers,
+    in_order,
+    values_of,
 )
 from tkdebug.watches.conditions import Field, Operator, Predicate, evaluate
 from tkdebug.watches.records import WatchedValue

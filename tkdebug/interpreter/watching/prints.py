@@ -69,7 +69,7 @@ def _lines(view: tt.Print, tiles: Sequence[Tensor], most: int) -> Iterator[str]:
 
 def _summary(value: Value, tile: Tensor, prefix: str, is_signed: bool) -> str:
     # Few kernels print, and all import this module.
-    from tkdebug.interpreter.watching.summaries import Summaries, as_numbers
+    from tkdebug.interpreter.watching.records import Summaries, as_numbers
 
     type_, element = printed_type(value, is_signed), ir.element_of(value.type)
     assert isinstance(element, ir.ScalarType)

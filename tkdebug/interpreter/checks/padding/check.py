@@ -20,13 +20,13 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, forwarded
-from tkdebug.interpreter.checks.padding.cared_for import CaredFor
 from tkdebug.interpreter.checks.padding.combinations import (
     combination,
     neutral_of,
 )
 from tkdebug.interpreter.checks.padding.facts import Axes, PaddingFacts, leaves
 from tkdebug.interpreter.checks.padding.flow import (
+    CaredFor,
     is_filled,
     is_neutral,
     mask_given,
@@ -45,7 +45,7 @@ from tkdebug.interpreter.checks.shadow_values import (
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.numerics.bool_scan import all_along, any_along, any_true
+from tkdebug.interpreter.numerics.scans import all_along, any_along, any_true
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tiles.values import TileValue
 

@@ -17,9 +17,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tkdebug.interpreter.memory.hyperslabs import Hyperslab
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.memory.touched import Hyperslab, Touched
 
 # Where an access brought another value: everywhere, nowhere, or by element of the part.
 Changed = bool | Tensor

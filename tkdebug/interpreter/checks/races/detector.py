@@ -1,8 +1,13 @@
 """Finds programs of one launch that touch the same memory in no order that is certain.
 
 What programs access is kept while they run (`access_history`) and compared when the launch ends,
-or when it has become much: accesses to the same element by two programs race if they conflict
-(`race_pairs`) and neither happens before the other (`happens_before`).
+or when it has become much: accesses to the same element by two programs race if they conflict and
+neither happens before the other (`happens_before`).
+
+Two accesses of one element conflict if one of them is a plain store, or one is an atomic and the
+other is not. What makes no difference conflicts with nothing but atomics: a store of the value
+that is there. Only neighbours of all conflicting pairs are listed: where each is ordered with the
+next, so are the others, since an order of neighbours is one of all.
 
 Invariant: in which order the interpreter ran the programs decides nothing by itself.
 """
@@ -18,13 +23,13 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Operation
 from tkdebug.interpreter.checks.races.access_history import (
+    AccessLog,
     Deed,
     Elements,
     Record,
     overlaps,
     suspects,
 )
-from tkdebug.interpreter.checks.races.access_log import AccessLog
 from tkdebug.interpreter.checks.races.access_parts import (
     Changed,
     ListPart,
@@ -33,14 +38,108 @@ from tkdebug.interpreter.checks.races.access_parts import (
     stored_in,
 )
 from tkdebug.interpreter.checks.races.happens_before import HappensBefore, Meaning
-from tkdebug.interpreter.checks.races.order_hints import Side, order_hint
-from tkdebug.interpreter.checks.races.race_hints import POLLED, race_hint
-from tkdebug.interpreter.checks.races.race_pairs import confirmed, conflicting
+from tkdebug.interpreter.checks.races.hints import POLLED, Side, order_hint, race_hint
 from tkdebug.interpreter.checks.unwritten.patterns import bits_type
 from tkdebug.interpreter.memory.buffers import Buffer
-from tkdebug.interpreter.memory.hyperslabs import Hyperslab
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.memory.touched import Touched
+from tkdebug.interpreter.memory.touched import Hyperslab, Touched
+
+# Pairs of accesses and atomics of an element; beyond it, only the next to each other are listed.
+_MOST_PAIRS = 1 << 22
+_NEIGHBOURS = 2
+
+
+def conflicting(elements: Elements) -> tuple[Tensor, Tensor]:
+    """Positions of the earlier and of the later access of each pair.
+
+    Args:
+        elements: in order of place, then of time.
+    """
+    deeds = elements.deeds
+    if not deeds.numel():
+        return deeds, deeds
+    spans = _Spans(elements)
+    at = torch.arange(deeds.shape[0], device=deeds.device)
+    stores = deeds == Deed.WRITE
+    pairs = []
+    # Each one with the last store before it, and with the first behind it.
+    late = (deeds != Deed.KEEP) & (spans.last_store >= 0)
+    pairs.append((spans.last_store[late], at[late]))
+    early = ~stores & (spans.next_store >= 0)
+    pairs.append((at[early], spans.next_store[early]))
+    plain = (deeds == Deed.READ) | (deeds == Deed.KEEP)
+    one, other = crossed(plain, deeds == Deed.ATOMIC, spans.begin, spans.end)
+    pairs.append((torch.minimum(one, other), torch.maximum(one, other)))
+    first, then = (torch.cat(column) for column in zip(*pairs, strict=True))
+    return first, then
+
+
+def confirmed(elements: Elements, first: Tensor, then: Tensor) -> tuple[Tensor, Tensor]:
+    """For loads of what `first` stored: stores in between of the same value.
+
+    Args:
+        elements: in order of place, then of time.
+        first: positions of stores.
+        then: positions of loads of what these stored.
+
+    Returns:
+        Which of the pairs, and the position of a store of the same value.
+    """
+    again = (elements.deeds == Deed.KEEP).nonzero().reshape(-1)
+    low, high = torch.searchsorted(again, first), torch.searchsorted(again, then)
+    low = torch.maximum(low, high - (_MOST_PAIRS // max(1, first.shape[0]) + 1))
+    counts = high - low
+    which = torch.arange(first.shape[0], device=first.device).repeat_interleave(counts)
+    step = torch.arange(which.shape[0], device=which.device)
+    step -= (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return which, again[low.repeat_interleave(counts) + step]
+
+
+class _Spans:
+    """For each access: the stores around it, and where the accesses between these are.
+
+    Attributes:
+        last_store: position of the last store before it to the same element; -1 without one.
+        next_store: of the next; -1 without one.
+        begin: the first position behind `last_store`, of the same element.
+        end: one past the last position before `next_store`.
+    """
+
+    def __init__(self, elements: Elements) -> None:
+        places, stores = elements.places, elements.deeds == Deed.WRITE
+        count = places.shape[0]
+        at = torch.arange(count, device=places.device)
+        heads = torch.ones_like(stores)
+        torch.ne(places[1:], places[:-1], out=heads[1:])
+        head = torch.where(heads, at, 0).cummax(0).values
+        tails = torch.ones_like(stores)
+        tails[:-1] = heads[1:]
+        tail = torch.where(tails, at, count).flip(0).cummin(0).values.flip(0)
+        before = torch.full_like(at, -1)
+        before[1:] = torch.where(stores, at, -1).cummax(0).values[:-1]
+        behind = torch.full_like(at, count)
+        behind[:-1] = torch.where(stores, at, count).flip(0).cummin(0).values.flip(0)[1:]
+        self.last_store = torch.where(before >= head, before, -1)
+        self.next_store = torch.where(behind <= tail, behind, -1)
+        self.begin = torch.where(before >= head, before + 1, head)
+        self.end = torch.where(behind <= tail, behind, tail + 1)
+
+
+def crossed(some: Tensor, others: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of each of `some` with each of `others` between `begin` and `end` of the former."""
+    one = some.nonzero().reshape(-1)
+    found = others.nonzero().reshape(-1)
+    low = torch.searchsorted(found, begin[one])
+    high = torch.searchsorted(found, end[one])
+    if int((high - low).sum()) > _MOST_PAIRS:
+        around = torch.searchsorted(found, one)
+        low = torch.maximum(low, around - _NEIGHBOURS)
+        high = torch.minimum(high, around + _NEIGHBOURS)
+    counts = high - low
+    step = torch.arange(int(counts.sum()), device=one.device)
+    step -= (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return one.repeat_interleave(counts), found[low.repeat_interleave(counts) + step]
+
 
 # To see whether all have changed takes longer than to store them.
 _MOST_KEPT_BYTES = 64 << 20

@@ -10,7 +10,7 @@ from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Module, Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.interpreter.checks.races.happens_before import Meaning
-from tkdebug.interpreter.spin_loops import is_uncached_load, polled_loads, spin_loops
+from tkdebug.interpreter.scheduler import is_uncached_load, polled_loads, spin_loops
 
 _RELEASES = ("release", "acq_rel")
 _ACQUIRES = ("acquire", "acq_rel")

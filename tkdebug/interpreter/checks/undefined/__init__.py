@@ -1,1 +1,0 @@
-"""Undefined values, offsets that wrap, and negative remainders that are used."""
