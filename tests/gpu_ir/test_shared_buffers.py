@@ -177,13 +177,13 @@ def test_views_of_a_buffer_share_its_memory() -> None:
     from tkdebug.interpreter.fault_log import FaultLog
     from tkdebug.interpreter.fusion import Fusion
     from tkdebug.interpreter.memory import shared_buffers
-    from tkdebug.interpreter.plan import Plan
+    from tkdebug.interpreter.plan import planned
     from tkdebug.interpreter.state import Batch
 
     module = kernel("%x: !tt.ptr<f32>", body)
     grid = (1, 1, 1)
     cpu = torch.device("cpu")
-    evaluator = Evaluator(Plan(module), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
+    evaluator = Evaluator(planned(module), Batch(grid, 0, 2, cpu, FaultLog("k", 0, grid), Fusion()))
     ops = {op.name: OpView(op) for op in module.walk()}
     zero = torch.zeros(1, 16, 16)
     whole = shared_buffers.local_alloc(evaluator, ops["ttg.local_alloc"], zero)

@@ -63,14 +63,14 @@ def test_what_the_user_has_set_stays(name: str, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ctypes, "CDLL", fail)
     monkeypatch.setenv(name, "1")
-    torch_state.keep_torch_state.__wrapped__()
+    torch_state.keep_freed_memory.__wrapped__()
     monkeypatch.delenv(name)
     with pytest.raises(AssertionError):
-        torch_state.keep_torch_state.__wrapped__()
+        torch_state.keep_freed_memory.__wrapped__()
 
 
 def test_another_c_library_has_no_such_function(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(ctypes, "CDLL", asked.append)  # None has no `mallopt`
-    torch_state.keep_torch_state.__wrapped__()
+    torch_state.keep_freed_memory.__wrapped__()
     assert asked == [None]

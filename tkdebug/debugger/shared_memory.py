@@ -12,7 +12,7 @@ from torch import Tensor
 from tkdebug.compiler.dialects import ttg
 from tkdebug.compiler.ir import MemDescType, Operation, Value
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.asynchronous.bulk_copies import mbarrier_text
+from tkdebug.interpreter.asynchronous import mbarrier_text
 from tkdebug.interpreter.memory.shared_buffers import indices, poison_of
 from tkdebug.interpreter.tiles.values import BufferView
 
@@ -97,7 +97,7 @@ def is_being_filled(run: Evaluator, view: BufferView, position: int) -> bool:
 def running(run: Evaluator, position: int) -> list[InFlight]:
     """Dots and copies to memory that were started and not waited for."""
     found = []
-    for what, queue in (("dots", run.async_dots), ("stores", run.bulk_stores)):
+    for what, queue in (("dots", run.in_flight.dots), ("stores", run.in_flight.bulk_stores)):
         groups = [one for one in queue.groups if one.waiting is None or bool(one.waiting[position])]
         for place, group in enumerate(groups, 1):
             text = f"group {place} of {len(groups)} of {what}"
@@ -122,17 +122,17 @@ def _bits_equal(data: Tensor, poison: Tensor) -> Tensor:
 def _copies(run: Evaluator, held: BufferView, index: int, position: int) -> Iterator[InFlight]:
     groups = [
         group
-        for group in run.async_copies.groups
+        for group in run.in_flight.copies.groups
         if group.waiting is None or bool(group.waiting[position])
     ]
     for place, group in enumerate(groups, 1):
         for copy in group.copies:
             if _is_at(run, copy.view, copy.programs, held, index, position):
                 yield InFlight(copy.op, f"group {place} of {len(groups)}")
-    for copy in run.uncommitted:
+    for copy in run.in_flight.uncommitted:
         if _is_at(run, copy.view, copy.programs, held, index, position):
             yield InFlight(copy.op, _UNCOMMITTED)
-    for load in run.bulk_loads:
+    for load in run.in_flight.bulk_loads:
         if _is_at(run, load.view, load.programs, held, index, position):
             yield InFlight(load.op, "")
 

@@ -198,7 +198,7 @@ def _read_value(run: Evaluator, value: Value, type_: LanguageType, positions: Te
     found = run.values.get(value)
     if found is None:
         return _DEAD
-    if isinstance(found, Tensor) and found in run.pending:
+    if isinstance(found, Tensor) and found in run.in_flight.pending:
         return _RUNNING
     if isinstance(found, PointerTile | AddressTile):
         return _pointers(run, found, str(type_), positions, ir.shape_of(value.type))
@@ -221,7 +221,7 @@ def read_ir_value(run: Evaluator, value: Value, positions: Tensor) -> Reading:
     type_ = value.type
     if found is None:
         return Unavailable("it is not computed yet here, or was used for the last time")
-    if isinstance(found, Tensor) and found in run.pending:
+    if isinstance(found, Tensor) and found in run.in_flight.pending:
         return _RUNNING
     if isinstance(found, BufferView):
         return Buffer(_of_buffer(run, found, positions), str(ir.element_of(type_)))

@@ -135,7 +135,7 @@ class Batches:
         batch = self._batch(first)
         if count is not None:
             batch = replace(batch, programs=count)
-        evaluator = Evaluator(self.plan, batch)
+        evaluator = Evaluator(self.plan, batch, self.observers)
         try:
             evaluator.run_kernel(self.module.function, self.arguments.values)
             looking = evaluator.observers
@@ -160,7 +160,6 @@ class Batches:
             self.arguments.written,
             self.arguments.buffers,
             strict_ieee=KNOBS.strict_ieee,
-            observers=self.observers,
             scheduler=self.scheduler,
         )
 
@@ -172,9 +171,8 @@ class Batches:
                 self.faults.kernel, self.faults.launch_id, self.grid, is_reported=False
             ),
             fusion=_fusion(self.prepared, observers),
-            observers=observers,
         )
-        evaluator = Evaluator(self.prepared.plan(observers), batch)
+        evaluator = Evaluator(self.prepared.plan(observers), batch, observers)
         try:
             evaluator.run_kernel(self.module.function, self.arguments.values)
         finally:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.ir import types as ir
-from tkdebug.interpreter.asynchronous.in_flight import blend_pending
+from tkdebug.interpreter.asynchronous import blend_pending
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.pointers import affine_of, buffers_of, byte_addresses, itemsize_of
 from tkdebug.interpreter.memory.shared_buffers import blend_views

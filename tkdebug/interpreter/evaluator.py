@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import ReferenceType
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.ir import Block, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.interpreter.asynchronous.bulk_copies import BulkLoad
-from tkdebug.interpreter.asynchronous.in_flight import Copy, LandingQueue
+from tkdebug.interpreter.in_flight import InFlight
 from tkdebug.interpreter.memory.buffers import Buffer
 from tkdebug.interpreter.observers import Observer
 from tkdebug.interpreter.state import Batch, EvaluatorState
@@ -22,9 +21,43 @@ from tkdebug.interpreter.tiles.values import (
     TileValue,
 )
 
-if TYPE_CHECKING:
-    from tkdebug.interpreter.plan import Plan, Watch
-    from tkdebug.interpreter.rules import Rule
+# (evaluator, view of the op, value of each operand) -> a value for each result; a terminator gives
+# its operands. Operands that are missing at the end have the rule's defaults. The plan makes the
+# view, once per op.
+Rule = Callable[..., Sequence[TileValue]]
+
+
+class Attended(NamedTuple):
+    """The observers of a step, by their places among all.
+
+    Attributes:
+        may_alter: whether one of those before it may alter its operands.
+    """
+
+    op: Operation
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    may_alter: bool
+
+
+# One step of a block: how to run the op, its view, its operands and results, its observers (None
+# for none), and the values that die after it.
+Step = tuple[Rule, OpView, tuple[Value, ...], tuple[Value, ...], Attended | None, tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A module's blocks as lists of steps, shared by all batches, and launches of equal keys.
+
+    It holds no observer: an observer may hold what belongs to its launch.
+
+    Attributes:
+        steps: those of each block.
+        attended_regions: the observers at the edges of a region, by their places among all.
+    """
+
+    steps: Mapping[Block, Sequence[Step]]
+    attended_regions: Mapping[Region, tuple[int, ...]]
 
 
 class Evaluator(EvaluatorState):
@@ -32,42 +65,32 @@ class Evaluator(EvaluatorState):
 
     Attributes:
         values: of all IR values in scope.
-        observers: who looks on, in the order of the plan's.
+        observers: those of the batch, in the order of the plan's.
         attentive: those that look at every op just now, beside those that the plan knows of.
-        lanes: how many entries of the program axis stand for one program.
         shared_bytes: of the kernel's shared memory.
         arena: the shared memory of each program, from its first use on.
-        async_copies: groups of copies in flight.
-        uncommitted: copies that are in no group yet.
-        async_dots: asynchronous products in flight.
-        pending: what a poison tile stands for until it is waited for, by the tensor object.
+        in_flight: the asynchronous work.
         sums: what dots that add up in a loop gave last.
-        bulk_loads: bulk copies to shared memory in flight.
-        bulk_stores: bulk copies from shared memory in flight.
         known_buffers: the buffers that a pointer from memory may point into, once one was seen.
         visits: how often each program came by at a watch, (P,) int64.
     """
 
-    def __init__(self, plan: Plan, batch: Batch) -> None:
+    def __init__(self, plan: Plan, batch: Batch, observers: Sequence[Observer] = ()) -> None:
         super().__init__(batch)
         self.plan = plan
         self.values: dict[Value, TileValue] = {}
-        self.observers = tuple(observer.of_batch(self) for observer in batch.observers)
-        self.followers = [
+        self.observers = tuple(observer.of_batch(self) for observer in observers)
+        # Observers that get accesses.
+        self.followers: Sequence[Observer] = [
             mine
-            for mine, observer in zip(self.observers, batch.observers, strict=True)
+            for mine, observer in zip(self.observers, observers, strict=True)
             if observer.follows_accesses
         ]
         self.attentive: list[Observer] = []
         self.shared_bytes = 0
         self.arena: Tensor | None = None
-        self.async_copies = LandingQueue()
-        self.uncommitted: list[Copy] = []
-        self.async_dots = LandingQueue()
-        self.pending: MutableMapping[Tensor, Callable[[], Tensor]] = WeakTensorKeyDictionary()
+        self.in_flight = InFlight()
         self.sums: dict[Operation, ReferenceType[Tensor]] = {}
-        self.bulk_loads: list[BulkLoad] = []
-        self.bulk_stores = LandingQueue()
         self.known_buffers: Sequence[Buffer] | None = None
         self.visits: dict[int, Tensor] = {}
 
@@ -77,14 +100,14 @@ class Evaluator(EvaluatorState):
         """Run a block whose arguments are bound; gives its terminator's operands."""
         values, observers, attentive = self.values, self.observers, self.attentive
         results: Sequence[TileValue] = ()
-        for rule, view, sources, defined, watch, dying in self.plan.steps[block]:
+        for rule, view, sources, defined, attended, dying in self.plan.steps[block]:
             operands = [values[source] for source in sources]
             if attentive:
-                results = self._run_attended(rule, view, operands, watch)
-            elif watch is None:
+                results = self._run_attended(rule, view, operands, attended)
+            elif attended is None:
                 results = rule(self, view, *operands)
             else:
-                op, before, after, may_alter = watch
+                op, before, after, may_alter = attended
                 for place in before:
                     observers[place].before(self, op, operands)
                 if may_alter:
@@ -103,11 +126,11 @@ class Evaluator(EvaluatorState):
         return results
 
     def _run_attended(
-        self, rule: Rule, view: OpView, operands: Sequence[TileValue], watch: Watch | None
+        self, rule: Rule, view: OpView, operands: Sequence[TileValue], attended: Attended | None
     ) -> Sequence[TileValue]:
         """Run an op while some observers look at every op."""
         op, observers = view.op, self.observers
-        before, after = ((), ()) if watch is None else (watch.before, watch.after)
+        before, after = ((), ()) if attended is None else (attended.before, attended.after)
         for place in before:
             observers[place].before(self, op, operands)
         called = [observers[place] for place in before]
@@ -141,11 +164,11 @@ class Evaluator(EvaluatorState):
         block = region.block
         for argument, value in zip(block.arguments, arguments, strict=True):
             self.values[argument] = value
-        watching = self.plan.watched_regions.get(region, ())
-        for place in watching:
+        attending = self.plan.attended_regions.get(region, ())
+        for place in attending:
             self.observers[place].enters(self, region, arguments)
         results = self.run_block(block)
-        for place in watching:
+        for place in attending:
             self.observers[place].leaves(self, region, results)
         return results
 

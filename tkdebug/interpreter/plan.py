@@ -7,7 +7,7 @@ per module.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tkdebug.compiler.analysis.pointer_origins import loaded_root
 from tkdebug.compiler.dialects import tt
@@ -15,12 +15,12 @@ from tkdebug.compiler.dialects.op import Effects
 from tkdebug.compiler.dialects.table import OPS
 from tkdebug.compiler.ir import Block, Module, Operation, Region, Value
 from tkdebug.compiler.ir.op_view import OpView, names_of
-from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.evaluator import Attended, Evaluator, Plan, Rule, Step
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.shared_buffers import clobber_scratch
 from tkdebug.interpreter.memory_usage import live_bytes_per_program, written_arguments
 from tkdebug.interpreter.observers import Moments, Observer
-from tkdebug.interpreter.rules import RULES, Rule
+from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.scheduler import spin_loops
 from tkdebug.interpreter.tiles.values import TileValue
 
@@ -28,61 +28,32 @@ if TYPE_CHECKING:
     from tkdebug.compiler.targets.backend import Backend
 
 
-class Watch(NamedTuple):
-    """Who looks at a step, by their places among the observers.
-
-    Attributes:
-        may_alter: whether one of those before it may alter its operands.
-    """
-
-    op: Operation
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    may_alter: bool
-
-
 # Their rules count what they change.
 _COUNT_THEMSELVES = names_of(tt.Atomic)
-# One step of a block: how to run the op, its view, its operands and results, who looks at it (None
-# for nobody), and the values that die after it.
-Step = tuple[Rule, OpView, tuple[Value, ...], tuple[Value, ...], Watch | None, tuple[Value, ...]]
 
 
-class Plan:
-    """A module's blocks as lists of steps, shared by all batches, and launches of equal keys.
-
-    It holds no observer: an observer may hold what belongs to its launch.
+def planned(
+    module: Module, observers: Sequence[Observer] = (), counts_changes: bool = False
+) -> Plan:
+    """Return the plan of a module.
 
     Args:
         module: what is run.
-        observers: who looks on; others with the same keys may take their places later.
+        observers: those of a launch; others with the same keys may take their places later.
         counts_changes: whether stores tell `Scheduler` that they have changed memory.
-
-    Attributes:
-        steps: those of each block.
-        watched_regions: who looks at the edges of a region, by their places among the observers.
     """
-
-    def __init__(
-        self, module: Module, observers: Sequence[Observer] = (), counts_changes: bool = False
-    ) -> None:
-        self.steps: dict[Block, list[Step]] = {}
-        self.watched_regions: dict[Region, tuple[int, ...]] = {}
-        for op in module.walk():
-            watching: tuple[int, ...] = ()
-            if op.regions:
-                watching = _places(Moments.REGIONS, [one.moments(op) for one in observers])
-            for region in op.regions:
-                if watching:
-                    self.watched_regions[region] = watching
-                for block in region.blocks:
-                    self.steps[block] = _steps_of(block, observers, counts_changes)
-
-    def run_alone(
-        self, run: Evaluator, op: Operation, operands: Sequence[TileValue]
-    ) -> Sequence[TileValue]:
-        """What `op` gives for `operands`, without observers."""
-        return RULES[op.name](run, OpView(op), *operands)
+    steps: dict[Block, list[Step]] = {}
+    attended_regions: dict[Region, tuple[int, ...]] = {}
+    for op in module.walk():
+        attending: tuple[int, ...] = ()
+        if op.regions:
+            attending = _places(Moments.REGIONS, [one.moments(op) for one in observers])
+        for region in op.regions:
+            if attending:
+                attended_regions[region] = attending
+            for block in region.blocks:
+                steps[block] = _steps_of(block, observers, counts_changes)
+    return Plan(steps, attended_regions)
 
 
 def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool) -> list[Step]:
@@ -94,18 +65,18 @@ def _steps_of(block: Block, observers: Sequence[Observer], counts_changes: bool)
             OpView(op),
             op.operands,
             op.results,
-            _watch(op, observers),
+            _attended(op, observers),
             dead,
         )
         for op, dead in zip(block.operations, dying, strict=True)
     ]
 
 
-def _watch(op: Operation, observers: Sequence[Observer]) -> Watch | None:
+def _attended(op: Operation, observers: Sequence[Observer]) -> Attended | None:
     moments = [observer.moments(op) for observer in observers]
     before, after = _places(Moments.BEFORE, moments), _places(Moments.AFTER, moments)
     may_alter = not all(observers[place].is_passive for place in before)
-    return Watch(op, before, after, may_alter) if before or after else None
+    return Attended(op, before, after, may_alter) if before or after else None
 
 
 def _places(moment: Moments, moments: Sequence[Moments]) -> tuple[int, ...]:
@@ -211,7 +182,7 @@ class Prepared:
         keys = tuple(observer.key for observer in observers)
         plan = self._plans.get(keys)
         if plan is None:
-            plan = Plan(self._module, observers, bool(self.spin_loops))
+            plan = planned(self._module, observers, bool(self.spin_loops))
             if None not in keys:
                 self._plans[keys] = plan
         return plan

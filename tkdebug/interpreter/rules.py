@@ -18,9 +18,8 @@ from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import UnsupportedError
-from tkdebug.interpreter import blending, control_flow
-from tkdebug.interpreter.asynchronous import bulk_copies, in_flight
-from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter import asynchronous, blending, control_flow
+from tkdebug.interpreter.evaluator import Evaluator, Rule
 from tkdebug.interpreter.memory import (
     atomics,
     descriptors,
@@ -41,10 +40,6 @@ from tkdebug.interpreter.tiles.index import IndexAlgebra
 from tkdebug.interpreter.tiles.values import TileValue
 from tkdebug.interpreter.watching.prints import device_print
 
-# (evaluator, view of the op, value of each operand) -> a value for each result; a terminator gives
-# its operands. Operands that are missing at the end have the rule's defaults. The plan makes the
-# view, once per op.
-Rule = Callable[..., Sequence[TileValue]]
 Rules = dict[type[OpView], Rule]
 
 
@@ -335,23 +330,28 @@ _SHARED: Rules = {
     ttg.MemDescIndex: one(shared_buffers.memdesc_index),
     ttg.MemDescTrans: one(shared_buffers.memdesc_trans),
     ttg.MemDescSubslice: one(shared_buffers.memdesc_subslice),
-    ttg.AsyncCopyGlobalToLocal: one(in_flight.async_copy),
-    ttg.AsyncCommitGroup: one(in_flight.async_commit_group),
-    ttg.AsyncWait: one(in_flight.async_wait),
-    ttg.LocalDot: one(in_flight.local_dot),
-    ttng.WarpGroupDot: one(in_flight.warp_group_dot),
-    ttng.WarpGroupDotWait: in_flight.warp_group_dot_wait,
+    ttg.AsyncCopyGlobalToLocal: one(asynchronous.async_copy),
+    ttg.AsyncCommitGroup: one(asynchronous.async_commit_group),
+    ttg.AsyncWait: one(asynchronous.async_wait),
+    ttg.LocalDot: one(asynchronous.local_dot),
+    ttng.WarpGroupDot: one(asynchronous.warp_group_dot),
+    ttng.WarpGroupDotWait: asynchronous.warp_group_dot_wait,
     ttng.FenceAsyncShared: nothing,
     gpu.Barrier: nothing,
-    ttng.InitBarrier: bulk_copies.init_barrier,
-    ttng.InvalBarrier: bulk_copies.inval_barrier,
-    ttng.BarrierExpect: bulk_copies.barrier_expect,
-    ttng.WaitBarrier: bulk_copies.wait_barrier,
-    ttng.AsyncTmaCopyGlobalToLocal: bulk_copies.bulk_load,
-    ttng.AsyncTmaCopyLocalToGlobal: bulk_copies.bulk_store,
-    ttng.AsyncTmaStoreWait: bulk_copies.bulk_store_wait,
+    ttng.InitBarrier: asynchronous.init_barrier,
+    ttng.InvalBarrier: asynchronous.inval_barrier,
+    ttng.BarrierExpect: asynchronous.barrier_expect,
+    ttng.WaitBarrier: asynchronous.wait_barrier,
+    ttng.AsyncTmaCopyGlobalToLocal: asynchronous.bulk_load,
+    ttng.AsyncTmaCopyLocalToGlobal: asynchronous.bulk_store,
+    ttng.AsyncTmaStoreWait: asynchronous.bulk_store_wait,
 }
 
 
 FAMILIES = (_ARITHMETIC, _CONTROL, _DOTS, _MEMORY, _PROGRAM, _SHAPES, _SHARED)
 RULES: dict[str, Rule] = {view.name: rule for family in FAMILIES for view, rule in family.items()}
+
+
+def run_alone(run: Evaluator, op: Operation, operands: Sequence[TileValue]) -> Sequence[TileValue]:
+    """The results of `op` for `operands`, without observers."""
+    return RULES[op.name](run, OpView(op), *operands)

@@ -310,7 +310,7 @@ class Tracer(CountingObserver):
         if isinstance(tile, BufferView):
             places = places_of(run, tile, self._program - run.first)
         number = len(self.instances)
-        waits = isinstance(tile, Tensor) and tile in run.pending
+        waits = isinstance(tile, Tensor) and tile in run.in_flight.pending
         made = Instance(number, self.now, op, value, operands, data, buffer, places, block, waits)
         self.instances.append(made)
         self.current[value] = number

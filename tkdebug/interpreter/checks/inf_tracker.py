@@ -44,6 +44,7 @@ from tkdebug.interpreter.checks.stored_values import all_finite, is_float
 from tkdebug.interpreter.evaluator import Evaluator
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.numerics.libdevice import MEANINGS
+from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.state import EvaluatorState
 from tkdebug.interpreter.tile_ops.reductions import combiner_of
 from tkdebug.interpreter.tiles.values import TileValue
@@ -132,7 +133,7 @@ class WideValues:
             return [MEANINGS[view.function](torch, view.unsigned, *given)]
         if not (op.name in _OF_ANY_TYPE or _is_combination(op)):
             return None
-        results = self._ev.plan.run_alone(self._ev, op, self._given(op, operands))
+        results = run_alone(self._ev, op, self._given(op, operands))
         types = [value.type for value in op.results]
         return [self._ev.dense(x, type_) for x, type_ in zip(results, types, strict=True)]
 

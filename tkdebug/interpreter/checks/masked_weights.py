@@ -26,6 +26,7 @@ from tkdebug.compiler.ir.control_flow import CONTROL_FLOW, incoming
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.checks.shadow_flow import computable, is_elementwise
 from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.values import TileValue
 
 _MOVED = names_of(tt.Splat, tt.Broadcast, tt.ExpandDims, tt.Trans, tt.Reshape)
@@ -60,7 +61,7 @@ class Mask:
             return None
         masked = run.dense(tile, self.condition.type).bool() == self.is_zero_where
         for op in self.moves:
-            (moved,) = run.plan.run_alone(run, op, [masked])
+            (moved,) = run_alone(run, op, [masked])
             masked = run.dense(moved, ir.tile(ir.shape_of(op.result.type), ir.I1))
         return masked
 

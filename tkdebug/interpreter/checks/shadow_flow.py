@@ -20,6 +20,7 @@ from tkdebug.compiler.ir import Operation, Value
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import names_of
 from tkdebug.interpreter.numerics.scans import any_along
+from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.values import TileValue
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def moved_shadows(ev: Evaluator, op: Operation, shadows: Shadows) -> Sequence[Te
         _nothing(ev, operand) if shadow is None else shadow
         for operand, shadow in zip(op.operands, shadows, strict=True)
     ]
-    results = ev.plan.run_alone(ev, op, given)
+    results = run_alone(ev, op, given)
     return [ev.dense(result, ir.I1) for result in results]
 
 

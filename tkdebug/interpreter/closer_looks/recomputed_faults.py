@@ -20,16 +20,15 @@ from tkdebug.compiler.analysis.launch_slice import Slice, decided_values, is_dec
 from tkdebug.compiler.dialects import tt
 from tkdebug.compiler.dialects.interfaces import MaskedAccess, PointerAccess, stored
 from tkdebug.compiler.ir import types as ir
-from tkdebug.compiler.ir.core import Block, Module, Operation, Region, Value
+from tkdebug.compiler.ir.core import Block, Module, Operation, Value
 from tkdebug.compiler.ir.op_view import OpView
-from tkdebug.interpreter.evaluator import Evaluator
+from tkdebug.interpreter.evaluator import Evaluator, Plan, Step
 from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.buffer_access import plain_mask
 from tkdebug.interpreter.memory.checked_access import Access, checked, narrowed
 from tkdebug.interpreter.memory.descriptors import descriptor_access
 from tkdebug.interpreter.memory.pointers import affine_of
-from tkdebug.interpreter.plan import Plan, Step
 from tkdebug.interpreter.rules import RULES
 from tkdebug.interpreter.state import Batch
 from tkdebug.interpreter.tiles.values import (
@@ -120,7 +119,7 @@ class RecomputedFaults:
         arguments = module.function.regions[0].block.arguments
         if any(value in part.values and value not in values for value in arguments):
             return []
-        plan = _SlicePlan(module, part, frozenset(accesses))
+        plan = _slice_plan(module, part, frozenset(accesses))
         kept = _OnlyKinds(log, kinds)
         total, cpu = math.prod(log.grid), torch.device("cpu")
         size = max(1, min(total, _BATCH_BYTES // _bytes_per_program(part)))
@@ -162,25 +161,23 @@ class _OnlyKinds(FaultLog):
             super().bad_access(op, kind, buffer, offender, count, mask)
 
 
-class _SlicePlan(Plan):
-    """Steps of the ops of a slice, whose accesses are only tested.
+def _slice_plan(module: Module, part: Slice, accesses: frozenset[Operation]) -> Plan:
+    """Plan the ops of a slice.
 
     Args:
         module: that the slice is of.
         part: the slice.
-        accesses: those that are tested.
+        accesses: those that are only tested.
     """
-
-    def __init__(self, module: Module, part: Slice, accesses: frozenset[Operation]) -> None:
-        self.steps: dict[Block, list[Step]] = {}
-        self.watched_regions: dict[Region, tuple[int, ...]] = {}
-        for op in module.walk():
-            for region in op.regions if op in part.ops else ():
-                self.steps[region.block] = [
-                    _tested(inner) if inner in accesses else _step(inner, part)
-                    for inner in region.block.operations
-                    if inner in part.ops
-                ]
+    steps: dict[Block, list[Step]] = {}
+    for op in module.walk():
+        for region in op.regions if op in part.ops else ():
+            steps[region.block] = [
+                _tested(inner) if inner in accesses else _step(inner, part)
+                for inner in region.block.operations
+                if inner in part.ops
+            ]
+    return Plan(steps, {})
 
 
 def _step(op: Operation, part: Slice) -> Step:

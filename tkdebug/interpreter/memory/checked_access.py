@@ -25,7 +25,7 @@ from tkdebug.interpreter.tiles.values import AddressTile, AffineTile, PointerTil
 from tkdebug.records.events import FaultKind
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.state import EvaluatorState
 
 
 class Access:
@@ -93,7 +93,7 @@ def is_block(op: Operation) -> bool:
 # Some of the programs
 
 
-def narrowed(run: Evaluator, access: Access, chosen: Any) -> Access:
+def narrowed(run: EvaluatorState, access: Access, chosen: Any) -> Access:
     """The access of some programs only."""
     tile = access.tile
     if tile.base is not None and tile.base.shape[0] > 1:
@@ -106,7 +106,7 @@ def narrowed(run: Evaluator, access: Access, chosen: Any) -> Access:
     return Access(access.op, access.kind, access.type, access.buffer, tile, mask, programs[chosen])
 
 
-def narrow_value(run: Evaluator, value: TileValue | None, op: Operation, chosen: Any) -> Any:
+def narrow_value(run: EvaluatorState, value: TileValue | None, op: Operation, chosen: Any) -> Any:
     """`value`, of all programs, for the chosen ones."""
     if value is None or isinstance(value, int):
         return value
@@ -114,7 +114,7 @@ def narrow_value(run: Evaluator, value: TileValue | None, op: Operation, chosen:
     return tensor if tensor.shape[0] == 1 else tensor[chosen]
 
 
-def widened(run: Evaluator, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
+def widened(run: EvaluatorState, op: Operation, value: TileValue, chosen: Tensor) -> TileValue:
     """Results of some programs put in their places among all."""
     if isinstance(value, PointerTile | AddressTile):
         return value
@@ -132,7 +132,7 @@ def leading(full: Tensor) -> int:
     return full.shape[0] if breaks.shape[0] == 0 else int(breaks[0, 0])
 
 
-def programs_of(run: Evaluator, access: Access) -> int:
+def programs_of(run: EvaluatorState, access: Access) -> int:
     """How many programs an access is of."""
     return run.programs if access.programs is None else access.programs.shape[0]
 
@@ -140,7 +140,7 @@ def programs_of(run: Evaluator, access: Access) -> int:
 # Bounds
 
 
-def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:
+def checked(run: EvaluatorState, access: Access) -> tuple[Tensor, Tensor | None]:
     """Offsets, and where the access is masked on and legal (None: everywhere)."""
     offsets = offsets_of(run, access.tile, access.buffer.itemsize)
     allowed: Tensor | None = None
@@ -162,7 +162,7 @@ def checked(run: Evaluator, access: Access) -> tuple[Tensor, Tensor | None]:
 
 
 def _report(
-    run: Evaluator,
+    run: EvaluatorState,
     access: Access,
     kind: FaultKind,
     bad: Tensor,

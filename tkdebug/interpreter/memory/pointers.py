@@ -25,14 +25,14 @@ from tkdebug.interpreter.tiles.values import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tkdebug.interpreter.evaluator import Evaluator
+    from tkdebug.interpreter.state import EvaluatorState
 
 # Offsets whose parts are below this are far from wrapping, whatever the size of an element.
 _NEAR = 1 << 60
 
 
 def add_pointer(
-    run: Evaluator, view: tt.AddPtr, pointer: TileValue, offset: TileValue
+    run: EvaluatorState, view: tt.AddPtr, pointer: TileValue, offset: TileValue
 ) -> TileValue:
     """A pointer moved by `offset` elements."""
     shape = ir.shape_of(view.pointer.type)
@@ -54,7 +54,7 @@ def add_pointer(
     return AddressTile(wrapped(run, address), pointer.buffers, pointer.itemsize)
 
 
-def wrapped(run: Evaluator, offset: IntTile, itemsize: int = 1) -> IntTile:
+def wrapped(run: EvaluatorState, offset: IntTile, itemsize: int = 1) -> IntTile:
     """An offset of elements of `itemsize` bytes, or an address, by the number nearest to 0."""
     if isinstance(offset, AffineTile):
         parts: tuple[int, ...] = offset.coefs
@@ -75,7 +75,7 @@ def wrapped(run: Evaluator, offset: IntTile, itemsize: int = 1) -> IntTile:
     return _wrapped_tile(run, offset, shift)
 
 
-def offsets_of(run: Evaluator, tile: AffineTile, itemsize: int) -> Tensor:
+def offsets_of(run: EvaluatorState, tile: AffineTile, itemsize: int) -> Tensor:
     """The values of an offset of elements of `itemsize` bytes, int64, each the nearest to 0."""
     values = run.materialize(tile)
     low, high = tile.bounds()
@@ -85,7 +85,7 @@ def offsets_of(run: Evaluator, tile: AffineTile, itemsize: int) -> Tensor:
     return (values << shift) >> shift
 
 
-def _wrapped_tile(run: Evaluator, tile: AffineTile, shift: int) -> AffineTile:
+def _wrapped_tile(run: EvaluatorState, tile: AffineTile, shift: int) -> AffineTile:
     """`tile` modulo 2**(64 - shift)."""
     coefs = tuple(wrap(coef, 64 - shift) for coef in tile.coefs)
     near = AffineTile(wrap(tile.const, 64 - shift), tile.base, coefs, tile.shape)
@@ -96,7 +96,7 @@ def _wrapped_tile(run: Evaluator, tile: AffineTile, shift: int) -> AffineTile:
     return AffineTile(0, Base(values), (0,) * len(tile.shape), tile.shape)
 
 
-def sum_of(run: Evaluator, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> IntTile:
+def sum_of(run: EvaluatorState, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> IntTile:
     """The sum of two integer tiles, an int where it is one number."""
     total = run.index.affine_add(a, b, shape)
     if total.base is None and total.is_scalar_like:
@@ -104,7 +104,7 @@ def sum_of(run: Evaluator, a: IntTile, b: TileValue, shape: tuple[int, ...]) -> 
     return total
 
 
-def affine_of(run: Evaluator, value: IntTile, shape: tuple[int, ...]) -> AffineTile:
+def affine_of(run: EvaluatorState, value: IntTile, shape: tuple[int, ...]) -> AffineTile:
     """An integer tile as an affine tile."""
     tile = run.index.affine(value, shape)
     assert tile is not None

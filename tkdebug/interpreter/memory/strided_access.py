@@ -17,7 +17,7 @@ from tkdebug.interpreter.tiles.program_bases import Base, ProgramPattern, find_s
 from tkdebug.interpreter.tiles.values import AffineTile, DeferredTile
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.state import EvaluatorState
+    from tkdebug.interpreter.tiles.forms import TileForms
 
 # An integer type of each size in bytes.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -26,8 +26,8 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 class StridedAccess:
     """Views, gathers and scatters for one evaluator."""
 
-    def __init__(self, evaluator: EvaluatorState) -> None:
-        self.ev = evaluator
+    def __init__(self, forms: TileForms) -> None:
+        self._forms = forms
 
     def read(self, buffer: Buffer, kind: dtype, tile: AffineTile) -> Tensor:
         """The elements at `tile`'s offsets, (P or 1, *shape with 1 where constant)."""
@@ -75,7 +75,7 @@ class StridedAccess:
             if axis not in sliced:
                 step = tile.coefs[axis]
                 entries = (
-                    entries + self.ev.positions(axis, tile.shape[axis], len(tile.shape)) * step
+                    entries + self._forms.positions(axis, tile.shape[axis], len(tile.shape)) * step
                 )
         low, high = (int(v) for v in entries.aminmax())
         slice_tile = AffineTile(
@@ -135,7 +135,7 @@ class StridedAccess:
                 value = value.unsqueeze(0)
             view.copy_(value)
             return
-        offsets = self.ev.materialize(tile.shifted(buffer.storage_offset))
+        offsets = self._forms.materialize(tile.shifted(buffer.storage_offset))
         self.scatter(flat, offsets, value)
 
     def write_deferred(

@@ -20,8 +20,8 @@ from tkdebug.interpreter.tiles.program_bases import Base, ProgramPattern, find_s
 from tkdebug.interpreter.tiles.values import AffineTile, Bound, Box, BoxMask, TileValue
 
 if TYPE_CHECKING:
-    from tkdebug.interpreter.evaluator import Evaluator
     from tkdebug.interpreter.memory.checked_access import Access
+    from tkdebug.interpreter.state import EvaluatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Intervals:
     programs: Tensor
 
 
-def hyperslabs_of(run: Evaluator, access: Access) -> tuple[Hyperslab, ...] | None:
+def hyperslabs_of(run: EvaluatorState, access: Access) -> tuple[Hyperslab, ...] | None:
     """The elements of an access as strided views; None where there is no such form."""
     slabs = []
     positions = batch_positions(run, access)
@@ -156,7 +156,7 @@ def hyperslabs_of(run: Evaluator, access: Access) -> tuple[Hyperslab, ...] | Non
     return tuple(slabs)
 
 
-def intervals_of(run: Evaluator, access: Access) -> Intervals | None:
+def intervals_of(run: EvaluatorState, access: Access) -> Intervals | None:
     """The elements of an access as one run per program; None where some have more, or gaps."""
     tile, buffer = access.tile, access.buffer
     if not buffer.is_dense or (tile.base is not None and not tile.base.is_per_program):
@@ -179,7 +179,7 @@ def intervals_of(run: Evaluator, access: Access) -> Intervals | None:
     return Intervals(first + offset, last + offset, positions + run.first)
 
 
-def batch_positions(run: Evaluator, access: Access) -> Tensor:
+def batch_positions(run: EvaluatorState, access: Access) -> Tensor:
     """The programs of an access, by their positions in the batch."""
     if access.programs is not None:
         return access.programs

@@ -9,7 +9,7 @@ is a constant.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,12 +18,10 @@ from tkdebug.compiler.dialects import arith
 from tkdebug.compiler.dialects.arith import truncated_division, unsigned, wrap
 from tkdebug.compiler.ir import Operation
 from tkdebug.compiler.ir import types as ir
+from tkdebug.interpreter.tiles.forms import TileForms
+from tkdebug.interpreter.tiles.masks import MaskAlgebra
 from tkdebug.interpreter.tiles.program_bases import Base
 from tkdebug.interpreter.tiles.values import AffineTile, Bound, BoxMask, BoxTile, IntTile, TileValue
-
-if TYPE_CHECKING:
-    from tkdebug.interpreter.state import EvaluatorState
-
 
 _TORCH_NAMES = {
     "eq": "eq",
@@ -38,8 +36,9 @@ _TORCH_NAMES = {
 class IndexAlgebra:
     """Integer ops on tile values, for one evaluator."""
 
-    def __init__(self, evaluator: EvaluatorState) -> None:
-        self.ev = evaluator
+    def __init__(self, forms: TileForms, masks: MaskAlgebra) -> None:
+        self._forms = forms
+        self._masks = masks
 
     # Affine forms, and exact sums and multiples of them
 
@@ -78,7 +77,7 @@ class IndexAlgebra:
         if low < -limit or high >= limit:
             low, high = tile.bounds(exact=True)
             if low < -limit or high >= limit:
-                return self.ev.materialize(_in_int64(tile)).to(self.ev.int_dtypes[bits])
+                return self._forms.materialize(_in_int64(tile)).to(self._forms.int_dtypes[bits])
         return tile
 
     def _bits(self, op: Operation) -> int:
@@ -90,7 +89,7 @@ class IndexAlgebra:
     def _dense(
         self, op: Operation, fn: Callable[..., Tensor], a: TileValue, b: TileValue
     ) -> TileValue:
-        return self.ev.map(op, fn, a, b)
+        return self._forms.map(op, fn, a, b)
 
     def affine_add(self, a: TileValue, b: TileValue, shape: tuple[int, ...]) -> AffineTile:
         """Exact sum of two integer tiles that are affine or small."""
@@ -180,7 +179,7 @@ class IndexAlgebra:
 
     def _values(self, tile: AffineTile) -> Tensor:
         if tile.base is None:
-            return self.ev.int64_scalar(tile.const, len(tile.shape))
+            return self._forms.int64_scalar(tile.const, len(tile.shape))
         return tile.base.tensor + tile.const if tile.const else tile.base.tensor
 
     # Division
@@ -302,7 +301,7 @@ class IndexAlgebra:
         if isinstance(a, int) and isinstance(b, int):
             return a & b
         if self._bits(op) == 1:
-            return self.ev.masks.intersect(op, a, b)
+            return self._masks.intersect(op, a, b)
         return self._bitwise(op, torch.bitwise_and, a, b)
 
     def or_(self, op: Operation, a: TileValue, b: TileValue) -> TileValue:
@@ -469,9 +468,9 @@ class IndexAlgebra:
         comparison = arith.CmpI(op)
         predicate, bits, shape = comparison.predicate, self._bits(op), self._shape(op)
         if isinstance(a, BoxMask):
-            a = self.ev.dense(a, comparison.lhs.type)
+            a = self._forms.dense(a, comparison.lhs.type)
         if isinstance(b, BoxMask):
-            b = self.ev.dense(b, comparison.rhs.type)
+            b = self._forms.dense(b, comparison.rhs.type)
         if predicate[0] == "u":
             if not (self._non_negative(a) and self._non_negative(b)):
                 return self._compare_unsigned(op, predicate, a, b, bits)
@@ -536,7 +535,7 @@ class IndexAlgebra:
             bounds[axis] = (0, self._floor_div(-start + (coef - 1), coef))
         else:  # position > start / -coef
             bounds[axis] = (self._floor_div(start, -coef) + 1, extent)
-        return self.ev.masks.make(tuple(bounds), difference.shape)
+        return self._masks.make(tuple(bounds), difference.shape)
 
     def _floor_div(self, value: Bound, divisor: int) -> Any:
         if isinstance(value, int):
@@ -570,7 +569,7 @@ class IndexAlgebra:
             place = -sign * place
             bounds: list[tuple[Bound, Bound]] = [(0, extent) for extent in difference.shape]
             bounds[axes[0]] = (place, place + 1)
-            return self.ev.masks.make(tuple(bounds), difference.shape)
+            return self._masks.make(tuple(bounds), difference.shape)
         return self._dense(op, getattr(torch, predicate), a, b)
 
 

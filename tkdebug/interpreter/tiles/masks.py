@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tkdebug.compiler.ir import Operation
+from tkdebug.interpreter.tiles.forms import TileForms
 from tkdebug.interpreter.tiles.values import Bound, Box, BoxMask, TileValue
-
-if TYPE_CHECKING:
-    from tkdebug.interpreter.state import EvaluatorState
 
 
 class MaskAlgebra:
     """Builds, intersects and measures box masks, for one evaluator."""
 
-    def __init__(self, evaluator: EvaluatorState) -> None:
-        self.ev = evaluator
+    def __init__(self, forms: TileForms) -> None:
+        self._forms = forms
 
     def make(
         self, bounds: tuple[tuple[Bound, Bound], ...], shape: tuple[int, ...]
@@ -62,7 +60,7 @@ class MaskAlgebra:
             if isinstance(this, BoxMask) and isinstance(other, torch.Tensor):
                 if other.numel() == other.shape[0]:
                     return self._only_where(this, other.reshape(-1))
-        return self.ev.map(op, torch.logical_and, a, b)
+        return self._forms.map(op, torch.logical_and, a, b)
 
     def intersect_boxes(self, a: BoxMask, b: BoxMask) -> BoxMask | int:
         """The positions in both boxes."""
@@ -115,31 +113,14 @@ class MaskAlgebra:
             bounds.append((scaled_low, scaled_high))
         return self.make(tuple(bounds), shape)
 
-    def dense(self, mask: BoxMask) -> Tensor:
-        """The mask as a bool tensor with extent 1 where it does not vary."""
-        rank = len(mask.shape)
-        out: Tensor | None = None
-        for axis, ((low, high), extent) in enumerate(zip(mask.bounds, mask.shape, strict=True)):
-            if isinstance(low, int) and isinstance(high, int) and (low, high) == (0, extent):
-                continue
-            position = self.ev.positions(axis, extent, rank)
-            inside = (position >= self._column(low, rank)) & (position < self._column(high, rank))
-            out = inside if out is None else out & inside
-        if out is None:
-            return torch.ones((1,) * (rank + 1), dtype=torch.bool, device=self.ev.device)
-        return out
-
-    def _column(self, bound: Bound, rank: int) -> Any:
-        return bound if isinstance(bound, int) else bound.reshape(-1, *(1,) * rank)
-
     def full_programs(self, mask: BoxMask, programs: int) -> Tensor:
         """(P,) bool: the programs in which the mask is true everywhere."""
-        full = torch.ones(programs, dtype=torch.bool, device=self.ev.device)
+        full = torch.ones(programs, dtype=torch.bool, device=self._forms.device)
         for (low, high), extent in zip(mask.bounds, mask.shape, strict=True):
             if not isinstance(low, int) or low > 0:
-                full &= torch.as_tensor(low <= 0, device=self.ev.device)
+                full &= torch.as_tensor(low <= 0, device=self._forms.device)
             if not isinstance(high, int) or high < extent:
-                full &= torch.as_tensor(high >= extent, device=self.ev.device)
+                full &= torch.as_tensor(high >= extent, device=self._forms.device)
         return full
 
     def select_programs(self, mask: TileValue, index: Any) -> TileValue:

@@ -27,7 +27,7 @@ from tkdebug.compiler.sites.watches import (
     spaces,
 )
 from tkdebug.interpreter.numerics import fp8
-from tkdebug.interpreter.state import ELEMENT_DTYPES
+from tkdebug.interpreter.tiles.forms import ELEMENT_DTYPES
 from tkdebug.watches.records import WatchCount, WatchedValue, packed_bytes
 
 _INF, _NAN = float("inf"), float("nan")

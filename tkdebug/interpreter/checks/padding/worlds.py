@@ -32,6 +32,7 @@ from tkdebug.interpreter.fault_log import FaultLog
 from tkdebug.interpreter.fusion import Fusion
 from tkdebug.interpreter.memory.observed_access import ObservedAccess
 from tkdebug.interpreter.numerics.scans import any_true
+from tkdebug.interpreter.rules import run_alone
 from tkdebug.interpreter.tiles.values import TileValue
 
 _SUMS = (arith.AddF, arith.SubF, arith.AddI, arith.SubI)
@@ -357,7 +358,7 @@ class Worlds:
                 neutral = left_out_by(op, values.dtype)
                 given[at] = torch.where(shadow, torch.tensor(neutral, dtype=values.dtype), values)
         with self._apart():
-            results = ev.plan.run_alone(ev, op, given)
+            results = run_alone(ev, op, given)
         if place is not None and not tt.Dot.matches(op) and place in cleaned:
             carried = ev.dense(given[place], op.result.type)
             return [torch.where(cleaned[place], carried, ev.dense(results[0], op.result.type))]

@@ -1,29 +1,29 @@
-"""Bulk copies by tensor maps, and the mbarriers that they complete on.
+"""Asynchronous copies and dots: how they start, and how waits end them.
 
-An mbarrier's state is the word in its buffer, so that whatever overwrites it breaks it here too. A
-copy's target is poison from where the copy is issued to the wait at its mbarrier; a wait that would
-never end is an error, as only a wrong pass makes one. A copy to memory is made at the wait for it,
-and writes poison where its buffer has changed in between.
+A copy's target is poison from where the copy is issued until it lands. A dot's result is poison
+until its wait hands it on, and stays poison when an operand's buffer changed in between. A bulk
+copy lands at its mbarrier, whose state is the word in its buffer, so that whatever overwrites it
+breaks it here too; a wait that would never end is an error, as only a wrong pass makes one. A copy
+to memory is made at the wait for it, and writes poison where its buffer has changed in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tkdebug.compiler.dialects import ttng
-from tkdebug.compiler.ir import Operation
+from tkdebug.compiler.dialects import ttg, ttng
 from tkdebug.compiler.ir import types as ir
 from tkdebug.compiler.ir.op_view import OpView
 from tkdebug.errors import LaunchError
-from tkdebug.interpreter.asynchronous.in_flight import bits_of
+from tkdebug.interpreter.in_flight import BulkLoad, Copy
 from tkdebug.interpreter.memory.checked_access import loaded_type
 from tkdebug.interpreter.memory.descriptors import load_block, store_block
+from tkdebug.interpreter.memory.loads_and_stores import load_pointers
 from tkdebug.interpreter.memory.shared_buffers import (
     buffer_contents,
     indices,
@@ -31,10 +31,157 @@ from tkdebug.interpreter.memory.shared_buffers import (
     read_view,
     write_view,
 )
+from tkdebug.interpreter.tile_ops.dots import dot
 from tkdebug.interpreter.tiles.values import BufferView, DescriptorTile, TileValue
 
 if TYPE_CHECKING:
     from tkdebug.interpreter.evaluator import Evaluator
+
+# Copies
+
+
+def async_copy(
+    run: Evaluator,
+    view: ttg.AsyncCopyGlobalToLocal,
+    pointer: TileValue,
+    buffer: TileValue,
+    mask: TileValue = 1,
+    other: TileValue | None = None,
+) -> int:
+    """ttg.async_copy_global_to_local; memory is read now, the buffer written at the wait."""
+    assert isinstance(buffer, BufferView)
+    loaded = load_pointers(run, view.op, pointer, mask, other)
+    values = buffer_contents(run, loaded, loaded_type(view.op))
+    write_view(run, buffer, poison_of(run, view.buffer.type), run.active)
+    run.in_flight.uncommitted.append(Copy(view.op, buffer, values, run.active))
+    return 0
+
+
+def async_commit_group(run: Evaluator, view: ttg.AsyncCommitGroup, *tokens: TileValue) -> int:
+    """ttg.async_commit_group."""
+    group, left = run.in_flight.uncommitted, []
+    if run.active is not None:
+        for copy in group:
+            outside = ~run.active if copy.programs is None else copy.programs & ~run.active
+            if bool(outside.any()):
+                left.append(Copy(copy.op, copy.view, copy.values, outside))
+
+    def land(programs: Tensor | None) -> None:
+        for copy in group:
+            mask = copy.programs
+            if programs is not None:
+                mask = programs if mask is None else mask & programs
+            write_view(run, copy.view, copy.values, mask)
+
+    run.in_flight.uncommitted = left
+    run.in_flight.copies.push(land, run.active, [copy.op for copy in group], group)
+    return 0
+
+
+def async_wait(run: Evaluator, view: ttg.AsyncWait, *tokens: TileValue) -> int:
+    """ttg.async_wait."""
+    run.in_flight.copies.land(view.num, run.active)
+    return 0
+
+
+# Dots
+
+
+def local_dot(
+    run: Evaluator, view: ttg.LocalDot, a: TileValue, b: TileValue, acc: TileValue
+) -> TileValue:
+    """ttg.local_dot."""
+    return dot(run, view, _operand(run, a), _operand(run, b), acc)
+
+
+def warp_group_dot(
+    run: Evaluator, view: ttng.WarpGroupDot, a: TileValue, b: TileValue, acc: TileValue
+) -> TileValue:
+    """ttng.warp_group_dot: at once, or with `async` at its wait."""
+    if not view.is_async:
+        return dot(run, view, _operand(run, a), _operand(run, b), acc)
+    started = [_operand(run, a), _operand(run, b)]
+    total = run.in_flight.pending.get(acc) if isinstance(acc, Tensor) else None
+    poison = poison_of(run, view.result.type)
+    settled = poison.repeat(run.programs, *ir.shape_of(view.result.type))
+
+    def land(programs: Tensor | None) -> None:
+        ended = [_operand(run, a), _operand(run, b)]
+        value = run.dense(
+            dot(run, view, ended[0], ended[1], acc if total is None else total()), view.result.type
+        )
+        value = torch.where(_changed(run, started, ended), poison, value)
+        if programs is None:
+            settled.copy_(value)
+        else:
+            settled[programs] = value.expand(settled.shape)[programs]
+
+    run.in_flight.dots.push(land, run.active, [view.op])
+    return _until_settled(run, poison, lambda: settled)
+
+
+def _operand(run: Evaluator, value: TileValue) -> TileValue:
+    return read_view(run, value) if isinstance(value, BufferView) else value
+
+
+def _changed(run: Evaluator, before: Sequence[TileValue], after: Sequence[TileValue]) -> Tensor:
+    """(P, 1, 1) bool: programs in which an operand is no longer what it was."""
+    changed = torch.zeros(run.programs, dtype=torch.bool, device=run.device)
+    for old, new in zip(before, after, strict=True):
+        if old is new:
+            continue
+        assert isinstance(old, Tensor)
+        assert isinstance(new, Tensor)
+        differ = bits_of(old) != bits_of(new)
+        changed |= differ.reshape(differ.shape[0], -1).any(1)
+    return changed.reshape(-1, 1, 1)
+
+
+def _until_settled(run: Evaluator, visible: Tensor, settled: Callable[[], Tensor]) -> Tensor:
+    """A tile that shows `visible` until a wait forwards what it has `settled` to."""
+    shown = visible.clone()
+    run.in_flight.pending[shown] = settled
+    return shown
+
+
+def warp_group_dot_wait(
+    run: Evaluator, view: ttng.WarpGroupDotWait, *operands: TileValue
+) -> Sequence[TileValue]:
+    """ttng.warp_group_dot_wait."""
+    pendings = view.pendings
+    run.in_flight.dots.land(pendings, run.active)
+    results: list[TileValue] = []
+    for value in operands:
+        settled = run.in_flight.pending.get(value) if isinstance(value, Tensor) else None
+        if settled is None:
+            results.append(value)
+        elif pendings == 0 and run.active is None:
+            results.append(settled().clone())
+        else:
+            results.append(_until_settled(run, settled(), settled))
+    return results
+
+
+def blend_pending(run: Evaluator, test: Tensor, a: TileValue, b: TileValue, out: Tensor) -> Tensor:
+    """`out`, per program `a` where `test` else `b`, is pending where they are."""
+    pending = [run.in_flight.pending.get(v) if isinstance(v, Tensor) else None for v in (a, b)]
+    if pending == [None, None]:
+        return out
+    first, second = (
+        (lambda value=value: value) if found is None else found
+        for found, value in zip(pending, (a, b), strict=True)
+    )
+    column = test.reshape(-1, *(1,) * (out.dim() - 1))
+    return _until_settled(run, out, lambda: torch.where(column, first(), second()))
+
+
+_BIT_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits_of(tensor: Tensor) -> Tensor:
+    """The elements as integers, so that NaN equals itself."""
+    return tensor.contiguous().view(_BIT_DTYPES[tensor.element_size()])
+
 
 # The word of an mbarrier: its phase, how many arrive in each, how many of them have not yet, a mark
 # that distinguishes it from other contents, and the bytes that have not landed (more may than were
@@ -44,24 +191,6 @@ _PHASE, _ALL, _LEFT, _MARK_AT, _BYTES = 0, 1, 1 + _COUNT_BITS, 1 + 2 * _COUNT_BI
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 _MARK_MASK = (1 << _BYTES - _MARK_AT) - 1
 _MARK = 0x2B
-
-
-@dataclass
-class BulkLoad:
-    """A copy on its way to a buffer.
-
-    Attributes:
-        op: that started it.
-        barrier: where it lands.
-        programs: (P,) bool, those in which it has not landed.
-    """
-
-    op: Operation
-    view: BufferView
-    values: Tensor
-    barrier: BufferView
-    size_bytes: int
-    programs: Tensor
 
 
 # Mbarriers
@@ -102,14 +231,16 @@ def wait_barrier(
     """ttng.wait_barrier: what was announced to the mbarrier lands."""
     assert isinstance(barrier, BufferView)
     active = _all_active(run)
-    for load in run.bulk_loads:
+    for load in run.in_flight.bulk_loads:
         here = load.programs & active & _same(run, load.barrier, barrier)
         if bool(here.any()):
             write_view(run, load.view, load.values, here)
             load.programs = load.programs & ~here
             state = _state(run, view, barrier, here)
             _put(run, barrier, _ended(state - (load.size_bytes << _BYTES)), here)
-    run.bulk_loads = [load for load in run.bulk_loads if bool(load.programs.any())]
+    run.in_flight.bulk_loads = [
+        load for load in run.in_flight.bulk_loads if bool(load.programs.any())
+    ]
     state = _state(run, view, barrier, active)
     parity = run.dense(phase, ir.I32).reshape(-1) & 1
     stuck = ((state >> _PHASE & 1) == parity) & active
@@ -193,7 +324,7 @@ def bulk_load(
         values = buffer_contents(run, load_block(run, op, descriptor, offsets), type_)
     write_view(run, buffer, poison_of(run, type_), programs)
     size_bytes = values[0].numel() * values.element_size()
-    run.bulk_loads.append(BulkLoad(op, buffer, values, barrier, size_bytes, programs))
+    run.in_flight.bulk_loads.append(BulkLoad(op, buffer, values, barrier, size_bytes, programs))
     return ()
 
 
@@ -217,13 +348,13 @@ def bulk_store(
         with _only(run, _all_active(run) if programs is None else programs):
             store_block(run, view.op, block, descriptor, stored, offsets)
 
-    run.bulk_stores.push(land, run.active, [view.op])
+    run.in_flight.bulk_stores.push(land, run.active, [view.op])
     return ()
 
 
 def bulk_store_wait(run: Evaluator, view: ttng.AsyncTmaStoreWait) -> Sequence[TileValue]:
     """ttng.async_tma_store_wait."""
-    run.bulk_stores.land(view.pendings, run.active)
+    run.in_flight.bulk_stores.land(view.pendings, run.active)
     return ()
 
 

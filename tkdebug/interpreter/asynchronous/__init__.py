@@ -1,1 +1,0 @@
-"""Copies and dots that are started and waited for: cp.async, TMA, and asynchronous products."""
